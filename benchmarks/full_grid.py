@@ -24,6 +24,7 @@ import typer
 REPOSITORY = Path(__file__).parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 
+from grid_files import write_grid  # noqa: E402
 from result_file import save_result  # noqa: E402
 
 from diagvib import stages  # noqa: E402
@@ -31,7 +32,7 @@ from diagvib.operations.asked import runs_asked_for  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402
 from diagvib.settings.jobs import Prepare, stage_settings  # noqa: E402
-from synthetic_grid import BASELINES, write_grid  # noqa: E402
+from synthetic_grid import BASELINES  # noqa: E402
 
 CORES = 2
 # The cue that misleads most in the model; its study sheets are drawn.

@@ -28,6 +28,7 @@ from scipy.stats import beta, norm
 from diagvib.foundation.files import write_text
 from diagvib.foundation.seeding import named_generator
 from diagvib.reproduction.agreement import RULE, agreement_table
+from diagvib.reproduction.comparability import judge_runs
 from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
 from diagvib.reproduction.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_table
 from diagvib.results.table import markdown_table
@@ -123,7 +124,8 @@ def compared(
         mean=drawn.mean(axis=1), std=drawn.std(axis=1, ddof=1), n=n, expected=n, cues=PAPER_CUES
     )
     ours["stderr"] = ours["std"] / n**0.5
-    return comparison_table(ours, frame, {}, paper=paper)
+    judged = judge_runs(frame, [None] * len(frame), {})
+    return comparison_table(ours, frame, judged, paper)
 
 
 def scenarios(truth: Truth) -> Iterator[tuple[str, np.ndarray | None, dict]]:

@@ -96,7 +96,7 @@ def _gaps(n: int, times: int) -> Iterator[dict]:
     for means in GAPS:
         drawn = accuracies(np.random.default_rng(n), means, (n, times))
         gap, reference = means[0] - means[1], means[2] - means[3]
-        judged = [judge_gap(drawn[:2, :, at], drawn[2:, :, at]) for at in range(times)]
+        judged = [judge_gap(drawn[..., at]) for at in range(times)]
         ends = {"gap": share(lambda four: sample_interval(*four[:2]), drawn, gap)}
         ends["gap minus ERM's"] = share(
             lambda four: sample_interval([four[0], four[3]], [four[1], four[2]]),
@@ -135,7 +135,7 @@ def _cells(n: int, times: int) -> Iterator[dict]:
                 }
             )
             cells = zip(rows["ours"] - rows["paper_mean"], _uncertainty(rows), strict=True)
-            told = [_tell(("", ""), n, *cell, n)[0] for cell in cells]
+            told = [_tell(n, n, *cell)[0] for cell in cells]
             wrong = "agrees" if off > MARGIN else "differs"
             yield {
                 "what": f"cell {wrong}, means {100 * off:.0f} points apart",

@@ -15,7 +15,7 @@ import pyarrow as pa
 from PIL import Image
 
 from diagvib import __version__
-from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
+from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
@@ -67,7 +67,7 @@ def right(run: dict, group: str) -> int:
     dominance = FACTORS.index(run["cue"]) - FACTORS.index(
         run["target"]
     )  # later factors are weaker shortcuts
-    return min(PER_CLASS, max(0, 4 + dominance + step[run["study"]] + run["sample"] % 3))
+    return min(PER_CLASS, max(0, 4 + dominance + step.get(run["study"], 0) + run["sample"] % 3))
 
 
 def accuracy(run: dict, group: str) -> float:
@@ -222,9 +222,7 @@ def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = Fa
     return folder
 
 
-def write_predicted(
-    runs: Path, run: dict, rows: list[dict], settings: dict | None = None, comparable: bool = False
-) -> Path:
+def write_predicted(runs: Path, run: dict, rows: list[dict], comparable: bool = False) -> Path:
     """A run with these predictions. rows: of each test image, its group, factors and prediction."""
     folder = write_run(runs, {**run, "cue": None}, comparable)
     facts = read_metadata(folder / "predictions.parquet")
@@ -237,6 +235,4 @@ def write_predicted(
         for group, own in pd.DataFrame(rows).groupby("group")
     }
     write_json(folder / "metrics.json", {**facts, "groups": groups})
-    made = read_json(folder / "run.json")
-    write_json(folder / "run.json", made | {"settings": settings or made["settings"]})
     return folder

@@ -84,10 +84,9 @@ def test_every_group_has_its_own_p_and_the_whole_the_smallest(truth):
     pd.testing.assert_frame_equal(agreement_table(comparison), stated)
 
 
-@pytest.mark.parametrize("kept", ["study == 'zso'", "target == 'hue' and study == 'zgo'"])
-def test_any_part_of_the_cells_can_be_judged(truth, kept):
+def test_any_part_of_the_cells_can_be_judged(truth):
     (comparison, _), *_ = simulated(truth, "honest: same dataset samples")
-    part = comparison.query(kept)
+    part = comparison.query("target == 'hue' and study == 'zgo'")
     right, moved = agreement_table(part), part.assign(ours=part["ours"] - 0.3)
     assert right.loc[0, "statement"] == "no evidence against" and len(right) > 4
     assert agreement_table(moved).loc[0, "p"] == pytest.approx(LEAST_P)

@@ -1,5 +1,7 @@
 """Two results folders compared: what is the same, what differs, what only one has."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,18 +9,23 @@ from typer.testing import CliRunner
 
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_metadata, read_table, write_table
 from diagvib.results.compare import _compare, compare_results, compare_sentence, write_comparison
 from synthetic_runs import PER_CLASS, expected_runs, write_run
 
 EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)
 
 
+@pytest.fixture(scope="module")
+def same(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("same")
+    for run in EXPECTED:
+        write_run(folder / "a" / "runs", run)
+    return shutil.copytree(folder / "a", folder / "b").parent
+
+
 @pytest.fixture
-def folders(tmp_path):
-    for name in "ab":
-        for run in EXPECTED:
-            write_run(tmp_path / name / "runs", run)
+def folders(same, tmp_path):
+    shutil.copytree(same, tmp_path, dirs_exist_ok=True)
     return tmp_path / "a", tmp_path / "b"
 
 
@@ -68,20 +75,17 @@ def test_what_only_one_folder_has_is_named(folders, tmp_path):
     assert row["verdict"] == "only B" and row["n"] == 0 and np.isnan(row["difference"])
 
 
-def test_one_common_sample_decides_nothing(folders, tmp_path):
-    run = {**EXPECTED[-1], "sample": 0}
-    write_run(tmp_path / "c" / "runs", run)
-    (tmp_path / "d").mkdir()
-    write_run(tmp_path / "d" / "runs", {**run, "sample": 1})
-    verdict = cell(compare_results(tmp_path / "c", tmp_path / "d"), target=run["target"])["verdict"]
-    assert verdict == "no common sample"
-    same = cell(
-        compare_results(tmp_path / "c", folders[0]),
-        target=run["target"],
-        study="zgo",
-        cue=run["cue"],
-    )
-    assert same["n"] == 1 and np.isnan(same["low"]) and same["verdict"] == "same"
+def test_samples_that_only_one_folder_has_decide_nothing(folders):
+    a, b = (folder / "runs/small_cnn/zgo" for folder in folders)
+    shutil.rmtree(a / "shape-hue/0")
+    shutil.rmtree(b / "shape-hue/1")
+    shutil.rmtree(b / "shape-hue/2")
+    shutil.rmtree(b / "hue-shape/1")
+    shutil.rmtree(b / "hue-shape/2")
+    table = compare_results(*folders)
+    assert cell(table, target="shape", cue="hue")["verdict"] == "no common sample"
+    one = cell(table, target="hue", cue="shape")
+    assert one["n"] == 1 and np.isnan(one["low"]) and one["verdict"] == "same"
 
 
 def compared(values):
@@ -134,14 +138,7 @@ def test_it_is_printed_and_written(folders, tmp_path, kind):
     out = tmp_path / f"table.{kind}"
     result = CliRunner().invoke(app, ["compare", *map(str, folders), "--out", str(out)])
     assert result.exit_code == 0 and "6 cells: 6 same." in result.output
-    text = out.read_text()
-    assert text.count("small_cnn") == 6
-    if kind == "csv":
-        pd.testing.assert_frame_equal(
-            pd.read_csv(out, keep_default_na=False, na_values=[""])[["a", "b"]],
-            compare_results(*folders)[["a", "b"]],
-            check_dtype=False,
-        )
+    assert out.read_text().count("small_cnn") == 6
 
 
 def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders, tmp_path):
@@ -151,14 +148,9 @@ def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders
         write_comparison(compare_results(*folders), tmp_path / "table.pdf")
 
 
-def test_runs_of_a_study_that_is_not_shipped_are_compared_by_their_own_groups(folders):
-    for study in ("zso", "zgo"):
-        for place in [folder / "runs/small_cnn" for folder in folders]:
-            for path in (place / study).rglob("*.json"):
-                path.write_text(path.read_text().replace(f'"{study}"', f'"my-{study}"'))
-            for path in (place / study).rglob("*.parquet"):
-                write_table(path, read_table(path), {**read_metadata(path), "study": f"my-{study}"})
-            (place / study).rename(place / f"my-{study}")
-    table = compare_results(*folders)
+def test_runs_of_a_study_that_is_not_shipped_are_compared_by_their_own_groups(tmp_path):
+    for run in EXPECTED:
+        write_run(tmp_path / "runs", run | {"study": f"my-{run['study']}"})
+    table = compare_results(tmp_path, tmp_path)
     assert set(table["study"]) == {"my-zso", "my-zgo"} and set(table["verdict"]) == {"same"}
     assert set(table.loc[table["study"] == "my-zgo", "group"]) == {"id", "ood"}

@@ -254,11 +254,12 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     monkeypatch.setattr("diagvib.report.figures.KINDS", (gap_figures, sheet_figures))
     wanted = expected(SAID, STUDY, (BINDING, SECOND))
     for run in wanted:
-        made, (first, second) = SAID[run["baseline"]]
+        _, (first, second) = SAID[run["baseline"]]
         # Methods differ a little from sample to sample, unlike ERM.
         more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
-        write(tmp_path / "runs", run, losing(first + more, second + more), made)
-    configured = {"sources": "embedded", "baselines": []}
+        write(tmp_path / "runs", run, losing(first + more, second + more))
+    baselines = [{"name": name, "settings": made} for name, (made, _) in SAID.items()]
+    configured = {"sources": "embedded", "baselines": baselines}
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, configured)
     write_images(tmp_path / "images" / STUDY / BINDING / "0", STUDY, BINDING.split("-"))
     page = make_report(tmp_path, configured)

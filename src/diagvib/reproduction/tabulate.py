@@ -15,13 +15,12 @@ from diagvib.reproduction.verdicts import KEYS, comparison_table
 from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.metric_sets.shortcut import matrix_tables
-from diagvib.results.read_runs import Collected, read_runs, versions
+from diagvib.results.read_runs import Collected, mixed_note, read_runs, versions
 from diagvib.results.table import Table, by_section, latex, markdown
 from diagvib.results.tables import (
     baseline_settings,
     make_tables,
     metrics_of,
-    mixed_note,
     result_tables,
     write_tidy,
 )
@@ -38,11 +37,11 @@ def all_tables(
     the configuration; tuned: folder of tuning results.
     """
     frame, known = collected.frame, known_studies(settings)
-    baselines = baseline_settings(frame, collected.made, settings)
+    baselines = baseline_settings(frame["baseline"].unique(), settings)
     made = make_tables(collected, known, baselines, tuned)
     judged = judge_runs(frame, collected.made, settings)
     ours = metrics_of(made, "shortcut")
-    comparison = comparison_table(ours, frame, settings, judged)
+    comparison = comparison_table(ours, frame, judged)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
     metrics = beside_papers(made["metrics"], frame, known, baselines)
     verdicts = comparison[[*KEYS, "verdict"]]
@@ -73,15 +72,12 @@ def shown_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> lis
 def write_tables(
     collected: Collected, out: Path, settings: dict, tuned: Path | None = None
 ) -> None:
-    """The tidy tables as CSV and Parquet; those for readers as Markdown and LaTeX."""
+    """The tidy tables as CSV and Parquet; those for readers as Markdown and LaTeX; versions.json."""
     tables, frame = all_tables(collected, settings, tuned), collected.frame
-    known = known_studies(settings)
+    known, made = known_studies(settings), versions(collected)
+    mixed = mixed_note(made["versions"])
     write_tidy(tables, collected, out)
-    notes = (
-        source_note(frame, settings),
-        scratch_note(frame, settings),
-        mixed_note(collected.made),
-    )
+    notes = source_note(frame, settings), scratch_note(frame, settings), mixed
     note = " ".join(filter(None, notes))
     shown, matrices = shown_tables(tables, known), matrix_tables(tables["p_matrix"], known)
     for name, text in {
@@ -91,6 +87,13 @@ def write_tables(
         "p_matrix.tex": latex_page(matrices, note),
     }.items():
         write_text(Path(out) / name, known.about_repetitions(text, frame["study"]))
+    made |= {
+        "sources": sorted(set(frame["sources"].dropna())),
+        "comparable": is_comparable(frame),
+        "mixed": mixed,
+        "settings": settings,
+    }
+    write_json(Path(out) / "versions.json", made)
 
 
 def markdown_page(tables: Sequence[Table], note: str, runs: pd.DataFrame) -> str:
@@ -123,21 +126,10 @@ def tabulate(
     tuned: Path | None = None,
 ) -> pd.DataFrame:
     """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame
-    of `collect_runs`.
+    of `read_runs`.
 
     threads: the most processes that read; tuned: folder of tuning results, if any.
     """
     collected = read_runs(runs, expected, threads, known_studies(settings))
-    frame = collected.frame
     write_tables(collected, out, settings, tuned)
-    write_json(
-        Path(out) / "versions.json",
-        {
-            **versions(collected),
-            "sources": sorted(set(frame["sources"].dropna())),
-            "comparable": is_comparable(frame),
-            "mixed": mixed_note(collected.made),
-            "settings": settings,
-        },
-    )
-    return frame
+    return collected.frame

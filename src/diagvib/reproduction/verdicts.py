@@ -7,7 +7,6 @@ The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
 import numpy as np
 import pandas as pd
 
-from diagvib.reproduction.comparability import judge_runs
 from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.uncertainty import half_width
@@ -44,16 +43,14 @@ COLUMNS = [
 def comparison_table(
     metrics: pd.DataFrame,
     frame: pd.DataFrame,
-    settings: dict,
-    judged: dict | None = None,
+    judged: dict,
     paper: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row per number of the paper: ours, difference, uncertainty (half a 95 % interval),
     verdict, reason.
 
     metrics: the rows of the set `shortcut` in the table `metrics`; frame: from
-    `read_runs.collect_runs`; settings: the configuration; judged: from
-    `comparability.judge_runs`, by default for the configuration; paper: the numbers to compare
+    `read_runs.read_runs`; judged: from `comparability.judge_runs`; paper: the numbers to compare
     with, by default `published.read_paper_tables`. A cell agrees if the full interval of its difference
     lies within MARGIN; it differs if the interval does not and excludes zero; otherwise, or with
     fewer than LEAST_SAMPLES samples, the verdict is "cannot tell". `reason` says why a cell has no
@@ -71,9 +68,16 @@ def comparison_table(
     )
     rows["difference"] = rows["ours"] - rows["paper_mean"]
     rows["uncertainty"] = _uncertainty(rows)
-    judged = judge_runs(frame, [None] * len(frame), settings) if judged is None else judged
-    numbers = (rows[name] for name in ("n", "difference", "uncertainty", "expected"))
-    told = [_tell(*cell) for cell in zip(_obstacles(rows, frame, judged), *numbers, strict=True)]
+    embedded = {
+        (r.baseline, r.study, r.target)
+        for r in frame[frame["status"] == "ok"].itertuples()
+        if not r.comparable
+    }
+    told = [
+        _obstacle(row, judged, embedded)
+        or _tell(row.n, row.expected, row.difference, row.uncertainty)
+        for row in rows.itertuples()
+    ]
     rows["verdict"], rows["reason"] = zip(*told, strict=True)
     rows["mentions"] = [
         "; ".join(
@@ -116,17 +120,8 @@ def _cells(row) -> list[tuple[str, str, str]]:
     return [(row.baseline, study, row.target) for study in studies]
 
 
-def _obstacles(rows: pd.DataFrame, frame: pd.DataFrame, judged: dict) -> list[tuple[str, str]]:
-    """Per row, the verdict if it does not depend on the number ('' if it does), and the reason."""
-    embedded = {
-        (r.baseline, r.study, r.target)
-        for r in frame[frame["status"] == "ok"].itertuples()
-        if not r.comparable
-    }
-    return [_obstacle(row, judged, embedded) for row in rows.itertuples()]
-
-
-def _obstacle(row, judged: dict, embedded: set) -> tuple[str, str]:
+def _obstacle(row, judged: dict, embedded: set) -> tuple[str, str] | None:
+    """The verdict and its reason if they do not depend on the number."""
     cells = _cells(row)
     absent = [study for baseline, study, target in cells if (baseline, study, target) not in judged]
     if absent:
@@ -140,15 +135,11 @@ def _obstacle(row, judged: dict, embedded: set) -> tuple[str, str]:
         return "not comparable", f"another protocol: {'; '.join(other)}"
     if 0 < row.cues < PAPER_CUES:
         return "not comparable", f"{row.cues:.0f} of {PAPER_CUES} cues"
-    return "", ""
+    return None
 
 
-def _tell(
-    obstacle: tuple[str, str], n: float, difference: float, uncertainty: float, expected: float
-) -> tuple[str, str]:
+def _tell(n: float, expected: float, difference: float, uncertainty: float) -> tuple[str, str]:
     """Verdict and reason of one cell."""
-    if obstacle[0]:
-        return obstacle
     reason = f"n = {n:.0f} of {expected:.0f}" if n < expected else ""
     if n < LEAST_SAMPLES:
         return "cannot tell", f"n = {n:.0f}, at least {LEAST_SAMPLES} needed"

@@ -15,6 +15,7 @@ CELL = ["environment", "group", "target_class", "cue_class"]
 # misled: the number of wrong predictions that are a class the cue points to; missing where it
 # points to no class but the cell's own, and in studies whose metrics do not need it.
 CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct", "misled"]
+_CODED = pa.dictionary(pa.int32(), pa.string())
 
 
 def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
@@ -25,7 +26,7 @@ def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
     # read.
     with open_parquet(path, read_dictionary=wanted) as file:
         wanted += ["environment"] if "environment" in file.schema_arrow.names else []
-        return file.read(columns=wanted, use_threads=False).unify_dictionaries()
+        return file.read(columns=wanted, use_threads=False)
 
 
 def count_cells(
@@ -33,88 +34,54 @@ def count_cells(
     target: str,
     cues: Sequence[str],
     spoken: Mapping[str, Set[str]] | None = None,
-) -> dict[str, list]:
-    """A run's part of the long table, CELL and counts; groups, environments and classes in order of
-    first occurrence.
+) -> list[dict]:
+    """A run's part of the long table: each cell's CELL and counts, ordered by the first occurrence
+    of environments, groups and classes.
 
     table: from `read_predictions`; spoken: class of the first cue -> classes that it points to, if
     `misled` should be counted. ValueError if an image lacks a value.
     """
-    if lacking := [name for name in table.column_names if table[name].null_count]:
-        raise ValueError(f"an image lacks its {lacking[0]}")
     by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
-    codes, names = zip(*(_codes(table[column]) for column in by), strict=True)
-    prediction, predicted = _codes(table["prediction"])
-    label = names[by.index(target)]
-    as_label = np.array(
-        [label.index(name) if name in label else -1 for name in predicted], dtype=np.int64
-    )
-    right = as_label[prediction] == codes[by.index(target)]
-    shape = [len(own) for own in names]
-    index = np.ravel_multi_index(codes, shape) if len(right) else np.zeros(0, np.int64)
-    n = np.bincount(index)
-    there = np.flatnonzero(n)
-    columns = {
-        column: [own[code] for code in place]
-        for column, own, place in zip(by, names, np.unravel_index(there, shape), strict=True)
-    }
-    empty = [""] * len(there)
-    cue_class = (
-        ["-".join(cell) for cell in zip(*(columns[cue] for cue in cues), strict=True)]
-        if cues
-        else empty
-    )
-    found = {
-        "environment": columns.get("environment", empty),
-        "group": columns["group"],
-        "target_class": columns[target],
-        "cue_class": cue_class,
-        "n": n[there].tolist(),
-        "correct": np.bincount(index[right], minlength=len(n))[there].tolist(),
-        "misled": [None] * len(there),
-    }
-    if spoken is not None and len(index):
-        cue = by.index(cues[0])
-        wrongly = np.array(
-            [
-                [
-                    [name in spoken.get(of, ()) and name != own for name in predicted]
-                    for of in names[cue]
-                ]
-                for own in label
-            ]
+    if lacking := [name for name in [*by, "prediction"] if table[name].null_count]:
+        raise ValueError(f"an image lacks its {lacking[0]}")
+    coded = {name: table[name].cast(_CODED) for name in [*by, "prediction"]}
+    table = pa.table(coded).unify_dictionaries()
+    classes = [table[name].combine_chunks().dictionary.to_pylist() for name in by]
+    order = [{name: place for place, name in enumerate(own)} for own in classes]
+    alike = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])
+    cells: dict[tuple[int, ...], dict] = {}
+    for row in alike.to_pylist():
+        label, n = row[target], row["count_all"]
+        others = spoken.get(row[cues[0]], frozenset()) - {label} if spoken is not None else ()
+        place = tuple(places[row[name]] for name, places in zip(by, order, strict=True))
+        cell = cells.setdefault(
+            place,
+            {
+                "environment": row.get("environment", ""),
+                "group": row["group"],
+                "target_class": label,
+                "cue_class": "-".join(row[cue] for cue in cues),
+                "n": 0,
+                "correct": 0,
+                "misled": 0 if others else None,
+            },
         )
-        misled = index[wrongly[codes[by.index(target)], codes[cue], prediction]]
-        found["misled"] = [
-            count if spoken.get(of, set()) - {own} else None
-            for count, of, own in zip(
-                np.bincount(misled, minlength=len(n))[there].tolist(),
-                columns[cues[0]],
-                columns[target],
-                strict=True,
-            )
-        ]
-    return found
+        cell["n"] += n
+        cell["correct"] += n * (row["prediction"] == label)
+        if others:
+            cell["misled"] += n * (row["prediction"] in others)
+    return [cells[place] for place in sorted(cells)]
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list]:
-    whole = column.combine_chunks()
-    whole = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
-    return whole.indices.to_numpy(zero_copy_only=False).astype(
-        np.int64
-    ), whole.dictionary.to_pylist()
-
-
-def cells_table(frame: pd.DataFrame, counted: Sequence[dict | None]) -> pd.DataFrame:
-    """The long table, CELL_COLUMNS. frame: one run per row, with RUN_KEYS; counted: from
-    `count_cells`, or None."""
-    lengths = [len(cells["n"]) if cells else 0 for cells in counted]
-    keys = frame[RUN_KEYS].iloc[np.repeat(np.arange(len(frame)), lengths)].reset_index(drop=True)
-    values = {
-        column: [value for cells in counted if cells for value in cells[column]]
-        for column in CELL_COLUMNS[len(RUN_KEYS) :]
-    }
-    return keys.assign(**values).astype({"n": "int64", "correct": "int64", "misled": "Int64"})
+def cells_table(frame: pd.DataFrame, counted: Sequence[Sequence[dict]]) -> pd.DataFrame:
+    """The long table, CELL_COLUMNS, indexed by the row of the run. frame: one run per row, with
+    RUN_KEYS; counted: of each, from `count_cells`."""
+    keys = frame[RUN_KEYS].iloc[np.repeat(np.arange(len(frame)), list(map(len, counted)))]
+    rows = [cell for cells in counted for cell in cells]
+    values = pd.DataFrame(rows, keys.index, CELL_COLUMNS[len(RUN_KEYS) :])
+    counts = {"n": "int64", "correct": "int64", "misled": "Int64"}
+    values = values.astype({**dict.fromkeys(CELL, "str"), **counts})
+    return pd.concat([keys, values], axis=1)
 
 
 def mean_per_class(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

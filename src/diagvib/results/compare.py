@@ -9,14 +9,13 @@ import rich.table
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.foundation.progress import print_wide
+from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import estimate
-from diagvib.results.read_runs import collect_runs
+from diagvib.results.read_runs import read_runs
 from diagvib.results.table import Table, html, markdown
 from diagvib.results.texts import describe_missing, interval, percent, points
 from diagvib.results.uncertainty import FEWEST, sample_interval
-from diagvib.scenes import load_scene
-from diagvib.studies.binding import read_binding
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 HEADS = [*KEYS, "A", "B", "B - A", "95 % interval", "n", "verdict"]
@@ -38,28 +37,19 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     both folders have the same dataset samples, the difference is paired by sample, over n common
     samples; low, high: its `sample_interval`. Verdict: same (equal in every common sample) |
     differs (the interval excludes zero, as in about one in twenty cells that do not differ) |
-    cannot tell (it does not, or there is none) | only A | only B | no common sample.
+    cannot tell (it does not, or there is none) | only A | only B | no common sample | missing.
     `attrs["damaged"]` names runs that could not be read. DiagvibError for folders without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
-    found = [collect_runs(folder, expected.values(), threads) for folder in folders]
-    groups = list(
-        dict.fromkeys(
-            column.removesuffix("_accuracy")
-            for frame in found
-            for column in frame
-            if column.endswith("_accuracy")
-        )
-    )
+    a, b = (read_runs(folder, expected.values(), threads).frame for folder in folders)
+    groups = {name: name.removesuffix("_accuracy") for name in [*a, *b] if "_accuracy" in name}
     if not groups:
-        raise DiagvibError(
-            f"{folders[0]}, {folders[1]}: no run can be read: {found[0]['reason'].iloc[0]}"
-        )
-    table = _compare(*(_long(frame, groups) for frame in found))
+        raise DiagvibError(f"{folders[0]}, {folders[1]}: no run can be read: {a['reason'].iloc[0]}")
+    table = _compare(_long(a, groups), _long(b, groups))
     table.attrs["damaged"] = [
         f"{name}: {line}"
-        for name, frame in zip("AB", found, strict=True)
+        for name, frame in (("A", a), ("B", b))
         for line in describe_missing(frame[frame["status"] != "missing"])
     ]
     return table
@@ -78,40 +68,23 @@ def runs_folder(path: Path) -> Path:
 
 
 def find_runs(folder: Path) -> list[dict]:
-    """The runs in a folder of runs, named as in `grid.expected_runs`.
-
-    DiagvibError for bindings that a shipped study's scene does not have; bindings of other studies
-    are not checked.
-    """
+    """The runs in a folder of runs, named as in `grid.expected_runs`."""
     runs = []
     for place in sorted(folder.glob("*/*/*/*")):
-        baseline, study, name, sample = place.relative_to(folder).parts
+        baseline, study, binding, sample = place.relative_to(folder).parts
+        target, _, cue = binding.partition("-")
         if place.is_dir() and sample.isdecimal():
-            if study in SHIPPED.studies:
-                read_binding(name, load_scene(SHIPPED.studies[study].scene).factors)
-            target, _, cue = name.partition("-")
-            runs.append(
-                {
-                    "baseline": baseline,
-                    "study": study,
-                    "binding": name,
-                    "target": target,
-                    "cue": cue or None,
-                    "sample": int(sample),
-                }
-            )
+            names = (baseline, study, binding, target, cue or None, int(sample))
+            runs.append(dict(zip(RUN_KEYS, names, strict=True)))
     return runs
 
 
-def _long(frame: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
-    """One accuracy per run and group, over cells and samples."""
-    tables = [
-        frame[["study", "baseline", "target", "cue", "sample"]].assign(
-            group=group, accuracy=frame.get(f"{group}_accuracy", np.nan)
-        )
-        for group in groups
-    ]
-    return pd.concat(tables).set_index([*KEYS, "sample"])["accuracy"].unstack("sample", sort=False)
+def _long(frame: pd.DataFrame, groups: dict[str, str]) -> pd.DataFrame:
+    """A row of accuracies for each of KEYS, a column per sample. groups: column -> test group."""
+    keys = [*KEYS[:-1], "sample"]
+    wide = frame.reindex(columns=[*keys, *groups]).rename(columns=groups)
+    long = wide.melt(keys, var_name="group").set_index([*KEYS, "sample"])["value"]
+    return long.unstack("sample", sort=False)
 
 
 def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -128,8 +101,7 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
             verdict = "no common sample"
         else:
             verdict = "only A" if ours.n else "only B" if theirs.n else "missing"
-        numbers = (*ours, *theirs, change.mean, low, high, change.n)
-        rows.append([*key, *numbers, verdict])
+        rows.append([*key, *ours, *theirs, change.mean, low, high, change.n, verdict])
     columns = ["a", "a_stderr", "a_n", "b", "b_stderr", "b_n", "difference", "low", "high", "n"]
     return pd.DataFrame(rows, columns=[*KEYS, *columns, "verdict"])
 

@@ -52,20 +52,12 @@ def evaluate(
         "cue": "-".join(cues),
         "sample": sample,
     }
-    counted = table.append_column("prediction", pa.array(prediction, pa.string()))
-    cell = ["environment"] * ("environment" in table.column_names) + ["group", target, *cues]
     if split == "test":
-        _check_cells(known.studies[study], [target, *cues], sample, table.select(cell))
+        _check_cells(known.studies[study], [target, *cues], sample, table)
+    answered = table.append_column("prediction", pa.array(prediction, pa.string()))
+    spoken = known.spoken(study, [target, *cues], sample)
     cells = cells_table(
-        pd.DataFrame([run], columns=RUN_KEYS),
-        [
-            count_cells(
-                counted.select([*cell, "prediction"]),
-                target,
-                cues,
-                known.spoken(study, [target, *cues], sample),
-            )
-        ],
+        pd.DataFrame([run], columns=RUN_KEYS), [count_cells(answered, target, cues, spoken)]
     )
     by_group = mean_per_class(cells, ["group"])
     groups = {f"{row.group}_accuracy": float(row.accuracy) for row in by_group.itertuples()}
@@ -83,17 +75,15 @@ def evaluate(
 
 
 def _check_cells(study: Study, factors: Sequence[str], sample: int, table: pa.Table) -> None:
-    """Warn of a cell of the test split without images; DiagvibError for a group without any. table:
-    the columns that make a cell."""
+    """Warn of a cell of the test split without images; DiagvibError for a group without any."""
     drawn, known = sample_of(study.scene, sample), load_scene(study.scene).factors
     cells = study.cells("test", drawn.added_cue)
     for factor, role in zip(factors, study.bound, strict=True):
         names = drawn.chosen(factor, study.roles[role], known[factor])
         cells[factor] = [names[number] for number in cells[f"{role}_class"]]
-    there, said = (
-        table.to_pandas(),
-        f"{study.name} {'-'.join(factors)}: the test split has no image",
-    )
+    by = ["environment"] * ("environment" in table.column_names) + ["group", *factors]
+    there = table.select(by).to_pandas()
+    said = f"{study.name} {'-'.join(factors)}: the test split has no image"
     lost = set(cells["group"]) - set(there["group"])
     if lost:
         raise DiagvibError(f"{said} of group {min(lost)}; raise the number of its images")

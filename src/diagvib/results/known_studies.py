@@ -78,15 +78,9 @@ class KnownStudies:
 
     def groups(self, studies: Iterable[str]) -> list[str]:
         """Every test group of these studies, those needed by their metrics first."""
-        own = [self.studies[study] for study in dict.fromkeys(studies) if study in self.studies]
-        return list(
-            dict.fromkeys(
-                [
-                    *(group for study in own for group in METRICS[study.metrics][0]),
-                    *(group for study in own for group in study.groups),
-                ]
-            )
-        )
+        own = [self.studies[study] for study in self._known(studies)]
+        needed = [group for study in own for group in METRICS[study.metrics].groups]
+        return list(dict.fromkeys([*needed, *(group for study in own for group in study.groups)]))
 
     def tested_in(self, study: str, group: str) -> list[str]:
         """The environments of a study's test group; empty if the study names none."""
@@ -98,27 +92,30 @@ class KnownStudies:
 
     def factors(self, studies: Iterable[str]) -> list[str]:
         """The factors of these studies' scenes, in the scenes' order."""
-        own = dict.fromkeys(
-            self.studies[study].scene for study in dict.fromkeys(studies) if study in self.studies
-        )
+        own = dict.fromkeys(self.studies[study].scene for study in self._known(studies))
         return list(dict.fromkeys(factor for scene in own for factor in load_scene(scene).factors))
 
     def judged_by(self, metrics: str, studies: Iterable[str]) -> list[str]:
         """Those of these studies that are judged by a set of metrics."""
+        return [name for name in self._known(studies) if self.studies[name].metrics == metrics]
+
+    def seeded(self, studies: Iterable[str]) -> list[str]:
+        """Those of these studies whose repetitions differ in their training seeds alone, as with
+        photos."""
         return [
-            study
-            for study in dict.fromkeys(studies)
-            if study in self.studies and self.studies[study].metrics == metrics
+            name
+            for name in self._known(studies)
+            if load_scene(self.studies[name].scene).replicates == "seeds"
         ]
+
+    def _known(self, studies: Iterable[str]) -> list[str]:
+        return [name for name in dict.fromkeys(studies) if name in self.studies]
 
     def about_repetitions(self, text: str, studies: Iterable[str]) -> str:
         """A text that says `dataset samples`, adapted to these studies: their repetitions may
         differ in their seeds alone."""
-        own = {
-            load_scene(self.studies[study].scene).replicates
-            for study in set(studies) & set(self.studies)
-        }
-        if own != {"seeds"}:
+        known = self._known(studies)
+        if not known or self.seeded(known) != known:
             return text
         return text.replace("dataset samples", "seeds").replace("1 dataset sample", "1 seed")
 

@@ -37,6 +37,8 @@ from diagvib.training.finished_runs import differing, file_digests
 # has several.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 ENVIRONMENTS = "val_environment_accuracy"
+# What may differ between runs besides the versions of packages.
+_CIRCUMSTANCES = ("device", "precision", "seed")
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
 
@@ -84,7 +86,7 @@ class _Metrics(_Names):
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: `frame`, as in `collect_runs`; per row what made the run, and its epochs
+    """What was found: `frame`, as in `read_runs`; per row what made the run, and its epochs
     (None if missing).
 
     history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the complete
@@ -115,8 +117,7 @@ class _Read:
     reason: str = ""
     sources: str | None = None
     comparable: bool | None = None
-    groups: Sequence[str] = ()  # the test groups
-    cells: dict | None = None  # from `cells.count_cells`
+    cells: Sequence[dict] = ()  # from `cells.count_cells`
     noted: dict[str, _Group] = field(default_factory=dict)  # metrics.json's groups
     made: dict | None = None
     epochs: np.ndarray | None = None
@@ -128,68 +129,76 @@ def run_folder(runs: Path, run: dict) -> Path:
     return Path(runs) / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
 
 
-def collect_runs(
-    runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED
-) -> pd.DataFrame:
-    """One row per expected run, whether it is complete or not.
-
-    expected: dicts with baseline, study, binding, target, cue (None without one), sample and, to
-    count only runs made with that, asked (`finished_runs.asked_for`). threads: the most processes
-    that read. Columns: those (cue empty without one), status (ok | missing |
-    damaged), reason, for every test group of the studies {group}_accuracy and {group}_n, sources,
-    comparable. Accuracies are computed again from the predictions; a run whose metrics.json says
-    otherwise is damaged.
-    """
-    return read_runs(runs, expected, threads, known).frame
-
-
 def read_runs(
     runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED
 ) -> Collected:
-    """Every expected run with its settings, times, epochs and cells; arguments and frame as in
-    `collect_runs`."""
+    """Every expected run with its settings, times, epochs and cells, whether it is complete or not.
+
+    expected: dicts with baseline, study, binding, target, cue (None without one), sample and, to
+    count only runs made with that, asked (`finished_runs.asked_for`). threads: the most processes
+    that read. Columns of the frame, which has a row per run: those (cue empty without one), status
+    (ok | missing | damaged), reason, for every test group of the studies {group}_accuracy and
+    {group}_n, sources, comparable. Accuracies are computed again from the predictions; a run whose
+    metrics.json says otherwise is damaged.
+    """
     expected = list(expected)
-    groups = known.groups(run["study"] for run in expected)
-    studies = [
-        known.studies[name] for name in {run["study"] for run in expected} if name in known.studies
-    ]
-    history = [
-        *NOTED,
-        *(f"{group}_accuracy" for group in groups),
-        *on_validation(max((len(study.cues) for study in studies), default=0)),
-        *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in studies) else []),
-    ]
+    keys = [{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected]
+    frame = pd.DataFrame(keys, columns=RUN_KEYS)
+    history = history_columns(known, frame["study"].unique())
     found = in_processes(
         partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS
     )
-    console = Console(stderr=True)
-    quiet = not sys.stderr.isatty()
     read = list(
-        track(found, "reading runs", len(expected), console=console, transient=True, disable=quiet)
-    )
-    # Runs of unknown studies name their groups themselves.
-    groups = list(dict.fromkeys([*groups, *(group for one in read for group in one.groups)]))
-    frame = pd.DataFrame(
-        [{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected],
-        columns=RUN_KEYS,
-    )
-    cells, of_run = cells_table(frame, [one.cells for one in read]), _runs_of(read)
-    accuracy = {
-        (row.run, row.group): (row.accuracy, row.n)
-        for row in mean_per_class(cells.assign(run=of_run), ["run", "group"]).itertuples(
-            index=False
+        track(
+            found,
+            "reading runs",
+            len(expected),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
         )
-    }
-    read = [_checked(one, number, accuracy) for number, one in enumerate(read)]
-    there = np.array([one.status == "ok" for one in read], dtype=bool)
+    )
+    cells = cells_table(frame, [one.cells for one in read])
+    accuracies = mean_per_class(cells.assign(run=cells.index), ["run", "group"])
+    for run, group, accuracy, n in accuracies.itertuples(index=False):
+        noted = read[run].noted.get(group)
+        if read[run].status == "ok" and (
+            noted is None or noted.n != n or abs(noted.accuracy - accuracy) > 1e-6
+        ):
+            read[run] = _Read(
+                "damaged",
+                f"metrics.json: {group} accuracy disagrees with the predictions, {accuracy:.6f} (n = {n}); "
+                "delete this folder and run again",
+            )
+    frame = frame.assign(status=[one.status for one in read], reason=[one.reason for one in read])
+    complete = frame["status"] == "ok"
+    # Runs of unknown studies name their groups themselves.
+    for group in dict.fromkeys([*known.groups(frame["study"]), *accuracies["group"]]):
+        own = accuracies[accuracies["group"] == group].set_index("run")[["accuracy", "n"]]
+        values = own.reindex(frame.index[complete]).reindex(frame.index).astype(float)
+        frame[[f"{group}_accuracy", f"{group}_n"]] = values
+    frame = frame.join(pd.DataFrame([one.measures for one in read], frame.index))
     return Collected(
-        _frame(frame, read, groups, accuracy),
+        frame.assign(
+            sources=[one.sources for one in read], comparable=[one.comparable for one in read]
+        ),
         [one.made for one in read],
         [one.epochs for one in read],
         history,
-        cells[there[of_run]].reset_index(drop=True),
+        cells[complete[cells.index].to_numpy()].reset_index(drop=True),
         [one.last_phase for one in read],
     )
+
+
+def history_columns(known: KnownStudies, studies: Iterable[str]) -> list[str]:
+    """The columns of the epochs of runs of these studies."""
+    own = [known.studies[name] for name in studies if name in known.studies]
+    return [
+        *NOTED,
+        *(f"{group}_accuracy" for group in known.groups(studies)),
+        *on_validation(max((len(study.cues) for study in own), default=0)),
+        *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in own) else []),
+    ]
 
 
 def follows(cues: int) -> list[str]:
@@ -203,46 +212,6 @@ def on_validation(cues: int) -> list[str]:
     target x each."""
     each = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
     return [*follows(cues), *(["val_worst_group"] if cues else []), *(each if cues > 1 else [])]
-
-
-def _runs_of(read: Sequence[_Read]) -> np.ndarray:
-    """For each row of the cells, the index of its run."""
-    return np.repeat(
-        np.arange(len(read)), [len(one.cells["n"]) if one.cells else 0 for one in read]
-    )
-
-
-def _checked(one: _Read, number: int, accuracy: dict) -> _Read:
-    """A run, which is damaged if its metrics.json disagrees with its predictions. accuracy: by
-    number and group."""
-    for group in one.groups:
-        found, n = accuracy[number, group]
-        noted = one.noted.get(group)
-        if noted is None or noted.n != n or abs(noted.accuracy - found) > 1e-6:
-            return _Read(
-                "damaged",
-                f"metrics.json: {group} accuracy disagrees with the predictions, {found:.6f} (n = {n}); "
-                "delete this folder and run again",
-            )
-    return one
-
-
-def _frame(
-    keys: pd.DataFrame, read: Sequence[_Read], groups: Sequence[str], accuracy: dict
-) -> pd.DataFrame:
-    frame = keys.assign(status=[one.status for one in read], reason=[one.reason for one in read])
-    for group in groups:
-        values = [
-            accuracy[number, group] if group in one.groups else (np.nan, np.nan)
-            for number, one in enumerate(read)
-        ]
-        frame[[f"{group}_accuracy", f"{group}_n"]] = np.array(values, dtype=np.float64).reshape(
-            -1, 2
-        )
-    frame = frame.join(pd.DataFrame([one.measures for one in read], frame.index))
-    return frame.assign(
-        sources=[one.sources for one in read], comparable=[one.comparable for one in read]
-    )
 
 
 def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) -> _Read:
@@ -262,7 +231,7 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
                 "`snakemake` makes it again",
             )
         with _reading(folder / "predictions.parquet") as path:
-            counted = _read_cells(path, run, known)
+            noted, cells, measures = _read_cells(path, run, known)
         with _reading(folder / "metrics.json") as path:
             metrics = _Metrics.model_validate(read_json(path))
             _check_names(metrics, run)
@@ -276,11 +245,10 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
         # they are drawn.
         with _reading(folder / "exhibits.parquet") as path:
             _check_names(_Names.model_validate(read_metadata(path)), run)
-        return _Read(
-            "ok", made=made, epochs=epochs, last_phase=last, noted=metrics.groups, **counted
-        )
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
+    about = noted.sources, noted.comparable
+    return _Read("ok", "", *about, cells, metrics.groups, made, epochs, last, measures)
 
 
 @contextmanager
@@ -298,9 +266,10 @@ def _reading(path: Path) -> Iterator[Path]:
         ) from None
 
 
-def _read_cells(path: Path, run: dict, known: KnownStudies) -> dict:
-    """A run's fields from `sources` to `cells`. For an unknown study, the test groups are those of
-    the predictions."""
+def _read_cells(
+    path: Path, run: dict, known: KnownStudies
+) -> tuple[_Origin, list[dict], dict[str, float]]:
+    """Origin, cells, and the measures of metric sets beyond cells."""
     cues = run["cue"].split("-") if run["cue"] else []
     table = read_predictions(path, run["target"], cues)
     noted = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
@@ -308,19 +277,14 @@ def _read_cells(path: Path, run: dict, known: KnownStudies) -> dict:
     spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
     cells = count_cells(table, run["target"], cues, spoken)
     study = known.studies.get(run["study"])
-    origin = {"sources": noted.sources, "comparable": noted.comparable}
-    if study is None or study.as_published:
-        groups = list(dict.fromkeys(cells["group"]))
-        measures = {}
-        if study is not None and study.metrics == "watermark":
-            measures = measure(
-                read_table(path).to_pandas().assign(label=lambda t: t[run["target"]])
-            )
-        return {**origin, "groups": groups, "cells": cells, "measures": measures}
-    groups = study.groups
-    if absent := [group for group in groups if group not in cells["group"]]:
+    there = {cell["group"] for cell in cells}
+    needed = () if study is None or study.as_published else study.groups
+    if absent := [group for group in needed if group not in there]:
         raise ValueError(f"no image of group {absent[0]}")
-    return {**origin, "groups": groups, "cells": cells}
+    if study is None or study.metrics != "watermark":
+        return noted, cells, {}
+    photos = read_table(path).to_pandas()
+    return noted, cells, measure(photos.assign(label=photos[run["target"]]))
 
 
 def _check_names(noted: _Names, run: dict) -> None:
@@ -384,7 +348,7 @@ def versions(collected: Collected) -> dict:
             continue
         facts = {
             **(made.get("versions") or {}),
-            **{k: made.get(k) for k in ("device", "precision", "seed")},
+            **{key: made.get(key) for key in _CIRCUMSTANCES},
         }
         for name, value in facts.items():
             seen.setdefault(name, set()).add(str(value))
@@ -393,3 +357,15 @@ def versions(collected: Collected) -> dict:
         "versions": {name: sorted(values) for name, values in sorted(seen.items())},
         "baselines": settings,
     }
+
+
+def mixed_note(versions: dict[str, list[str]]) -> str:
+    """A sentence that names the packages of which runs used several versions; empty if there are
+    none. versions: as from `versions`."""
+    several = [
+        f"{name} {', '.join(found)}"
+        for name, found in versions.items()
+        if len(found) > 1 and name not in _CIRCUMSTANCES
+    ]
+    text = "The runs were made with several versions of packages"
+    return f"{text}: {'; '.join(several)}." if several else ""

@@ -17,6 +17,7 @@ from diagvib.results.metric_sets.metric_set import (
     NUMBERS,
     concatenated,
     describe,
+    numbers,
     of_all_bindings,
     over_samples,
     pivot,
@@ -72,26 +73,23 @@ def selection_table(
 
 def run_values(collected: Collected, known: KnownStudies) -> pd.DataFrame:
     """RUN_KEYS, and each run's test accuracy by rule: on `ood`, without cues on `id`."""
-    frame, history = collected.frame, collected.history
-    rows = []
-    for keys, epochs in zip(
-        frame[RUN_KEYS].to_dict("records"), collected.selectable(), strict=True
+    frame, rows = collected.frame, []
+    for keys, as_run, epochs in zip(
+        frame[RUN_KEYS].to_dict("records"),
+        frame.reindex(columns=[f"{ID}_accuracy", f"{OOD}_accuracy"]).to_numpy(),
+        collected.selectable(),
+        strict=True,
     ):
         column = f"{OOD if keys['cue'] else ID}_accuracy"
-        there = epochs is not None and column in history
-        tested = epochs[:, history.index(column)] if there else np.full(1, np.nan)
-        kept = {}
-        if len(epochs := epochs[~np.isnan(tested)] if there else ()):
-            columns = dict(zip(history, epochs.T, strict=True)) | {
-                TESTED: tested[~np.isnan(tested)]
-            }
-            kept = {rule: columns[TESTED][at] for rule, at in kept_epochs(columns).items()}
-        rows.append(keys | kept)
-    found = pd.DataFrame(rows, columns=[*RUN_KEYS, *RULES])
-    as_run = [frame.get(f"{group}_accuracy", np.nan) for group in (OOD, ID)]
-    as_run = np.where(frame["cue"] != "", *as_run)
-    recorded = found[list(RULES)].notna().any(axis=1)
-    return found.assign(**{AS_RUN: np.where(recorded, as_run, np.nan)})
+        columns = {} if epochs is None else dict(zip(collected.history, epochs.T, strict=True))
+        recorded = ~np.isnan(columns.get(column, np.full(1, np.nan)))
+        if recorded.any():
+            columns = {name: values[recorded] for name, values in columns.items()}
+            columns[TESTED] = columns[column]
+            keys[AS_RUN] = as_run[int(keys["cue"] != "")]
+            keys |= {rule: columns[TESTED][at] for rule, at in kept_epochs(columns).items()}
+        rows.append(keys)
+    return pd.DataFrame(rows, columns=[*RUN_KEYS, *RULES, AS_RUN])
 
 
 def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[dict]:
@@ -100,23 +98,20 @@ def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[
     ):
         if runs[AS_RUN].isna().all():
             continue
-        as_run = accuracy_array(runs, runs[AS_RUN])
         about = {"over": "runs", "study": study, "target": target, "binding": "", "cue": ""}
         about |= describe(baseline, baselines)
+        as_run = {}
         for rule in (AS_RUN, *PLAIN):
             acc = accuracy_array(runs, runs[rule])
             # With a single cue, both metrics are the same.
             for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[1], 2)]:
-                mean, stderr, n = reduce(acc)
-                yield about | {
-                    "rule": rule,
-                    "metric": metric,
-                    "mean": mean,
-                    "stderr": stderr,
-                    "n": n,
-                    "expected": len(acc),
-                    "change": mean - reduce(as_run).mean,
-                }
+                found = reduce(acc)
+                change = found.mean - as_run.setdefault(metric, found.mean)
+                yield (
+                    about
+                    | {"rule": rule, "metric": metric, "change": change}
+                    | numbers(found, (np.nan, np.nan), len(acc))
+                )
 
 
 def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
@@ -135,8 +130,8 @@ def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
 def _searched_values(own: pd.DataFrame) -> pd.DataFrame:
     """The same for searches: of the trial that each rule would choose. own: the chosen rows of
     `read_searches`."""
-    roles = own["binding"].str.split("-", n=1, expand=True).reindex(columns=[0, 1]).fillna("")
-    keyed = own.assign(target=roles[0], cue=roles[1])
+    roles = [binding.partition("-") for binding in own["binding"]]
+    keyed = own.assign(target=[one[0] for one in roles], cue=[one[2] for one in roles])
     return keyed.pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
 
 

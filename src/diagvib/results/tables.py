@@ -1,6 +1,6 @@
 """The tidy tables, in which accuracies are fractions: making, writing and reading them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -83,45 +83,14 @@ def write_tidy(tables: Mapping[str, pd.DataFrame], collected: Collected, out: Pa
         write_table(Path(out) / f"{name}.parquet", content, {"table": name})
 
 
-def baseline_settings(
-    frame: pd.DataFrame, made: Sequence[dict | None], settings: dict
-) -> dict[str, dict]:
-    """Every baseline's settings: as recorded by its runs, otherwise as configured. Arguments as for
-    `judge_runs`."""
-    recorded = {
-        name: run["settings"]
-        for name, run in zip(frame["baseline"], made, strict=True)
-        if run and run.get("settings")
-    }
+def baseline_settings(names: Iterable[str], settings: dict) -> dict[str, dict]:
+    """Every baseline's settings: as configured, otherwise as in `config/baselines`; {} for an
+    unknown one. Runs that were made with others do not count (`training.finished_runs`)."""
+    given = {one["name"]: one["settings"] for one in settings.get("baselines", [])}
+    shipped = set(baseline_names())
     return {
-        name: configured_settings(settings, name) | recorded.get(name, {})
-        for name in frame["baseline"].unique()
+        name: given.get(name) or (load_settings(name) if name in shipped else {}) for name in names
     }
-
-
-def mixed_note(made: Sequence[dict | None]) -> str:
-    """A sentence that names the packages of which runs used several versions; empty if there are
-    none."""
-    seen: dict[str, set] = {}
-    for run in made:
-        for package, version in ((run or {}).get("versions") or {}).items():
-            seen.setdefault(package, set()).add(str(version))
-    several = [
-        f"{name} {', '.join(sorted(found))}" for name, found in seen.items() if len(found) > 1
-    ]
-    text = "The runs were made with several versions of packages"
-    return f"{text}: {'; '.join(several)}." if several else ""
-
-
-def configured_settings(settings: dict, baseline: str) -> dict:
-    """A baseline's settings as configured, or else as in `config/baselines`; {} for an unknown
-    baseline."""
-    usual = load_settings(baseline) if baseline in baseline_names() else {}
-    for entry in settings.get("baselines", []):
-        if isinstance(entry, dict) and entry["name"] == baseline:
-            short = {"max_epochs": entry["max_epochs"]} if "max_epochs" in entry else {}
-            return usual | entry.get("settings", {}) | short
-    return usual
 
 
 def read_tables(tables: Path) -> dict[str, pd.DataFrame]:

@@ -49,7 +49,7 @@ def interval(low: float, high: float, change: bool = False) -> str:
 def describe_missing(runs: pd.DataFrame) -> list[str]:
     """One line per kind of missing run, naming its runs; empty if every expected run is complete.
 
-    runs: the frame of `read_runs.collect_runs`.
+    runs: the frame of `read_runs.read_runs`.
     """
     lines = []
     configured = runs.groupby(["baseline", "study"], sort=False).size()

@@ -88,28 +88,27 @@ def sample_means(values: np.ndarray) -> np.ndarray:
     return effects[:n] + effects[n:].mean() if rank == n + k - 1 else np.full(n, np.nan)
 
 
-def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
-    """How two baselines differ on the same datasets: first minus second, over the runs that both
-    have.
+def over_bindings(first: np.ndarray, second: np.ndarray | None = None) -> dict:
+    """A baseline's mean over all samples and bindings, or how it differs from another on the same
+    datasets: first minus second, over the runs that both have.
 
-    first, second: float[samples, bindings], NaN where a run is missing. Returns difference, low,
-    high (95 %, `sample_interval` of `sample_means`), samples and bindings with runs; NaN where
-    there is none.
+    first, second: float[samples, bindings], NaN where a run is missing. Returns mean, low, high
+    (95 %, `sample_interval` of `sample_means`), n runs, and the samples and bindings with runs; NaN
+    where there is none. Every sample has equal weight; if `sample_means` cannot compare them, every
+    run has.
     """
-    there = ~np.isnan(first - second)
-    both = [np.where(there, own, np.nan) for own in (first, second)]
-    means = [sample_means(own) for own in both]
+    change = first if second is None else first - second
+    there = ~np.isnan(change)
+    sides = [side for side in (first, second) if side is not None]
+    means = [sample_means(np.where(there, side, np.nan)) for side in sides]
     low, high = sample_interval(*means)
-    seen = (both[0] - both[1])[there]
+    mean = means[0] if second is None else means[0] - means[1]
+    mean = change[there] if np.isnan(mean).any() else mean
     return {
-        "difference": overall_mean(seen, means[0] - means[1]) if there.any() else np.nan,
+        "mean": float(mean.mean()) if there.any() else np.nan,
         "low": low,
         "high": high,
+        "n": int(there.sum()),
         "samples": int(there.any(axis=1).sum()),
         "bindings": int(there.any(axis=0).sum()),
     }
-
-
-def overall_mean(seen: np.ndarray, means: np.ndarray) -> float:
-    """Every sample has equal weight; if `sample_means` cannot compare them, every run has."""
-    return float(seen.mean() if np.isnan(means).any() else means.mean())

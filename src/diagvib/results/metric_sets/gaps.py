@@ -17,7 +17,6 @@ from diagvib.results.metric_sets.metric_set import (
     by_binding,
     describe,
     of_all_bindings,
-    part_of,
     pivot,
     terms,
 )
@@ -38,7 +37,6 @@ SHOWN = {
 }
 MEASURES = ("id_accuracy", *GAPS, "worst_group")
 REFERENCE = "erm"
-VERDICTS = ("worse", "better", "cannot tell", "no verdict")
 # What a reference should share with the method compared with it; the model is mandatory.
 _ALIKE = {
     "batch_size": "batch size",
@@ -76,13 +74,11 @@ class Gaps(MetricSet):
         runs = results.runs
         accuracy = runs.reindex(columns=[f"{group}_accuracy" for group in GAP_GROUPS.values()])
         accuracy = accuracy.astype(float).set_axis([*GAP_GROUPS.values()], axis=1)
-        shares = {
-            study: training_shares(results.known.studies[study]) for study in runs["study"].unique()
-        }
+        studies = {name: results.known.studies[name] for name in runs["study"].unique()}
+        shares = pd.DataFrame({name: training_shares(study) for name, study in studies.items()})
         inside = sum(
-            runs["study"].map({study: own[group] for study, own in shares.items()}).astype(float)
-            * accuracy[group]
-            for group in GAP_GROUPS.values()
+            runs["study"].map(shares.loc[group]).astype(float) * accuracy[group]
+            for group in (GAP_GROUPS.values() if studies else ())
         )
         gaps = {name: accuracy[group] - inside for name, group in GAPS.items()}
         worst = worst_cell(results.cells, RUN_KEYS).rename(columns={"accuracy": "worst_group"})
@@ -147,7 +143,7 @@ def network_of(settings: Mapping) -> dict:
     is makes no difference, and its hash only if it is not that of the published weights."""
     found = {
         key: value
-        for key, value in part_of(settings, "model").items()
+        for key, value in (settings.get("model") or {}).items()
         if value and key != "weights_file"
     }
     if "weights_sha256" in found and _is_published(found):
@@ -161,12 +157,11 @@ def _is_published(model: Mapping) -> bool:
 
     try:
         published = get_model_weights(model["name"])[model["weights"]]
-    except (KeyError, ValueError):  # a run made by others may record anything
+    except (KeyError, ValueError):  # a model of one's own, or without a weights' name
         return False
     # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
-    return (
-        str(model["weights_sha256"]).lower().startswith(Path(published.url).stem.rpartition("-")[2])
-    )
+    digits = Path(published.url).stem.rpartition("-")[2]
+    return model["weights_sha256"].lower().startswith(digits)
 
 
 def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
@@ -182,10 +177,10 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
     for study, of_study in values.groupby("study", sort=False):
         runs = dict(iter(of_study.groupby("baseline", sort=False)))
         for baseline, own in runs.items():
-            if describe(baseline, baselines)["method"] == REFERENCE:
+            about = {"study": study, **describe(baseline, baselines)}
+            if about["method"] == REFERENCE:
                 continue
             reference, reason = reference_of(baseline, list(runs), baselines)
-            about = {"study": study, **describe(baseline, baselines), "reference": reference}
             other = runs.get(reference, own[:0])
             both = own[own["binding"].isin(other["binding"])] if reference else own
             other = other[other["binding"].isin(both["binding"])]
@@ -194,28 +189,17 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
                 for cue, metric in CUE_GAPS.items():
                     four = [
                         accuracies
-                        for runs in (part, beside)
-                        for accuracies in terms(runs, metric, METRIC_SET.differences)
+                        for runs_of in (part, beside)
+                        for accuracies in terms(runs_of, metric, METRIC_SET.differences)
                     ]
-                    four = pd.concat(four, axis=1).astype(float).to_numpy().T
-                    judged = judge_gap(four[:2], four[2:]) if reference else NO_VERDICT
+                    judged = judge_gap(pd.concat(four, axis=1).to_numpy(dtype=float).T)
+                    if not reference:
+                        judged |= {"verdict": "no verdict", "reason": ""}
                     why = "; ".join(filter(None, (reason, judged["reason"])))
-                    rows.append({**about, "binding": binding, "cue": cue, **judged, "reason": why})
-    columns = [
-        "study",
-        *BASELINE,
-        "binding",
-        "cue",
-        "gap",
-        "reference",
-        "reference_gap",
-        "difference",
-        "low",
-        "high",
-        "n",
-        "verdict",
-        "reason",
-    ]
+                    about |= {"binding": binding, "cue": cue, "reference": reference}
+                    rows.append({**about, **judged, "reason": why})
+    columns = ["study", *BASELINE, "binding", "cue", "gap", "reference", "reference_gap"]
+    columns += ["difference", "low", "high", "n", "verdict", "reason"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -233,14 +217,11 @@ def reference_of(
     alike = [
         name
         for name in others
-        if part_of(baselines.get(name, {}), "method").get("name") == REFERENCE
-        and network_of(baselines[name]) == model
+        if describe(name, baselines)["method"] == REFERENCE and network_of(baselines[name]) == model
     ]
     if not alike or not model:
-        return "", (
-            f"no baseline with method {REFERENCE} and "
-            + (f"model {model['name']}" if "name" in model else "the same model")
-        )
+        like = f"model {model['name']}" if model else "the same model"
+        return "", f"no baseline with method {REFERENCE} and {like}"
 
     def unlike(name: str) -> list[str]:
         both = [
@@ -254,39 +235,31 @@ def reference_of(
     return best, f"{best} differs in {' and '.join(unlike(best))}" if unlike(best) else ""
 
 
-NO_VERDICT = {
-    **dict.fromkeys(["gap", "reference_gap", "difference", "low", "high"], np.nan),
-    "n": 0,
-    "verdict": VERDICTS[3],
-    "reason": "",
-}
-
-
-def judge_gap(own: np.ndarray, reference: np.ndarray) -> dict:
+def judge_gap(four: np.ndarray) -> dict:
     """A method's gap compared with ERM's, paired by sample.
 
-    own, reference: float[2, samples], NaN where a run is missing: the accuracy where the cue
-    misleads, and in distribution. difference = mean gap - mean reference gap, with its
+    four: float[4, samples], NaN where a run is missing: the method's accuracy where the cue
+    misleads and in distribution, then ERM's. difference = mean gap - mean reference gap, with its
     `sample_interval`. worse: the interval lies below zero, and so does that of the gap itself
     (where no accuracy is lost, no shortcut is taken); better: the interval lies above zero. How
     often these contain the true value: `python benchmarks/simulated_statistics.py`.
     """
-    four = np.concatenate([own, reference])
     four = four[:, ~np.isnan(four).any(axis=0)]
     n = four.shape[1]
-    if not n:
-        return NO_VERDICT | {"verdict": VERDICTS[2], "reason": "no dataset sample has runs of both"}
     misled, inside, its_misled, its_inside = four
-    mine, its = float((misled - inside).mean()), float((its_misled - its_inside).mean())
+    gap, its_gap = (
+        float(one.mean()) if n else np.nan for one in (misled - inside, its_misled - its_inside)
+    )
     low, high = sample_interval([misled, its_inside], [inside, its_misled])
     loses = sample_interval(misled, inside)[1] < 0
+    few = f"fewer than {FEWEST} dataset samples" if n else "no dataset sample has runs of both"
     return {
-        "gap": mine,
-        "reference_gap": its,
-        "difference": mine - its,
+        "gap": gap,
+        "reference_gap": its_gap,
+        "difference": gap - its_gap,
         "low": low,
         "high": high,
         "n": n,
-        "verdict": VERDICTS[0] if high < 0 and loses else VERDICTS[1] if low > 0 else VERDICTS[2],
-        "reason": "" if n >= FEWEST else f"fewer than {FEWEST} dataset samples",
+        "verdict": "worse" if high < 0 and loses else "better" if low > 0 else "cannot tell",
+        "reason": "" if n >= FEWEST else few,
     }

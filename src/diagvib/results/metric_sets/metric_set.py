@@ -8,7 +8,7 @@ from typing import ClassVar
 import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.metrics import estimate
+from diagvib.results.metrics import Estimate, estimate
 from diagvib.results.table import PAPER, Table
 from diagvib.results.texts import percent
 from diagvib.results.uncertainty import sample_interval
@@ -26,7 +26,7 @@ NOT_TUNED = "not tuned"
 
 @dataclass(frozen=True)
 class Results:
-    """What metrics are made from. runs: as from `read_runs.collect_runs`, with an accuracy for each
+    """What metrics are made from. runs: as from `read_runs.read_runs`, with an accuracy for each
     test group; cells: the long table (`cells.CELL_COLUMNS`); baselines: name -> settings."""
 
     runs: pd.DataFrame
@@ -115,19 +115,22 @@ def over_samples(
     only if it has them all), then over the samples.
     """
     rows = []
-    for (study, baseline), own in values.reindex(columns=dict.fromkeys([*values, *names])).groupby(
-        ["study", "baseline"], sort=False
-    ):
+    values = values.reindex(columns=dict.fromkeys([*values, *names]))
+    for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
         about = {"study": study, **describe(baseline, baselines)}
         for (binding, target, cue), part in by_binding(own):
             for metric in names:
                 found = by_sample(part, metric)
-                mean, stderr, n = estimate(found)
-                low, high = sample_interval(*terms(part, metric, differences))
-                numbers = (mean, stderr, low, high, n, len(found))
                 keys = {"binding": binding, "target": target, "cue": cue, "metric": metric}
-                rows.append({**about, **keys, **dict(zip(NUMBERS, numbers, strict=True))})
+                ends = sample_interval(*terms(part, metric, differences))
+                rows.append({**about, **keys, **numbers(estimate(found), ends, len(found))})
     return pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS])
+
+
+def numbers(found: Estimate, ends: tuple[float, float], expected: int) -> dict[str, float]:
+    """NUMBERS. ends: of the 95 % interval; expected: the configured dataset samples."""
+    values = found.mean, found.stderr, *ends, found.n, expected
+    return dict(zip(NUMBERS, values, strict=True))
 
 
 def by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
@@ -156,18 +159,12 @@ def of_all_bindings(rows: pd.DataFrame) -> pd.DataFrame:
     """Of baselines with several bindings, only the rows of their mean. The column `binding` becomes
     what tables call it: its name, `mean of all`, or `mean of 2 of 6` for a baseline that has fewer
     than others on the same study."""
-    named = rows[rows["binding"] != ""]
-    own = named.groupby(["study", "baseline"])["binding"].nunique()
-    of = named.groupby("study")["binding"].nunique()
-    means = {
-        key: "mean of all" if count == of[key[0]] else f"mean of {count} of {of[key[0]]}"
-        for key, count in own.items()
-    }
-    keys = [*zip(rows["study"], rows["baseline"], rows["binding"], strict=True)]
-    several = {key[:2] for key in keys if not key[2]}
-    shown = [not key[2] or key[:2] not in several for key in keys]
-    called = [binding or means.get((*key,), "mean of all") for *key, binding in keys]
-    return rows.assign(binding=called).loc[pd.Series(shown, rows.index, dtype=bool)]
+    named = rows["binding"].where(rows["binding"] != "")
+    own = named.groupby([rows["study"], rows["baseline"]]).transform("nunique")
+    of = named.groupby(rows["study"]).transform("nunique")
+    fewer = "mean of " + own.astype(str) + " of " + of.astype(str)
+    called = named.fillna(fewer.where(own < of, "mean of all"))
+    return rows.assign(binding=called)[named.isna() | (own == 1)]
 
 
 def pivot(
@@ -192,17 +189,19 @@ def pivot(
 def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
     """A baseline's name, model, method, the supervision of its method, and its selection rule."""
     settings = baselines.get(baseline, {})
-    method = part_of(settings, "method")
+    method = settings.get("method") or {}
     return {
         "baseline": baseline,
-        "model": str(part_of(settings, "model").get("name", "")),
-        "method": str(method.get("name", "")),
-        "supervision": str(method.get("supervision", "")),
-        "selection": str(settings.get("selection", "val_loss")),
+        "model": (settings.get("model") or {}).get("name", ""),
+        "method": method.get("name", ""),
+        "supervision": method.get("supervision", ""),
+        "selection": settings.get("selection", "val_loss"),
     }
 
 
-def part_of(settings: Mapping, key: str) -> Mapping:
-    """A baseline's model or method with its options; empty if a run made by others recorded
-    anything else."""
-    return settings[key] if isinstance(settings.get(key), Mapping) else {}
+def untuned_notes(baselines: Mapping[str, dict]) -> dict[str, str]:
+    """Baseline -> NOT_TUNED if its settings are starting points, else an empty text."""
+    return {
+        name: NOT_TUNED if NOT_TUNED in own.get("origin", "") else ""
+        for name, own in baselines.items()
+    }

@@ -16,17 +16,17 @@ from diagvib.results.metric_sets.metric_set import (
     MetricSet,
     Results,
     describe,
+    numbers,
     pivot,
+    untuned_notes,
 )
 from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, paired_change
 from diagvib.results.table import Table
 from diagvib.results.texts import describe_missing, interval, percent, points
 from diagvib.results.uncertainty import (
     FEWEST,
-    overall_mean,
-    paired_difference,
+    over_bindings,
     sample_interval,
-    sample_means,
 )
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
@@ -69,17 +69,15 @@ class Shortcut(MetricSet):
         return results.runs.reindex(columns=[*RUN_KEYS, f"{ID}_accuracy", f"{OOD}_accuracy"])
 
     def metrics(self, results: Results) -> pd.DataFrame:
-        rows = [*_over_cues(results.runs), *_contrasts(results.runs, results.known)]
-        none = {"binding": "", "cue": ""}
-        found = [describe(row["baseline"], results.baselines) | none | row for row in rows]
-        untuned = {
-            name
-            for name, own in results.baselines.items()
-            if NOT_TUNED in str(own.get("origin", ""))
-        }
-        notes = [NOT_TUNED if row["baseline"] in untuned else "" for row in rows]
-        columns = [*KEYS, "metric", *NUMBERS, "cues"]
-        return pd.DataFrame(found, columns=columns).assign(note=notes)
+        rows = [
+            {**describe(row["baseline"], results.baselines), "binding": "", "cue": "", **row}
+            for row in (
+                *_over_cues(results.runs),
+                *_contrasts(results.runs, results.known),
+            )
+        ]
+        found = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "cues"])
+        return found.assign(note=found["baseline"].map(untuned_notes(results.baselines)))
 
     def tables(self, results: Results) -> dict[str, pd.DataFrame]:
         return {
@@ -135,8 +133,7 @@ def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
             acc = accuracy_array(own, own[f"{group}_accuracy"])
             ends = sample_interval(acc.min(axis=1) if metric == "famin" else acc.mean(axis=1))
             cues = acc.shape[1] if correlated else 0
-            numbers = (*reduce(acc), *ends, len(acc))
-            yield about | {"metric": metric, "cues": cues} | _numbers(*numbers)
+            yield about | {"metric": metric, "cues": cues} | numbers(reduce(acc), ends, len(acc))
 
 
 def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
@@ -148,14 +145,9 @@ def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
             if all(map(len, pair)):
                 first, other = (accuracy_array(one, one[f"{OOD}_accuracy"]) for one in pair)
                 about = {"study": contrast.study, "baseline": baseline, "target": target}
-                numbers = (*paired_change(first, other), np.nan, np.nan, len(first))
-                yield about | {"metric": metric, "cues": first.shape[1]} | _numbers(*numbers)
-
-
-def _numbers(
-    mean: float, stderr: float, n: int, low: float, high: float, expected: int
-) -> dict[str, float]:
-    return dict(zip(NUMBERS, (mean, stderr, low, high, n, expected), strict=True))
+                about |= {"metric": metric, "cues": first.shape[1]}
+                change = paired_change(first, other)
+                yield about | numbers(change, (np.nan, np.nan), len(first))
 
 
 def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[str]:
@@ -196,20 +188,17 @@ def accuracy_by_binding(runs: pd.DataFrame) -> pd.DataFrame:
 def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Each baseline's mean over all samples and bindings of a study: mean, low, high (95 %), n
     runs, expected runs."""
-    rows = []
-    for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
-        values = accuracy_by_binding(runs).to_numpy()
-        there, means = ~np.isnan(values), sample_means(values)
-        low, high = sample_interval(means)
-        mean = overall_mean(values[there], means) if there.any() else np.nan
-        counts = (there.sum(), len(runs), there.any(axis=1).sum(), there.any(axis=0).sum())
-        rows.append((study, baseline, mean, low, high, *map(int, counts)))
+    rows = [
+        {"study": study, "baseline": baseline, "expected": len(runs)}
+        | over_bindings(accuracy_by_binding(runs).to_numpy())
+        for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False)
+    ]
     columns = ["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
-    """All pairs of baselines on every study, paired by dataset: `paired_difference`."""
+    """All pairs of baselines on every study, paired by dataset: `over_bindings`."""
     rows = []
     for study, runs in frame.groupby("study", sort=False):
         own = {
@@ -219,9 +208,9 @@ def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
         for first, second in combinations(own, 2):
             a, b = own[first].align(own[second])
             about = {"study": study, "first": first, "second": second}
-            rows.append(about | paired_difference(a.to_numpy(), b.to_numpy()))
-    columns = ["study", "first", "second", "difference", "low", "high", "samples", "bindings"]
-    return pd.DataFrame(rows, columns=columns)
+            rows.append(about | over_bindings(a.to_numpy(), b.to_numpy()))
+    columns = ["study", "first", "second", "mean", "low", "high", "samples", "bindings"]
+    return pd.DataFrame(rows, columns=columns).rename(columns={"mean": "difference"})
 
 
 def telling_bindings(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataFrame:
@@ -236,15 +225,15 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataF
     headline = known.headline(p["study"])
     if headline is None:
         return pd.DataFrame(columns=columns)
-    accuracy = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
+    ran = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
+    offering = [name for name, study in known.studies.items() if study.opportunity]
     rows = []
     for (baseline, target, cue), _ in p[p["cue"] != ""].groupby(
         ["baseline", "target", "cue"], sort=False
     ):
-        own = accuracy[(accuracy["baseline"] == baseline) & (accuracy["target"] == target)]
+        own = ran[(ran["baseline"] == baseline) & (ran["target"] == target)]
         means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
-        offers = {name: one.opportunity != "" for name, one in known.studies.items()}
-        others = means[[offers.get(name, False) for name in means.index]]
+        others = means[means.index.isin(offering)]
         best = (others.max(), others.idxmax()) if len(others) else (np.nan, "")
         pair = (means.get(name, np.nan) for name in (headline.without, headline.shortcut))
         rows.append((baseline, target, cue, *pair, *best))
