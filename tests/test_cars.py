@@ -87,7 +87,7 @@ def paths_of(prepared: Path, mirror: Path) -> dict[str, list[Path]]:
 
 
 def test_every_pixel_is_that_of_a_plain_composition(prepared, mirror):
-    recipes, paths = random_recipes(CARS.catalogue(prepared), 200), paths_of(prepared, mirror)
+    recipes, paths = random_recipes(CARS.catalogue(prepared), 60), paths_of(prepared, mirror)
     images = CARS.renderer(prepared, 256, CPU)(recipes).numpy()
     for image, row in zip(images, recipes.to_pylist(), strict=True):
         files = {factor: paths[factor][row[f"{factor}_photo"]] for factor in FACTORS}
@@ -96,7 +96,7 @@ def test_every_pixel_is_that_of_a_plain_composition(prepared, mirror):
         )
 
 
-@pytest.mark.parametrize("size", [64, 101, 224])
+@pytest.mark.parametrize("size", [64, 101])
 def test_other_sizes_compose_what_is_scaled(prepared, mirror, size):
     """The parts of the 256 pixel image, each scaled, are where the proportions say."""
     recipes, paths = random_recipes(CARS.catalogue(prepared), 20), paths_of(prepared, mirror)
@@ -170,6 +170,8 @@ def test_the_published_dataset_has_its_counts(drawn):
             train[name, *both]
             for both in ((True, True), (False, True), (True, False), (False, False))
         ] == [3610, 190, 190, 10]
+    for factor in FACTORS:
+        assert drawn[f"{factor}_photo"].nunique() == len(drawn) == 10_000, "no photo is used twice"
     for split in ("val", "test"):
         cells = agree[agree["split"] == split].groupby(["car", "background", "object"]).size()
         assert len(cells) == 8 and (cells == 125).all()
@@ -182,13 +184,7 @@ def test_the_published_dataset_has_its_counts(drawn):
     assert groups.loc["no-cue-1"].tolist() == [False, False, True, True]
 
 
-def test_no_photo_is_in_two_splits_or_two_images(drawn):
-    for factor in FACTORS:
-        assert drawn[f"{factor}_photo"].is_unique
-        assert drawn[f"{factor}_photo"].nunique() == len(drawn) == 10_000
-
-
-def test_too_few_photos_are_counted(drawn):
+def test_too_few_photos_are_counted():
     with pytest.raises(
         DiagvibError,
         match=r"counts.train: 8,000 images need 4,000 photos of car country, each once, "

@@ -54,12 +54,10 @@ PATTERNS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def ground(
-    pattern: str, size: int, generator: np.random.Generator, periods: float = 5
-) -> np.ndarray:
+def ground(pattern: str, size: int, generator: np.random.Generator) -> np.ndarray:
     """One of PATTERNS in a dark and a light shade of grey, slightly tinted, uint8[size, size, 3]:
-    shifted, slightly turned, about this many periods wide."""
-    periods, turn = periods * generator.uniform(0.8, 1.2), generator.uniform(-0.15, 0.15)
+    shifted, slightly turned, about five periods wide."""
+    periods, turn = 5 * generator.uniform(0.8, 1.2), generator.uniform(-0.15, 0.15)
     at = (np.arange(size * _FINER) + 0.5) / (size * _FINER)
     x, y = np.meshgrid(at, at)
     shift = generator.random(2)
@@ -71,11 +69,9 @@ def ground(
     return _lit(share * light + (1 - share) * dark, generator)
 
 
-def shape(
-    name: str, size: int, generator: np.random.Generator, colour: np.ndarray | None = None
-) -> np.ndarray:
+def shape(name: str, size: int, generator: np.random.Generator) -> np.ndarray:
     """One of SHAPES on a transparent ground, uint8[size, size, 4]: slightly turned, as large as
-    fits; in this colour, float[3] up to 255, or any."""
+    fits, in any colour."""
     turn = generator.uniform(-0.3, 0.3)
     turned = SHAPES[name] @ [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
     fine = size * _FINER
@@ -83,22 +79,15 @@ def shape(
     corners = (turned / np.abs(turned).max() * 0.96 + 1) * fine / 2
     ImageDraw.Draw(sheet).polygon([tuple(corner) for corner in corners], fill=255)
     alpha = np.asarray(sheet.resize((size, size), Image.Resampling.BOX))
-    seen = generator.uniform(90, 250, 3) if colour is None else colour
-    return np.dstack([_lit(np.broadcast_to(seen, (size, size, 3)), generator), alpha])
+    colour = generator.uniform(90, 250, 3)
+    return np.dstack([_lit(np.broadcast_to(colour, (size, size, 3)), generator), alpha])
 
 
-def photo(
-    name: str,
-    pattern: str,
-    size: int,
-    generator: np.random.Generator,
-    colour: np.ndarray | None = None,
-    periods: float = 5,
-) -> np.ndarray:
+def photo(name: str, pattern: str, size: int, generator: np.random.Generator) -> np.ndarray:
     """A shape somewhere on a ground, uint8[size, size, 3]; its side is 50 to 70 % of the image."""
-    below = ground(pattern, size, generator, periods)
+    below = ground(pattern, size, generator)
     side = int(size * generator.uniform(0.5, 0.7))
-    above = shape(name, side, generator, colour)
+    above = shape(name, side, generator)
     top, left = generator.integers(0, size - side + 1, 2)
     part = below[top : top + side, left : left + side]
     alpha = above[..., 3:] / 255
