@@ -287,6 +287,8 @@ def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, f
         theirs = F.normalize(F.to_tensor(shown), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         assert torch.allclose(own, theirs, atol=1e-5)
     assert not torch.equal(ours[0], ours[1])
+    shown = scene.examples(tmp_path, [{"watermark": name} for name in ("absent", "present")])
+    assert (shown[0] != shown[1]).any(), "in examples, too"
 
 
 def test_networks_get_photos_as_their_weights_want_them():

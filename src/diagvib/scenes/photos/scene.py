@@ -265,6 +265,8 @@ class Photos(Scene):
 
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
         """The first photo of the requested classes; grey if there is none."""
+        import torch
+
         photos, read = self.catalogue(prepared).photos, self._reader(prepared, _EXAMPLE)
         images = np.full((len(wanted), _EXAMPLE, _EXAMPLE, 3), 127, np.uint8)
         for image, one in zip(images, wanted, strict=True):
@@ -272,6 +274,10 @@ class Photos(Scene):
             there = np.flatnonzero((photos[[*asked]] == pd.Series(asked)).all(axis=1))
             if len(there):
                 image[:] = read(there[:1])[0]
+            if one.get(WATERMARK) == PRESENT:
+                drawn = watermark(_EXAMPLE, self._font())
+                seen = blend(torch.from_numpy(image).permute(2, 0, 1), drawn)
+                image[:] = seen.permute(1, 2, 0).numpy()
         return images
 
 
