@@ -19,9 +19,18 @@ from diagvib.operations.records import record_of
 from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
 from test_ledger import TOY, diagvib, dvc, dvc_repository, flip_a_bit, git, replace, snakemake
-from test_trust import BASELINE, NET
 from toy import count
 
+BASELINE = """
+mine: {model: 'own.net:Net', method: erm, batch_size: 16, origin: test, optimiser: {name: adam, lr: 5.0e-4}}
+"""
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, n_classes, image_size):
+        super().__init__(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, n_classes))
+"""
 ROOT = "outputs/mine"
 RUN = f"{ROOT}/results/runs/mine/zgo/hue-shape/0/predictions.parquet"
 

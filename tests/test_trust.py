@@ -11,53 +11,12 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.files import read_json, write_json
-from toy import copy_of_the_repository, count, environment, hashes, toy
+from toy import MODELS, RUN, count, environment, hashes, toy, write
 
-TOY = """
-root: toy
-sources: embedded
-studies: [zgo]
-bindings: [hue-shape]
-samples: 2
-counts: {train: 64, val: 18, id: 18, ood: 18}
-baselines: [mine]
-baselines_from: [mine.yaml]
-training: {max_epochs: 2}
-"""
-BASELINE = """
-mine: {model: 'own.net:Net', method: erm, batch_size: 16, origin: test, optimiser: {name: adam, lr: 5.0e-4}}
-"""
-NET = """
-from torch import nn
-
-class Net(nn.Sequential):
-    def __init__(self, n_classes, image_size):
-        super().__init__(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, n_classes))
-"""
-EDITED = NET.replace("image_size):", "image_size):\n        print('edited')")
-RUNS = "toy/results/runs/mine/zgo/hue-shape"
+EDITED = MODELS.replace("width=4):", "width=4):\n    print('edited')")
+RUNS = RUN.format("tiny")
 TRAINED = {"train": 1, "tabulate": 1, "tables": 1}
-
-
-def with_own_model(folder: Path, text: str = TOY) -> Path:
-    copy_of_the_repository(folder)
-    (folder / "toy.yaml").write_text(text)
-    (folder / "mine.yaml").write_text(BASELINE)
-    (folder / "own").mkdir()
-    (folder / "own/net.py").write_text(NET)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Path:
-    folder = with_own_model(tmp_path_factory.mktemp("undisturbed"))
-    toy(folder, "--", "tables")
-    return folder
-
-
-@pytest.fixture
-def finished(undisturbed, tmp_path) -> Path:
-    return shutil.copytree(undisturbed, tmp_path / "finished")
+ALL_TRAINED = {**TRAINED, "train": 3}  # the baselines on these images
 
 
 def by_hand(folder: Path, *arguments: str) -> None:
@@ -71,7 +30,7 @@ def by_hand(folder: Path, *arguments: str) -> None:
 
 
 def train(folder: Path, *changed: str) -> None:
-    by_hand(folder, "train", "mine", "zgo", "hue-shape", *changed)
+    by_hand(folder, "train", "tiny", "zgo", "hue-shape", *changed)
 
 
 def other_seed(folder: Path) -> None:
@@ -79,9 +38,9 @@ def other_seed(folder: Path) -> None:
 
 
 def model_edited_and_reverted(folder: Path) -> None:
-    (folder / "own/net.py").write_text(EDITED)
+    write(folder, {"lab/models.py": EDITED})
     train(folder)
-    (folder / "own/net.py").write_text(NET)
+    write(folder, {"lab/models.py": MODELS})
 
 
 def older_folder(folder: Path) -> None:
@@ -120,23 +79,23 @@ def test_a_run_that_is_not_the_one_asked_for_is_named_and_not_counted(finished, 
     disturb(finished)
     assert count(toy(finished, "-n", "--", "tables")) == TRAINED
     by_hand(finished, "tabulate")
-    row = pd.read_csv(finished / "toy/results/tables/runs.csv").iloc[-1]
+    row = pd.read_csv(finished / "toy/results/tables/runs.csv").query("baseline == 'tiny'").iloc[-1]
     assert row.status == "missing"
     assert row.reason.startswith(f"another run is there, of other {what} than")
 
 
-def test_it_is_made_again(undisturbed, finished):
+def test_it_is_made_again(made, finished):
     other_seed(finished)
     toy(finished, "--", "tables")
-    assert hashes(finished / "toy") == hashes(undisturbed / "toy")
+    assert hashes(finished / "toy") == hashes(made / "toy")
     assert "Nothing to be done" in toy(finished, "-n", "--", "tables")
 
 
 @pytest.mark.parametrize(
     ("stage", "changed", "again"),
     [
-        ("draw", "counts.train=90", {"draw": 1, "render": 1, **TRAINED}),
-        ("render", "image_size=64", {"render": 1, **TRAINED}),
+        ("draw", "counts.train=90", {"draw": 1, "render": 1, **ALL_TRAINED}),
+        ("render", "image_size=128", {"render": 1, **ALL_TRAINED}),
     ],
 )
 def test_recipes_and_images_of_other_settings_are_made_again(finished, stage, changed, again):
@@ -149,19 +108,21 @@ def test_images_of_other_recipes_are_made_again(finished):
     by_hand(finished, "draw", "zgo", "hue-shape", "--set", "counts.ood=27")
     by_hand(finished, "render", "zgo", "hue-shape")
     by_hand(finished, "draw", "zgo", "hue-shape")
-    assert count(toy(finished, "-n", "--", "tables")) == {"render": 1, **TRAINED}
+    assert count(toy(finished, "-n", "--", "tables")) == {"render": 1, **ALL_TRAINED}
 
 
-def test_runs_from_another_machine_count(undisturbed, finished):
+def test_runs_from_another_machine_count(finished):
     for path in (finished / RUNS).glob("*/run.json"):
         said = read_json(path)
         said |= {"device": "NVIDIA H100", "precision": "bf16", "threads": 16}
         said["versions"]["python"] = "3.13.0"
         write_json(path, said)
     assert "Nothing to be done" in toy(finished, "-n", "--", "runs")
-    made = (finished / RUNS / "0/run.json").read_bytes()
-    toy(finished, "--config", "training={max_epochs: 2, threads: 2}", "--", "tables")
-    assert (finished / RUNS / "0/run.json").read_bytes() == made, "kept"
+    before = (finished / RUNS / "0/run.json").read_bytes()
+    few = ("studies=[zgo]", "bindings=[hue-shape]", "baselines=[tiny]")
+    toy(finished, "--config", *few, "training={max_epochs: 2, threads: 2}", "--", "runs")
+    assert (finished / RUNS / "0/run.json").read_bytes() == before, "kept"
+    by_hand(finished, "tabulate")
     assert set(pd.read_csv(finished / "toy/results/tables/runs.csv").status) == {"ok"}
 
 
