@@ -7,11 +7,11 @@
 import importlib
 
 __version__ = "0.1.0"
-__all__ = ["StudyDataset", "__version__", "load", "methods", "models", "studies"]
+__all__ = ["StudyDataset", "__version__", "load", "methods", "models", "probe", "studies"]
 
 
 def __getattr__(name: str):
-    if name in ("load", "StudyDataset"):
+    if name in ("load", "probe", "StudyDataset"):
         return getattr(importlib.import_module("diagvib.library"), name)
     if name in ("studies", "models", "methods"):
         return importlib.import_module(f"diagvib.{name}")

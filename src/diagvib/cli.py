@@ -188,12 +188,59 @@ def compare(
     ] = None,
 ) -> None:
     """Compare the runs of two results folders, cell by cell."""
-    from diagvib.results.compare import compare_results, print_comparison, write_comparison
+    from diagvib.results.compare import compare_results, shown, write_comparison
+    from diagvib.results.table import print_table
 
     table = compare_results(runs_a, runs_b, stages.cores())
-    print_comparison(table)
+    print_table(shown(table))
     if out:
         write_comparison(table, out)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A classifier of torchvision, timm/NAME, or your own package.module:function.",
+        ),
+    ],
+    studies: Annotated[
+        list[str], typer.Argument(metavar="STUDY...", help="Studies from config/studies.")
+    ],
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="The name of published weights, a file, or an installed package; default: random."
+        ),
+    ] = None,
+    input_size: Annotated[
+        int | None,
+        typer.Option(help="Pixels per side to which images are resized; default: as they are."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Everything else; default: config/frozen.yaml.")
+    ] = None,
+    override: Override = None,
+    root: Root = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Default: all.")] = None,
+) -> None:
+    """Train linear layers on the features of a frozen network, in every binding of some studies.
+    Writes a configuration to the root, runs the workflow with it and prints the tables."""
+    from diagvib.operations.evaluate import Evaluation, run_workflow
+    from diagvib.results.known_studies import KnownStudies
+    from diagvib.results.table import print_table
+    from diagvib.results.tables import read_tables, result_tables
+
+    asked = Evaluation(model, studies, weights, input_size, config, root)
+    file, resolved = asked.write(override)
+    run_workflow(file, stages.cores(cores))
+    known, layout = KnownStudies(tuple(resolved.studies_from)), Layout(Path(resolved.root))
+    for table in result_tables(read_tables(layout.tables), known):
+        if table.rows and not table.folded:
+            print_table(table)
+    print(f"All tables, figures and the report: {layout.report}")
 
 
 @app.command()

@@ -28,9 +28,10 @@ from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
+from diagvib.settings.baselines import complete
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
-from diagvib.settings.grid import Layout
+from diagvib.settings.grid import Layout, make_run
 from diagvib.studies.binding import Binding, bind_its_own
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -94,6 +95,7 @@ class StudyDataset(Dataset):
             for name, its in zip(columns, cues, strict=False)
         }
         self.comparable: bool = images.metadata["comparable"]
+        self._about = images.metadata
         self.transform, self.dtype, self._as_tensor = transform, dtype, as_tensor
         self._known = KnownStudies(given=(study,))
 
@@ -160,6 +162,14 @@ _Whole = BeforeValidator(lambda given: int(given) if isinstance(given, np.intege
 _Dtype = Annotated[
     Literal["uint8", "float32"], BeforeValidator(lambda given: str(given).removeprefix("torch."))
 ]
+
+# What `probe` trains, and the images that it draws unless `counts` says otherwise.
+_HEAD = {
+    "model": {"name": "small_cnn", "frozen": True},  # its features are given
+    "optimiser": {"name": "adam", "lr": 1e-3},
+    "batch_size": 64,
+}
+_PROBED = {"train": 1800, "val": 360, "id": 360, "ood": 360}
 
 
 @checked
@@ -240,3 +250,43 @@ def load(
     return StudyDataset(
         definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
     )
+
+
+def probe(
+    features: Callable[[Tensor], Tensor | np.ndarray],
+    study: str,
+    binding: str,
+    sample: int = 0,
+    *,
+    method: str | dict = "erm",
+    seed: int = 0,
+    **options: object,
+) -> dict[str, float]:
+    """The metrics of a study for a linear layer trained on features of your own network.
+
+    features: images uint8[B, 3, size, size] to features [B, D], a tensor or an array; it scales the
+    pixels itself. method: how the layer is trained: a name of `diagvib.methods()`, or a name with
+    options as in config/baselines. seed: of its weights and of the order of images. options: those
+    of `load` about which images are drawn: root, sources, mirror, counts (by default 1,800 for
+    training and 360 for each other group), image_size, device, studies_from.
+
+    Returns what `StudyDataset.evaluate` gives for the test split. The layer is trained by Adam with
+    learning rate 1e-3 and batches of 64, until the validation loss has not fallen for five epochs.
+    DiagvibError as for `load`, for features of another shape or without a finite value, and for a
+    method that needs pixels.
+    """
+    from diagvib.training.probe import features_by, head_predictions
+    from diagvib.training.protocol import Protocol
+
+    entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
+    settings = complete(entry, "probe", "diagvib.probe")
+    if "root" not in options:
+        options = {"counts": _PROBED, **options}
+    data = {split: load(study, binding, split, sample, **options) for split in SPLITS}
+    splits = {
+        split: features_by(features, Images(own.pixels, own.table, own._about))
+        for split, own in data.items()
+    }
+    run = make_run("probe", data["test"].study, data["test"].binding, sample)
+    protocol = Protocol(100, 5, seed, "fp32")
+    return data["test"].evaluate(head_predictions(splits, settings, run, protocol))

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import rich.table
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.foundation.progress import print_wide
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import estimate
@@ -142,19 +140,6 @@ def shown(table: pd.DataFrame) -> Table:
     ]
     title = "A and B compared (percent)"
     return Table("comparison", title, HEADS, rows, [compare_sentence(table)])
-
-
-def print_comparison(table: pd.DataFrame) -> None:
-    """The comparison on the terminal."""
-    compared = shown(table)
-    lines = rich.table.Table(title=compared.title, title_justify="left")
-    for head in HEADS:
-        number = head in HEADS[len(KEYS) : -1]
-        lines.add_column(head, justify="right" if number else "left", no_wrap=True)
-    for row in compared.rows:
-        lines.add_row(*row)
-    print_wide(lines)
-    print(*compared.notes)
 
 
 def write_comparison(table: pd.DataFrame, path: Path) -> None:

