@@ -4,8 +4,8 @@ device's limits.
     python benchmarks/render.py
     python benchmarks/render.py --device cuda --images 43740
 
-Needs only the repository, torch, NumPy, pyarrow, typer and rich, so that it also runs on a bare GPU
-machine.
+Needs only the repository, torch, numba, NumPy, pyarrow, typer and rich, so that it also runs on a
+bare GPU machine.
 """
 
 import multiprocessing
@@ -260,8 +260,8 @@ def _render_plainly(images: int) -> None:
 
 
 def _measure_cuda(images: int, out: Path) -> list[dict]:
-    """Rendering in one call from recipes on the device, compared with filling the same bytes; and
-    to Parquet."""
+    """Rendering in one call with the copy to the device, compared with filling as many bytes there;
+    and to Parquet."""
     recipes = random_recipes(images, len(_golden()["digits"]))
     arguments = render_arguments(recipes, "cuda")
     renderer = Renderer(*stacks(), device="cuda")

@@ -38,6 +38,7 @@ _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 NAMES = {
     "diagvib.load": "diagvib.library.load",
     "diagvib.StudyDataset": "diagvib.library.StudyDataset",
+    "diagvib.probe": "diagvib.library.probe",
     "diagvib.studies()": "diagvib.studies.known",
     "diagvib.models()": "diagvib.models.known",
     "diagvib.methods()": "diagvib.methods.known",

@@ -223,7 +223,10 @@ def evaluate(
         Path | None, typer.Option("--config", help="Everything else; default: config/frozen.yaml.")
     ] = None,
     override: Override = None,
-    root: Root = None,
+    root: Annotated[
+        str | None,
+        typer.Option(help="Folder for data/ and results/; default: outputs/evaluate/MODEL."),
+    ] = None,
     cores: Annotated[int | None, typer.Option(min=1, help="Default: all.")] = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
@@ -333,8 +336,8 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; delete nothing.")] = False,
 ) -> None:
-    """Delete what no configuration needs. Lists these recipes, images, checkpoints and runs first,
-    and asks."""
+    """Delete what no configuration needs. Lists these recipes, images, features, checkpoints and
+    runs first, and asks."""
     from diagvib.operations.prune import prune
 
     prune([load_config(path) for path in config or [None]], yes, dry_run)
@@ -380,7 +383,9 @@ def imagenet_w(
         Path | None,
         typer.Option("--in9", help="ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json."),
     ] = None,
-    device: stages.Device = None,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="auto, cpu or cuda.")
+    ] = "auto",
     threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 2,
     out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("outputs/imagenet_w"),
 ) -> None:
@@ -397,9 +402,7 @@ def imagenet_w(
     folders = {"val": photos, "sin": sin, "in_r": in_r, "in_9": in9}
     models = zip(model, weights or [None] * len(model), strict=True)
     given = {name: folder for name, folder in folders.items() if folder}
-    measure_networks(
-        list(models), given, font, size, device or "auto", threads, weights_folder, out
-    )
+    measure_networks(list(models), given, font, size, device, threads, weights_folder, out)
 
 
 app.command()(cutout)

@@ -114,7 +114,7 @@ class Experiment(Strict):
     )
     image_size: ImageSize = Field(description="side length of the images in pixels")
     images: Images = Field(
-        description="parquet: image files; render: images are rendered on the training device and never written"
+        description="parquet: image files; render: each job renders the images that it needs, and none are written"
     )
     baselines: Annotated[
         list[Name | BaselineChoice], Field(min_length=1), AfterValidator(no_item_twice)
@@ -141,7 +141,7 @@ class Configuration(Experiment):
         description="every run also keeps its selected weights, in weights.pt"
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        description="where images are rendered and networks trained; auto: cuda if there is a GPU"
+        description="where networks are trained (digits are drawn on the CPU); auto: cuda if there is a GPU"
     )
     tensorboard: bool = Field(
         description="every run also writes its curves to logs/tensorboard; changing this reruns nothing"

@@ -50,7 +50,7 @@ class Study(Sparse):
     metrics: Literal[tuple(METRICS)] = Field(
         "shortcut",
         description="how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: "
-        "each group and its worst cell; gaps: two cues; average: environments",
+        "each group and its worst cell; gaps: two cues; average: environments; watermark: ImageNet-W",
     )
     as_published: Literal[True] | None = Field(
         None,
