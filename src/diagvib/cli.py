@@ -64,7 +64,7 @@ _FOLDERS = ("study", "binding", "baseline", "network")
 
 
 class Stage:
-    """What every stage's command is given: a configuration (by hand), or one job's settings as JSON
+    """The options of every stage's command: a configuration (by hand), or one job's settings as JSON
     (by Snakemake); and a root."""
 
     def __init__(

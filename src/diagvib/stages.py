@@ -1,4 +1,4 @@
-"""What each stage's command does: read, call, write. One function per stage, with its name, its
+"""The stages' commands: read, call, write. One function per stage, with its name, its
 arguments and options on the command line, and its help.
 
 `job` is the job's settings, from `settings.jobs`; `layout` says where files are. Options that are
@@ -220,7 +220,7 @@ def _images(
 def _datasets(
     layout: Layout, job: jobs.Train | jobs.Tune, study: str, binding: str, device: torch.device
 ) -> Datasets:
-    """What a training reads of a (study, binding): images, or a frozen network's features."""
+    """The training data of a (study, binding): images, or a frozen network's features."""
     from diagvib.images.features import FeatureFiles
 
     if job.network is None:

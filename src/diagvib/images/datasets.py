@@ -36,7 +36,7 @@ class Datasets(Protocol):
         """The file to name in a message about a split."""
 
     def metadata(self, sample: int, split: str) -> dict:
-        """What made a split: study, binding, roles, scene, sample, split, sources, comparable,
+        """Metadata of a split: study, binding, roles, scene, sample, split, sources, comparable,
         digests, image_shape; the part of the study's definition that images depend on; and the
         target class that each class of a cue points to (`studies.preference`). It does not depend
         on which other samples exist."""

@@ -1,5 +1,5 @@
-"""What methods that use environments share: batches with equal shares of each, and penalties
-that start late."""
+"""Shared by methods that use environments: batches with equal shares of each, and penalties that
+start late."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What every network offers: features, and a head that turns them into logits."""
+"""A network: features, and a head that turns them into logits."""
 
 import torch
 from torch import Tensor, nn

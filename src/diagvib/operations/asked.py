@@ -1,4 +1,5 @@
-"""What each run must have been made with, as far as the configuration and what is on disk say."""
+"""The settings, images and code that each run must have been made with, from the configuration and
+the files on disk."""
 
 import json
 from functools import cache

@@ -1,5 +1,4 @@
-"""What a configuration will make, what it will cost, and which measurements the estimates are based
-on."""
+"""Estimate what a configuration will make: disk space and time, from measured rates."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""What the workflow needs besides its rules: `prepare_snakemake` is called while the Snakefile is
-read, the others from its hooks. Figures: benchmarks/README.md."""
+"""The Snakefile's Python: `prepare_snakemake` is called while it is read, the other functions from
+its hooks. Figures: benchmarks/README.md."""
 
 import atexit
 import gc

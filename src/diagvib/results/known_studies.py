@@ -1,4 +1,4 @@
-"""What tables and figures take from study files: titles, factors, groups, routes, contrasts,
+"""Study files as tables and figures use them: titles, factors, groups, routes, contrasts,
 headlines."""
 
 from collections.abc import Iterable, Sequence

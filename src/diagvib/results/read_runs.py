@@ -61,7 +61,7 @@ class _Made(_Strict):
 
 
 class _Names(_Strict):
-    """What says which run a file belongs to."""
+    """The metadata that say which run a file belongs to."""
 
     baseline: str
     study: str

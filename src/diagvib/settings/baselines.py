@@ -82,7 +82,7 @@ class WeightsFile(Strict):
 
 
 class Input(Sparse):
-    """What a frozen network gets. Without mean and std, the baseline's `normalise` decides."""
+    """The input of a frozen network. Without mean and std, the baseline's `normalise` decides."""
 
     kept = ("size", "mean", "std")
     size: int | None = Field(
@@ -148,7 +148,7 @@ class ModelSettings(Sparse):
     frozen_statistics: bool = Field(
         False, description="Batch norm keeps the statistics that came with the weights."
     )
-    input: Input | None = Field(None, description="What a frozen network gets.")
+    input: Input | None = Field(None, description="The input of a frozen network.")
     layer: str | None = Field(
         None,
         description="The module of a frozen network whose output are the features, averaged over "
@@ -159,7 +159,7 @@ class ModelSettings(Sparse):
     )
     head: Literal["linear", "published"] | Mlp | None = Field(
         None,
-        description="What is trained on features: a new layer, or the network's own last one. "
+        description="The head on the features: a new layer or MLP, or the network's own last layer. "
         "Default: linear.",
     )
     views: unique(Literal[VIEWS]) | None = Field(

@@ -1,4 +1,4 @@
-"""What a configuration may contain. `config/schema/config.schema.yaml` is generated from this."""
+"""The keys of a configuration. `config/schema/config.schema.yaml` is generated from this."""
 
 from pathlib import Path
 from typing import Annotated, Literal

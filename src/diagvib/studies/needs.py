@@ -1,4 +1,4 @@
-"""What the sets of metrics need from a study: its test groups, the cells in them, the number of
+"""Requirements of the sets of metrics: a study's test groups, the cells in them, the number of
 cues."""
 
 from collections.abc import Sequence

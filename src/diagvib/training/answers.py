@@ -1,4 +1,4 @@
-"""What runs note about test images besides the prediction, in scenes that name a class to watch."""
+"""Columns of the predictions in scenes that name a class to watch, such as its probability."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,5 +1,5 @@
-"""What all training and prediction have in common: precision, seeds, threads, and the messages when
-something goes wrong."""
+"""Precision, seeds and threads of all training and prediction, and the messages when something goes
+wrong."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

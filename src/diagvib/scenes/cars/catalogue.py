@@ -1,4 +1,4 @@
-"""What is prepared: the photos, their classes, and the split that each belongs to."""
+"""The catalogue of prepared photos: their classes, and the split that each belongs to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

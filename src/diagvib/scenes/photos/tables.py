@@ -1,4 +1,4 @@
-"""What the photos of a set show: read from its table, or from their paths."""
+"""Read the classes of a set's photos from its table, or from their paths."""
 
 import re
 import sys
