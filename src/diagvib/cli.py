@@ -64,8 +64,8 @@ _FOLDERS = ("study", "binding", "baseline", "network")
 
 
 class Stage:
-    """The options of every stage's command: a configuration (by hand), or one job's settings as JSON
-    (by Snakemake); and a root."""
+    """The options of every stage's command: a configuration (by hand), or one job's settings as
+    JSON (by Snakemake); and a root."""
 
     def __init__(
         self, name: str, config: Config, override: Override, settings: Settings, root: Root
