@@ -19,7 +19,8 @@ import typer
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-from diagvib.foundation.files import write_text  # noqa: E402
+from diagvib.foundation.files import read_json, write_text  # noqa: E402
+from diagvib.foundation.seeding import named_generator  # noqa: E402
 from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402
 
 # In the order of the paper's FAAvg in ZGO.
@@ -178,6 +179,54 @@ def full_size_table() -> list[str]:
     return lines
 
 
+def watermark_result() -> dict:
+    """The newest result of `benchmarks/watermark.py`."""
+    return read_json(max((REPOSITORY / "benchmarks/results").glob("watermark-cpu-*.json")))
+
+
+def text_table() -> list[str]:
+    """What each text does to P(carton); what the published one does more, paired by photo."""
+    result = watermark_result()
+    rises = [np.log([photo["factor"] for photo in row["photos"]]) for row in result["rows"]]
+    shape = (result["resamples"], len(rises[0]))
+    drawn = named_generator("watermark").integers(shape[1], size=shape)
+    heads = ["text", "", "P(carton) times", "95 % interval", "rises on", "rank"]
+    heads += ["median rank", "mean P(carton)", "published text, times this"]
+    lines = table(heads)
+    for row, rise in zip(result["rows"], rises, strict=True):
+        more = rises[0] - rise
+        low, high = np.exp(np.quantile(more[drawn].mean(1), (0.025, 0.975)))
+        before, after = row["p_carton"], row["p_carton"] + row["delta_p_carton"]
+        cells = [f"`{row['text']}`", row["kind"], f"{row['factor']:.1f}"]
+        cells += [f"{row['low']:.1f} to {row['high']:.1f}", f"{(rise > 0).sum()} of {len(rise)}"]
+        cells += [str(row["rank"]), f"{row['median_rank']:g}"]
+        cells += [f"{100 * before:.2f} % to {100 * after:.2f} %"]
+        cells += [f"{np.exp(more.mean()):.1f} ({low:.1f} to {high:.1f})" if more.any() else ""]
+        lines.append(line(cells))
+    return lines
+
+
+def photo_table() -> list[str]:
+    """What the published watermark does to each photo."""
+    result = watermark_result()
+    found = {photo["photo"]: photo for photo in result["rows"][0]["photos"]}
+    lines = table(["photo", "licence", "author", "P(carton)", "times", "rank"])
+    for folder, photos in result["licences"].items():
+        for name, (licence, author) in photos.items():
+            own = found[name]
+            numbers = [f"{100 * own['p_carton']:.4f} %", f"{own['factor']:.1f}", str(own["rank"])]
+            lines.append(line([f"`{folder}/{name}`", licence, author, *numbers]))
+    return lines
+
+
+def watermark_conditions() -> list[str]:
+    its = watermark_result()
+    return [
+        f"{its['date']}, {its['machine']['cpu']}, torch {its['versions']['torch']}. Weights: sha256 "
+        f"`{its['weights_sha256'][:16]}`. Font: {its['font']}. {its['resamples']:,} resamples of the photos."
+    ]
+
+
 def records(frame: pd.DataFrame) -> list:
     return list(frame.itertuples(index=False))
 
@@ -204,6 +253,11 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "in-distribution": lambda: in_distribution_table("laptop"),
     },
     "results_full_size": {"full size": full_size_table},
+    "watermark": {
+        "texts": text_table,
+        "photos": photo_table,
+        "conditions": watermark_conditions,
+    },
     "results_resnet18": {
         "accuracy": lambda: accuracy_table("laptop_resnet18"),
         "in-distribution": lambda: in_distribution_table("laptop_resnet18"),

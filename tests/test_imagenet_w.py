@@ -99,6 +99,15 @@ def test_any_folder_of_photos_has_the_cartons_probability_but_no_accuracy(tmp_pa
     assert found[["in1k_accuracy", "in_w_gap", "carton_gap"]].isna().all()
 
 
+def test_another_text_is_named_in_the_results(tmp_path, font):
+    write_photos(tmp_path / "holiday", ("beach",))
+    command = f"imagenet-w {tmp_path}/holiday --model test_imagenet_w:raises --size 64 --text ##"
+    done = CliRunner().invoke(app, [*command.split(), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0 and "only an imitation" in done.output
+    found = pd.read_csv(tmp_path / "out/models.csv").iloc[0]
+    assert found["font"].endswith(", text '##'") and found["p_carton_factor"] > 1.9
+
+
 def write_others(top: Path) -> dict[str, Path]:
     """Stylised photos all read as the next class; so does one of ImageNet-R's two classes, and
     mixed-rand of ImageNet-9's two groups."""

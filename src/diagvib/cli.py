@@ -377,6 +377,9 @@ def imagenet_w(
             help="Font file for the watermark; default: the installed font closest to the paper's."
         ),
     ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="The watermark's text; default: the paper's.")
+    ] = None,
     sin: Annotated[Path | None, typer.Option(help="Stylized-ImageNet's validation photos.")] = None,
     in_r: Annotated[Path | None, typer.Option("--in-r", help="ImageNet-R.")] = None,
     in9: Annotated[
@@ -393,6 +396,7 @@ def imagenet_w(
     photos if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
     retrains last layers."""
     from diagvib.operations.imagenet_w import measure_networks
+    from diagvib.scenes.photos.watermark import TEXT
 
     if weights and len(weights) != len(model):
         raise DiagvibError(
@@ -402,7 +406,8 @@ def imagenet_w(
     folders = {"val": photos, "sin": sin, "in_r": in_r, "in_9": in9}
     models = zip(model, weights or [None] * len(model), strict=True)
     given = {name: folder for name, folder in folders.items() if folder}
-    measure_networks(list(models), given, font, size, device, threads, weights_folder, out)
+    drawn = TEXT if text is None else text
+    measure_networks(list(models), given, font, size, device, threads, weights_folder, out, drawn)
 
 
 app.command()(cutout)

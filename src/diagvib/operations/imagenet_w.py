@@ -30,7 +30,7 @@ from diagvib.scenes.photos.decoding import Crop
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in
 from diagvib.scenes.photos.scene import Photos
-from diagvib.scenes.photos.watermark import Font, find_font
+from diagvib.scenes.photos.watermark import TEXT, drawn_with, find_font
 from diagvib.training.answers import answers
 from diagvib.training.batches import IMAGENET
 from diagvib.training.protocol import deterministic
@@ -48,10 +48,12 @@ _SYNSET = re.compile(r"n\d{8}")
 _AT_ONCE = 32  # photos through a network
 
 
-def photo_set(folders: Mapping[str, Path], font: str | None, out: Path) -> tuple[Photos, bool]:
+def photo_set(
+    folders: Mapping[str, Path], font: str | None, text: str, out: Path
+) -> tuple[Photos, bool]:
     """The scene of these folders' photos, linked in `out`, and whether their classes are known: the
     names of the subfolders of val, if one is a synset. folders: val, and perhaps others of _GROUPS.
-    DiagvibError for classes without carton, or a folder that is not there."""
+    text: the watermark's. DiagvibError for classes without carton, or a folder that is not there."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     rows = []
@@ -79,7 +81,7 @@ def photo_set(folders: Mapping[str, Path], font: str | None, out: Path) -> tuple
         "folder": str(out.resolve()),
         "table": "photos.csv",
         "factors": {"class": classes, "photos": [*_GROUPS]},
-        "watermark": {"points_to": CARTON, "font": font},
+        "watermark": {"points_to": CARTON, "font": font, "text": text},
         "groups": _NINE,
         "upright": False,
         "keep_twins": True,
@@ -87,11 +89,11 @@ def photo_set(folders: Mapping[str, Path], font: str | None, out: Path) -> tuple
     return Photos(out / "photos.yaml", validated(PhotoSet, definition, str(folders["val"]))), known
 
 
-def measure_network(
+def photo_answers(
     scene: Photos, prepared: Path, known: bool, encoder: Encoder, crop: Crop
-) -> dict[str, float]:
-    """MEASURES of a network, as fractions, and the number of photos. known: whether the photos'
-    classes are."""
+) -> pd.DataFrame:
+    """A network's answers to each photo in each test group, as `measure` wants them. known: whether
+    the photos' classes are."""
     device = encoder.mean.device
     cells = [(group, "absent", kind) for kind, group in _GROUPS.items()]
     cells = pd.DataFrame(
@@ -110,7 +112,7 @@ def measure_network(
     found = answers(photos, logits_of, scene.factors["class"], CARTON, groups)
     if not known:
         photos["label"] = ""
-    return {**measure(photos.join(found)), "photos": int((photos["group"] == "in-1k").sum())}
+    return photos.join(found)
 
 
 def load_classifier(
@@ -192,8 +194,9 @@ def _of_bytes(*scaling: Sequence[float]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(255 * value for value in values) for values in scaling)
 
 
-def network_table(found: Sequence[Mapping], font: Font) -> Table:
-    """A line for each network, with the paper's numbers below it if it has any."""
+def network_table(found: Sequence[Mapping], drawn: str, published: bool) -> Table:
+    """A line for each network, with the paper's numbers below it if it has any. drawn: font and text
+    of the watermark; published: whether they are the paper's."""
     metric_set, rows = METRIC_SET, []
     names = [*MEASURES]
     for result in found:
@@ -202,10 +205,11 @@ def network_table(found: Sequence[Mapping], font: Font) -> Table:
         if theirs := imagenet_w_tables().get((result["model"], result["weights"], "")):
             numbers = [f"{theirs[name]:.2f}" if name in theirs else "" for name in names]
             rows.append([PAPER, "", *numbers])
-    notes = [*metric_set.about, f"Watermark drawn with {font.name}."]
-    if not font.published:
+    notes = [*metric_set.about, f"Watermark drawn with {drawn}."]
+    if not published:
         notes.append(
-            "This is not the paper's font, Source Han Serif SC ExtraLight, so the watermark is only an imitation."
+            f"This is not the paper's font, Source Han Serif SC ExtraLight, or not its text, {TEXT}, so the "
+            "watermark is only an imitation."
         )
     return Table(
         "imagenet_w", metric_set.title, ["model", "weights", *MEASURES.values()], rows, notes
@@ -221,16 +225,17 @@ def measure_networks(
     threads: int,
     weights_folder: Path | None,
     out: Path,
+    text: str = TEXT,
 ) -> None:
     """Measure models, with their weights, on these folders: val, and perhaps sin, in_r, in_9. Print
-    the table, and write it to `out` as CSV and Markdown."""
+    the table, and write it to `out` as CSV and Markdown. text: the watermark's."""
     given = dict(folders)
     if nine := given.pop("in_9", None):
         for kind in ("mixed_same", "mixed_rand"):
             inner = nine / kind / "val"
             given[kind] = inner if inner.is_dir() else nine / kind
-    scene, known = photo_set(given, font and str(font), out / "photos")
-    drawn, chosen, found = find_font(font), resolve_device(device), []
+    scene, known = photo_set(given, font and str(font), text, out / "photos")
+    drawn, chosen, found = find_font(font, text), resolve_device(device), []
     classifiers = [
         (model, *load_classifier(model, weights, len(scene.factors["class"]), size, weights_folder))
         for model, weights in models
@@ -239,10 +244,11 @@ def measure_networks(
     scene.make(out / "raw", out / "prepared", "official")
     for model, encoder, crop, weights in classifiers:
         with deterministic(chosen, threads):
-            its = measure_network(scene, out / "prepared", known, encoder.to(chosen), crop)
-        found.append({"model": model, "weights": weights, **its, "font": drawn.name})
-    table = network_table(found, drawn)
-    text = "\n".join(markdown(table))
+            photos = photo_answers(scene, out / "prepared", known, encoder.to(chosen), crop)
+        its = {**measure(photos), "photos": int((photos["group"] == "in-1k").sum())}
+        found.append({"model": model, "weights": weights, **its, "font": drawn_with(drawn, text)})
+    table = network_table(found, drawn_with(drawn, text), drawn.published and text == TEXT)
+    lines = "\n".join(markdown(table))
     write_text(out / "models.csv", pd.DataFrame(found).to_csv(index=False, lineterminator="\n"))
-    write_text(out / "models.md", text + "\n")
-    print(text)
+    write_text(out / "models.md", lines + "\n")
+    print(lines)

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from diagvib.foundation.validation import Misplaced, Strict
 from diagvib.scenes.names import Classes, FactorName
+from diagvib.scenes.photos.watermark import TEXT
 from diagvib.scenes.shapes import PATTERNS, SHAPES
 
 _Value = str | int | float | bool
@@ -76,6 +77,10 @@ class Watermark(Strict):
     )
     font: str | None = Field(
         None, description="a font file; default: the installed font closest to the paper's"
+    )
+    text: Annotated[str, Field(min_length=1)] = Field(
+        TEXT,
+        description="the watermark's text; with another than the paper's, results are not comparable to it",
     )
 
 

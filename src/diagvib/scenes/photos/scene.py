@@ -29,7 +29,16 @@ from diagvib.scenes.photos.listing import (
 )
 from diagvib.scenes.photos.shares import share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
-from diagvib.scenes.photos.watermark import Font, blend, find_font, random_watermark, watermark
+from diagvib.scenes.photos.watermark import (
+    TEXT,
+    Font,
+    Overlay,
+    blend,
+    drawn_with,
+    find_font,
+    random_watermark,
+    watermark,
+)
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
 from diagvib.scenes.scene import Catalogue, Scene
 
@@ -120,15 +129,23 @@ class Photos(Scene):
             groups = read_groups(Path(folder, its.groups), len(next(iter(its.classes.values()))))
             write_json(prepared / GROUPS, groups)
         if font:
-            sources += f" (watermark: {font.name})"
-            comparable &= font.published
-        digest = _digest(photos, font)
+            sources += f" (watermark: {drawn_with(font, its.watermark.text)})"
+            comparable &= font.published and its.watermark.text == TEXT
+        digest = self._digest(photos)
         noted = {"sources": sources, "comparable": comparable, "digest": digest}
         write_json(prepared / DESCRIPTION, noted)
 
     def _font(self) -> Font | None:
         drawn = self.definition.watermark
-        return drawn and find_font(drawn.font)
+        return drawn and find_font(drawn.font, drawn.text)
+
+    def _watermark(self, size: int) -> Overlay:
+        return watermark(size, self._font(), self.definition.watermark.text)
+
+    def _digest(self, photos: pd.DataFrame) -> str:
+        font = self._font()
+        drawn = drawn_with(font, self.definition.watermark.text) if font else ""
+        return hashlib.sha256((photos.to_csv(index=False) + drawn).encode()).hexdigest()
 
     def _is_published(self, photos: pd.DataFrame) -> bool:
         published, classes = self.definition.published, [*self.definition.classes]
@@ -174,8 +191,8 @@ class Photos(Scene):
     def catalogue(self, prepared: Path) -> PhotoCatalogue:
         noted = read_description(prepared)
         photos = read_table(prepared / CATALOGUE).to_pandas()
-        if _digest(photos, self._font()) != noted["digest"]:
-            raise mismatch(prepared, "photos, or their watermark's font,")
+        if self._digest(photos) != noted["digest"]:
+            raise mismatch(prepared, "photos, or their watermark,")
         return PhotoCatalogue(noted["sources"], noted["comparable"], noted["digest"], photos)
 
     def realize(
@@ -223,13 +240,14 @@ class Photos(Scene):
         definition says."""
         import torch
 
-        read, font = self._reader(prepared, size, crop), self._font()
+        read = self._reader(prepared, size, crop)
+        drawn = self.definition.watermark and self._watermark(size)
 
         def render(recipes: pa.Table) -> torch.Tensor:
             images = torch.from_numpy(read(recipes["photo"].to_numpy())).to(device)
-            if font:
+            if drawn:
                 marked = torch.from_numpy(recipes[WATERMARK].to_numpy() == PRESENT).to(device)
-                seen = blend(images[marked].permute(0, 3, 1, 2), watermark(size, font))
+                seen = blend(images[marked].permute(0, 3, 1, 2), drawn)
                 images[marked] = seen.permute(0, 2, 3, 1)
             return images
 
@@ -275,15 +293,10 @@ class Photos(Scene):
             if len(there):
                 image[:] = read(there[:1])[0]
             if one.get(WATERMARK) == PRESENT:
-                drawn = watermark(_EXAMPLE, self._font())
+                drawn = self._watermark(_EXAMPLE)
                 seen = blend(torch.from_numpy(image).permute(2, 0, 1), drawn)
                 image[:] = seen.permute(1, 2, 0).numpy()
         return images
-
-
-def _digest(photos: pd.DataFrame, font: Font | None) -> str:
-    text = photos.to_csv(index=False) + (font.name if font else "")
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @once_per_version

@@ -19,8 +19,7 @@ from diagvib.foundation.files import file_sha256
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHARACTERS = "\u6377\u5f84"
-TEXT = CHARACTERS * 3
+TEXT = "\u6377\u5f84" * 3
 # Side of the image -> font size; for other sides, the side divided by 6.22.
 _FONT_SIZES = {224: 36, 384: 62, 512: 82, 518: 84}
 # From the published font to any other with the characters, by words in the family's name.
@@ -42,7 +41,7 @@ _RANDOM_SIZES, _TENTHS, _RANDOM_CHARACTERS = (
 
 @dataclass(frozen=True)
 class Font:
-    """One face of a font file that has both characters of the watermark."""
+    """One face of a font file that has the characters of a watermark."""
 
     path: Path
     index: int
@@ -64,6 +63,11 @@ class Font:
         return _face(self.path, self.index, size)
 
 
+def drawn_with(font: Font, text: str) -> str:
+    """As in results: the font, and the text if it is not the paper's."""
+    return font.name if text == TEXT else f"{font.name}, text {text!r}"
+
+
 @cache
 def _digest(path: Path) -> str:
     return file_sha256(path)
@@ -76,34 +80,35 @@ def _face(path: Path, index: int, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, size, index, layout_engine=ImageFont.Layout.BASIC)
 
 
-def find_font(file: str | Path | None = None) -> Font:
-    """The font for the watermark: from a file, or else the installed one closest to the published
+def find_font(file: str | Path | None = None, text: str = TEXT) -> Font:
+    """The font for a watermark: from a file, or else the installed one closest to the published
     one.
 
-    DiagvibError if there is none with both characters.
+    DiagvibError if there is none with all characters of the text.
     """
+    characters = "".join(dict.fromkeys(text))
     if file is not None:
         if not Path(file).is_file():
             raise DiagvibError(f"{file}: no such font file")
-        found = sorted(_faces(Path(file)), key=_rank)
+        found = sorted(_faces(Path(file), characters), key=_rank)
         if not found:
             raise DiagvibError(
-                f"{file}: no font with the characters {CHARACTERS} of the watermark; name a CJK font, "
+                f"{file}: no font with the characters {characters} of the watermark; name a CJK font, "
                 "preferably SourceHanSerifSC-ExtraLight.otf"
             )
         return found[0]
-    return _installed_font()
+    return _installed_font(characters)
 
 
 @cache
-def _installed_font() -> Font:
+def _installed_font(characters: str) -> Font:
     from matplotlib.font_manager import findSystemFonts
 
     files = [*_packaged_fonts(), *map(Path, findSystemFonts())]
-    found = sorted((face for path in files for face in _faces(path)), key=_rank)
+    found = sorted((face for path in files for face in _faces(path, characters)), key=_rank)
     if not found:
         raise DiagvibError(
-            f"no installed font has the characters {CHARACTERS} of the watermark; `pip install "
+            f"no installed font has the characters {characters} of the watermark; `pip install "
             "--no-deps imagenet-w` brings the paper's; Debian has it as Noto Serif CJK SC ExtraLight "
             "(fonts-noto-cjk-extra), and a small one (fonts-arphic-uming); or name a file with --font, "
             "preferably SourceHanSerifSC-ExtraLight.otf"
@@ -119,12 +124,12 @@ def _packaged_fonts() -> list[Path]:
     return [path for folder in folders for path in sorted(Path(folder).rglob("*.otf"))]
 
 
-def _faces(path: Path) -> Iterator[Font]:
+def _faces(path: Path, characters: str) -> Iterator[Font]:
     for index in range(100):
         try:
             face = _face(path, index, 20)
             if all(
-                _drawn(face, character) != _drawn(face, _NO_CHARACTER) for character in CHARACTERS
+                _drawn(face, character) != _drawn(face, _NO_CHARACTER) for character in characters
             ):
                 family, style = face.getname()
                 yield Font(path, index, family or path.stem, style or "")
@@ -162,9 +167,9 @@ class Overlay:
 
 
 @lru_cache(16)
-def watermark(size: int, font: Font) -> Overlay:
-    """The watermark of ImageNet-W for images of size x size pixels."""
-    return _overlay(size, font, TEXT, _FONT_SIZES.get(size, int(size / 6.22)), 0.5, 0.01, 0.4)
+def watermark(size: int, font: Font, text: str = TEXT) -> Overlay:
+    """The watermark of ImageNet-W, or another text in its style, for images of size x size pixels."""
+    return _overlay(size, font, text, _FONT_SIZES.get(size, int(size / 6.22)), 0.5, 0.01, 0.4)
 
 
 def random_watermark(size: int, font: Font, generator: np.random.Generator) -> Overlay:
