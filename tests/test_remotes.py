@@ -307,7 +307,8 @@ def test_what_is_pushed_is_pulled_whole_and_once_whatever_happens_on_the_way(
     _cut_in_between(repository, remote, "push")
     _kill_in_between(repository, remote, "push")
     there = _finished(remote.objects())
-    assert there < whole and _moved(repository.dvc("push")) == whole - there
+    # A store may yet finish a file whose last bytes it had when the push was killed.
+    assert there < whole and 0 < _moved(repository.dvc("push")) <= whole - there
     before = remote.objects()
     assert _finished(before) == whole
     assert "Everything is up to date" in repository.dvc("push")
