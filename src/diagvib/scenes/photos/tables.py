@@ -57,7 +57,8 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     for name, part in its.parts.items():
         absent = [known for known in part.values if known not in set(listed[name])]
         if absent:
-            print(f"{folder}: no photo of {name} {', '.join(absent)}", file=sys.stderr)
+            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+            print(f"{folder}: no photo of {name} {', '.join(absent[:5])}{more}", file=sys.stderr)
     if its.split is not None and its.unit is not None:
         splits = listed.groupby("unit")["split"].nunique()
         if (splits > 1).any():
