@@ -54,6 +54,15 @@ KNOWN = {
 }
 
 
+def test_photos_within_the_folder_of_the_table_stay(tmp_path, font):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    Image.new("RGB", (SIZE, SIZE), "red").save(photos / "mine.png")
+    measured("test_imagenet_w:raises", {"val": photos}, tmp_path)
+    assert [path.name for path in photos.iterdir()] == ["mine.png"]
+    assert {path.name for path in tmp_path.iterdir()} == {"photos", "models.csv", "models.md"}
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_model_that_follows_the_watermark_has_the_known_gaps_and_a_blind_one_none(
     tmp_path, font, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -54,7 +55,6 @@ def photo_set(
     """The scene of these folders' photos, linked in `out`, and whether their classes are known: the
     names of the subfolders of val, if one is a synset. folders: val, and perhaps others of _GROUPS.
     text: the watermark's. DiagvibError for classes without carton, or a folder that is not there."""
-    shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     rows = []
     for kind, folder in folders.items():
@@ -234,19 +234,24 @@ def measure_networks(
         for kind in ("mixed_same", "mixed_rand"):
             inner = nine / kind / "val"
             given[kind] = inner if inner.is_dir() else nine / kind
-    scene, known = photo_set(given, font and str(font), text, out / "photos")
     drawn, chosen, found = find_font(font, text), resolve_device(device), []
-    classifiers = [
-        (model, *load_classifier(model, weights, len(scene.factors["class"]), size, weights_folder))
-        for model, weights in models
-    ]
-    scene.fetch(out / "raw", None)
-    scene.make(out / "raw", out / "prepared", "official")
-    for model, encoder, crop, weights in classifiers:
-        with deterministic(chosen, threads):
-            photos = photo_answers(scene, out / "prepared", known, encoder.to(chosen), crop)
-        its = {**measure(photos), "photos": int((photos["group"] == "in-1k").sum())}
-        found.append({"model": model, "weights": weights, **its, "font": drawn_with(drawn, text)})
+    # Links, lists and hashes: needed only now, and never among the user's own files.
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        scene, known = photo_set(given, font and str(font), text, work / "photos")
+        classes = len(scene.factors["class"])
+        classifiers = [
+            (model, *load_classifier(model, weights, classes, size, weights_folder))
+            for model, weights in models
+        ]
+        scene.fetch(work / "raw", None)
+        scene.make(work / "raw", work / "prepared", "official")
+        for model, encoder, crop, weights in classifiers:
+            with deterministic(chosen, threads):
+                photos = photo_answers(scene, work / "prepared", known, encoder.to(chosen), crop)
+            its = {**measure(photos), "photos": int((photos["group"] == "in-1k").sum())}
+            its["font"] = drawn_with(drawn, text)
+            found.append({"model": model, "weights": weights, **its})
     table = network_table(found, drawn_with(drawn, text), drawn.published and text == TEXT)
     lines = "\n".join(markdown(table))
     write_text(out / "models.csv", pd.DataFrame(found).to_csv(index=False, lineterminator="\n"))
