@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import yaml
 
+import toy
 from conftest import BIN, REPOSITORY
 from diagvib.foundation.files import file_sha256
 from diagvib.operations import ledger, records
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.jobs import JOBS
 from test_prune import touch
-from toy import copy_of_the_repository, count, environment
+from toy import count, environment
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -128,23 +129,15 @@ def flip_a_bit(path: Path, keep_time: bool = False) -> None:
 
 
 def dvc_repository(folder: Path, store: Path, configuration: str, text: str) -> Path:
-    """A copy of the repository in git and DVC, with a remote and a configuration file; nothing has
-    been run."""
-    copy_of_the_repository(folder)
-    for name in ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copy2(REPOSITORY / name, folder / name)
-    (folder / configuration).write_text(text)
-    with (folder / "config/baselines/diagvib6.yaml").open("a") as file:
-        file.write(
-            "\nother: {model: small_cnn, method: erm, batch_size: 16, origin: test, "
-            "optimiser: {name: adam, lr: 5.0e-4}}\n"
-        )
-    git(folder, "init")
-    dvc(folder, "remote", "add", "--default", "store", str(store))
-    git(folder, "add", ".")
-    git(folder, "commit", "-m", "code")
-    return folder
+    """A copy of the repository in git and DVC, with a remote, a configuration file and a further
+    baseline; nothing has been run."""
+    baselines = "config/baselines/diagvib6.yaml"
+    other = (
+        "\nother: {model: small_cnn, method: erm, batch_size: 16, origin: test, "
+        "optimiser: {name: adam, lr: 5.0e-4}}\n"
+    )
+    files = {configuration: text, baselines: (REPOSITORY / baselines).read_text() + other}
+    return toy.dvc_repository(folder, store, files)
 
 
 @pytest.fixture(scope="module")
