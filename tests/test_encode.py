@@ -54,6 +54,7 @@ def encoded(images, folder, settings=None, samples=1) -> FeatureFiles:
         ({}, 1e-6),
         ({"input": {"mean": [0.5] * 3, "std": [0.25] * 3}}, 1e-6),
         ({"dtype": "float16"}, 1e-3),
+        ({"runtime": "onnxruntime"}, 1e-6),
     ],
 )
 def test_features_are_the_networks_own(images, tmp_path, model, close):

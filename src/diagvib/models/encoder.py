@@ -36,6 +36,7 @@ class Encoder(nn.Module):
                 raise unknown_name("layer", layer, [name for name in known if name], "model.layer")
             known[layer].register_forward_hook(lambda module, given, made: self._made.append(made))
         self.layer = layer
+        self.of_inputs = self.compute
         self.to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
     def inputs(self, pixels: Tensor) -> Tensor:
@@ -51,8 +52,8 @@ class Encoder(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         return self.of_inputs(self.inputs(pixels))
 
-    def of_inputs(self, inputs: Tensor) -> Tensor:
-        """The features of what `inputs` gives."""
+    def compute(self, inputs: Tensor) -> Tensor:
+        """The features of what `inputs` gives, by PyTorch; `of_inputs` may be a faster function."""
         features = self.network.features(inputs)
         if self.layer is not None:
             (features,) = self._made

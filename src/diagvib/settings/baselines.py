@@ -157,6 +157,11 @@ class ModelSettings(Sparse):
     dtype: Literal["float32", "float16"] | None = Field(
         None, description="How features are stored. Default: float32."
     )
+    runtime: Literal["onnxruntime"] | None = Field(
+        None,
+        description="What computes features on a processor: ONNX Runtime, about twice as "
+        "fast (it needs the packages onnxruntime and onnxscript). Default: PyTorch.",
+    )
     head: Literal["linear", "published"] | Mlp | None = Field(
         None,
         description="The head on the features: a new layer or MLP, or the network's own last layer. "
@@ -186,7 +191,7 @@ class ModelSettings(Sparse):
             raise Misplaced(
                 "weights_sha256", "this needs the key weights_file, the file with this hash"
             )
-        for key in ("input", "layer", "dtype", "head", "views"):
+        for key in ("input", "layer", "dtype", "runtime", "head", "views"):
             if getattr(self, key) is not None and not self.frozen:
                 raise Misplaced(key, "this is for features; it needs frozen: true")
         return self

@@ -60,6 +60,8 @@ def package_versions(settings: dict) -> dict[str, str]:
     """The versions of Python, of this package, and of the installed packages that training always
     uses or that the code of a baseline imports."""
     packages = {*_ALWAYS, *code_of(baseline_entries(settings)).packages}
+    if settings["model"] and "runtime" in settings["model"]:
+        packages.add(settings["model"]["runtime"])
     return {
         "diagvib": __version__,
         "python": platform.python_version(),

@@ -24,6 +24,7 @@ from diagvib.images.files import BATCH, class_indices
 from diagvib.methods.method import initialised
 from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
+from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located, state_digest
 from diagvib.scenes import load_scene
@@ -120,6 +121,8 @@ def _encoder(encoding: Encoding, network: Network, datasets: Datasets, sample: i
         mean, std = scaling.mean, scaling.std
     interpolation = given.get("interpolation", "bilinear")
     encoder = Encoder(network, mean, std, given.get("size"), interpolation, model.get("layer"))
+    if model.get("runtime") and encoding.device.type == "cpu":
+        encoder.of_inputs = OnnxNetwork(encoder.compute, _BATCH_CPU, encoding.threads)
     return encoder.to(encoding.device)
 
 

@@ -1,0 +1,141 @@
+"""Images per second of the encode stage, drawing and writing included, against a plain forward pass
+of the same network by PyTorch; and its peak memory.
+
+    pip install diagvib[pretrained]
+    python benchmarks/encode.py
+    python benchmarks/encode.py --size 224 --images 500
+    python benchmarks/encode.py --memory 5000 50000
+
+One core. The ways alternate, and the table has the median of their rounds.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+import torch
+from result_file import save_result
+
+from diagvib.images.datasets import RenderedRecipes
+from diagvib.scenes import load_scene
+from diagvib.settings.baselines import complete, encoder_settings
+from diagvib.training.encode import Encoding, encode, load_network
+
+STUDY, BINDING = "zgo", "shape-hue"
+CPU = torch.device("cpu")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--model", default="timm/tf_efficientnet_lite0")
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--images", type=int, default=1500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--memory", type=int, nargs="+", metavar="IMAGES")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as name:
+        if asked.memory:
+            rows = [measured_memory(asked, images, Path(name)) for images in asked.memory]
+        else:
+            rows = measured_speed(asked, Path(name))
+    for row in rows:
+        print(row)
+    save_result("encode-memory" if asked.memory else f"encode-{asked.size}", "cpu", rows)
+
+
+def measured_speed(asked: argparse.Namespace, root: Path) -> list[dict]:
+    """One row for each way, with its ratio to the first."""
+    images = drawn(asked, asked.images, root)
+    network = load_network(encoding(asked, None), images)
+    pixels = torch.randn(32, 3, asked.size, asked.size)
+
+    def plain() -> None:
+        with torch.inference_mode():
+            for _ in range(len(images) // 32):
+                network.features(pixels)
+
+    ways = {"plain forward pass": plain}
+    for runtime in (None, "onnxruntime"):
+        ways[f"encode by {runtime or 'torch'}"] = lambda runtime=runtime: encoded(
+            asked, runtime, images
+        )
+    seconds = {way: [] for way in ways}
+    for _ in range(asked.rounds):
+        for way, run in ways.items():
+            start = time.process_time()
+            run()
+            seconds[way].append(time.process_time() - start)
+    rates = {way: len(images) / statistics.median(each) for way, each in seconds.items()}
+    return [
+        {
+            "what": way,
+            "model": asked.model,
+            "size": asked.size,
+            "images": len(images),
+            "images_per_cpu_second": rate,
+            "ratio": rate / rates["plain forward pass"],
+        }
+        for way, rate in rates.items()
+    ]
+
+
+def measured_memory(asked: argparse.Namespace, count: int, root: Path) -> dict:
+    """The peak memory of a process that encodes so many images, and of one that only loads."""
+    peaks = {}
+    for what in (True, False):
+        code = (
+            "import resource, encode, argparse; from pathlib import Path\n"
+            f"asked = argparse.Namespace(model={asked.model!r}, size={asked.size})\n"
+            f"images = encode.drawn(asked, {count}, Path({str(root / f'{count}-{what}')!r}))\n"
+            f"{what} and encode.encoded(asked, 'onnxruntime', images)\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        peaks[what] = float(run.stdout.split()[-1])
+    return {"images": count, "peak_mib": peaks[True], "without_encoding_mib": peaks[False]}
+
+
+def encoded(asked: argparse.Namespace, runtime: str | None, images: RenderedRecipes) -> None:
+    """Features of all images, written to a folder that is removed."""
+    with TemporaryDirectory() as folder:
+        encode(encoding(asked, runtime), images, 1, Path(folder))
+
+
+def encoding(asked: argparse.Namespace, runtime: str | None) -> Encoding:
+    model = {"name": asked.model, "frozen": True, "input": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    if runtime:
+        model["runtime"] = runtime
+    # Only the model counts here.
+    baseline = {"model": model, "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3}}
+    settings = complete(baseline | {"batch_size": 64, "origin": "benchmark"})
+    return Encoding(encoder_settings(settings), CPU)
+
+
+def drawn(asked: argparse.Namespace, count: int, root: Path) -> RenderedRecipes:
+    """So many images in all splits, drawn from the digits and textures in the package."""
+    tests = count // 12 // 9 * 9
+    counts = f"{{train: {count - 3 * tests}, val: {tests}, id: {tests}, ood: {tests}}}"
+    chosen = ["--set", "sources=embedded", "--set", "samples=1", "--set", f"counts={counts}"]
+    for command in (["fetch", "digits"], ["prepare", "digits"], ["draw", STUDY, BINDING]):
+        line = [sys.executable, "-m", "diagvib", *command, "--root", str(root), *chosen]
+        subprocess.run(line, check=True, stdout=sys.stderr)
+    recipes = root / f"data/recipes/{STUDY}/{BINDING}.parquet"
+    return RenderedRecipes(
+        recipes, load_scene("digits"), root / "data/prepared/digits", asked.size, CPU
+    )
+
+
+if __name__ == "__main__":
+    main()
