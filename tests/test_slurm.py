@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import BIN, REPOSITORY
-from toy import copy_of_the_repository, environment, hashes, snakemake
+from toy import copy_of_the_repository, environment, hashes, run_here
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
 
@@ -27,6 +27,7 @@ studies: [zgo, chgo]
 bindings: [hue-shape]
 samples: 2
 counts: {train: 64, val: 18, id: 18, ood: 18}
+image_size: 64
 baselines: [small_cnn]
 training: {max_epochs: 20}
 device: cpu
@@ -55,26 +56,20 @@ def cluster() -> Iterator[slurm.Slurm]:
         yield running
 
 
-def toy_repository(folder: Path) -> Path:
-    folder.mkdir()
-    copy_of_the_repository(folder)
-    (folder / "toy.yaml").write_text(TOY)
-    return folder
-
-
 @pytest.fixture
-def undisturbed(tmp_path) -> Path:
-    """A repository in which the toy configuration has been run on this machine, without Slurm."""
-    folder = toy_repository(tmp_path / "undisturbed")
-    snakemake(folder, "--configfile", "toy.yaml", "--", "tables")
-    return folder
+def undisturbed(tmp_path, repository) -> Path:
+    """A root in which the toy configuration has been run on this machine, without Slurm."""
+    return run_here(repository / "toy.yaml", root=tmp_path / "undisturbed").root
 
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
     """A copy for the cluster, on a head node with a GPU: the trainings must not wait for one
     another because of it."""
-    folder = toy_repository(tmp_path / "cluster")
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    copy_of_the_repository(folder)
+    (folder / "toy.yaml").write_text(TOY)
     common = folder / "rules/common.smk"
     text = common.read_text()
     assert "100 if likely_gpu(DEVICE) else 0" in text
@@ -89,7 +84,7 @@ def submit(
     output: int | None = None,
 ) -> subprocess.Popen:
     """Start Snakemake with the cluster's profile."""
-    command = [BIN / "snakemake", *ARGUMENTS, *arguments]
+    command = [BIN / "snakemake", *ARGUMENTS, *arguments, "--", "tables"]
     return subprocess.Popen(
         command,
         cwd=repository,
@@ -149,14 +144,13 @@ def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
     cluster, repository, undisturbed
 ):
     with submitted(cluster, repository) as head:
-        wait_for(head, lambda: len(training_jobs(cluster)) == 2)
-        second, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
-        assert "Directory cannot be locked" in second
-        orphans = training_jobs(cluster)
+        orphans = wait_for(head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs)
         asked = cluster.run(
             "squeue", "-h", "-j", min(orphans), "-O", "tres-per-job,MinMemory,TimeLimit"
         )
         assert asked.split() == ["gres:gpu:1", "16000M", "1:00:00"]
+        second, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
+        assert "Directory cannot be locked" in second
     cluster.run("scancel", *orphans)
     assert submit(cluster, repository, "--unlock").wait() == 0
 
@@ -179,4 +173,4 @@ def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
             "scontrol", "update", f"JobId={retried}", "StartTime=now"
         )  # Slurm would wait two minutes
         assert head.wait(timeout=900) == 0, (repository / "head.log").read_text()
-    assert hashes(repository / "toy") == hashes(undisturbed / "toy")
+    assert hashes(repository / "toy") == hashes(undisturbed)

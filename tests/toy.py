@@ -20,6 +20,10 @@ import pytest
 from filelock import FileLock
 
 from conftest import BIN, REPOSITORY
+from diagvib import stages
+from diagvib.settings.config import load_config
+from diagvib.settings.grid import Layout, datasets, scenes, train_jobs
+from diagvib.settings.jobs import stage_settings
 
 ROOT = "toy"
 TOY = """
@@ -164,6 +168,26 @@ def repository(tmp_path) -> Path:
     return copy_of_the_repository(tmp_path)
 
 
+def run_here(path: Path, *changes: str, root: Path) -> Layout:
+    """Run a configuration up to its tables in this process: all stages, without Snakemake."""
+    config, layout = load_config(path, list(changes)), Layout(root)
+
+    def settings(stage, study=None, baseline=None):
+        return stage_settings(config, stage, study, baseline)
+
+    for scene in scenes(config):
+        stages.fetch(layout, settings("fetch"), scene, config.mirror)
+        stages.prepare(layout, settings("prepare"), scene)
+    for study, binding in datasets(config):
+        stages.draw(layout, settings("draw", study), study, binding)
+        stages.render(layout, settings("render", study), study, binding, "cpu", 1)
+    for baseline, study, binding in train_jobs(config):
+        job = settings("train", study, baseline)
+        stages.train(layout, job, baseline, study, binding, "cpu")
+    stages.tabulate(layout, settings("tabulate"), 1)
+    return layout
+
+
 def environment(repository: Path) -> dict[str, str]:
     return {
         **os.environ,
@@ -232,7 +256,9 @@ def count(dry_run: str) -> dict[str, int]:
 def hashes(root: Path) -> dict[str, str]:
     """Every artifact that names alone decide. What holds times, and what is made of it, is left
     out."""
-    timed = re.compile(r"run\.json|run_times\..*|tables\.(md|tex)|report\.html")
+    timed = re.compile(
+        r"run\.json|run_times\..*|tables\.(md|tex)|report\.html|\.snakemake_timestamp"
+    )
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
         for folder in ("data", "results")
