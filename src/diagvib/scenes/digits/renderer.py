@@ -74,7 +74,7 @@ class Renderer:
         if not 64 <= self.size <= 256:
             raise DiagvibError(f"image size {size}: sizes from 64 to 256 pixels can be rendered")
         digits = _stack(digits, "digits", most=OBJECT_SIDE)
-        masks = np.where(digits > MASK_THRESHOLD, 255, 0).astype(np.uint8)
+        masks = np.uint8(255) * (digits > MASK_THRESHOLD)
         textures = _stack(textures, "textures")
         height, width = textures.shape[1:]
         self._limits = {
