@@ -10,14 +10,17 @@ import torchvision
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
-from diagvib.images.datasets import ImageFiles
+from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.network import Network
 from diagvib.operations.plan import estimate
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import encoder_settings, network_name
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import make_run
+from diagvib.settings.grid import Layout, make_run
+from diagvib.settings.jobs import stage_settings
+from diagvib.stages import draw, prepare
 from diagvib.training import encode as encoding
 from diagvib.training.batches import Scaling
 from diagvib.training.encode import Encoding, encode, load_network
@@ -267,3 +270,40 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
     ):
         with pytest.raises(DiagvibError, match=said):
             loaded(**given)
+
+
+def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch):
+    """Each cue has a view: all images with that cue of an image of another target class."""
+    asked = ["sources=embedded", "samples=1", "image_size=64", "studies=[whac-95]"]
+    asked += ["counts={train: 1500, val: 108, test: 108}"]
+    config, layout = load_config(None, asked), Layout(tmp_path)
+    prepare(layout, stage_settings(config, "prepare"), "digits")
+    names = "whac-95", "shape-position-hue"
+    draw(layout, stage_settings(config, "draw", study="whac-95"), *names)
+    scene = load_scene("digits")
+    at = layout.recipes(*names), scene, layout.prepared("digits"), 64, CPU
+    settings = frozen("diagvib.methods.views:CueEnsemble", views=["cue.1", "cue.2"])
+    exchanged, drawn = type(scene).exchange, []
+
+    def spied(self, own, cue, donors):
+        assert not any(map(str.__eq__, *(t["shape"].to_pylist() for t in (own, donors))))
+        drawn.append((cue, len(own)))
+        return exchanged(self, own, cue, donors)
+
+    monkeypatch.setattr(type(scene), "exchange", spied)
+    files = encoded(RenderedRecipes(*at), tmp_path / "features", settings)
+    assert {cue: sum(n for c, n in drawn if c == cue) for cue, _ in drawn} == {
+        "position": 1500,
+        "hue": 1500,
+    }
+    views = files.views(0)
+    plain = files.load(0, "train").pixels
+    assert all(len(v) == 1500 and not torch.equal(v, plain) for v in views.values())
+    job = Job(settings, Protocol(1, None, 3), CPU, files)
+    run = make_run("mine", *names, 0)
+    train_runs(job, [run], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
+    assert (tmp_path / "runs/0/metrics.json").exists()
+    with pytest.raises(DiagvibError, match=r"views: cue.2 needs a study with that cue"):
+        draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
+        at = layout.recipes("zgo", "shape-hue"), *at[1:]
+        encoded(RenderedRecipes(*at), tmp_path / "other", settings)

@@ -92,6 +92,23 @@ class WatermarkEnsemble(Lle):
         return replace(batch, inputs=torch.where((shift == 1)[:, None], view, batch.inputs)), shift
 
 
+class CueEnsemble(Lle):
+    """lle on features: each image also has a view for each cue, in which it has the cue of an image of
+    another target class. The views are drawn once, not anew in each epoch."""
+
+    needs = ()
+
+    def setup(self, data: TrainingData) -> None:
+        Method.setup(self, data)
+        self.add_heads(1 + data.cues.shape[1], data.labels.device)
+
+    def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
+        shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
+        views = [seen(self, f"cue.{number}", batch) for number in range(1, len(self.heads))]
+        inputs = torch.stack([batch.inputs, *views])[shift, torch.arange(len(shift))]
+        return replace(batch, inputs=inputs), shift
+
+
 class EiilOfLargeBatches(Eiil):
     """eiil whose reference model has a learning rate of its own, as in the authors' code, where only
     the other is scaled with the batch."""

@@ -50,7 +50,7 @@ AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 _OWN = r"\w+(\.\w+)*:\w+"
 
 
-VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", "watermark")
+VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", "watermark", "cue.1", "cue.2")
 SHA256 = "^[0-9a-fA-F]{8,64}$"
 Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=3, max_length=3)]
 

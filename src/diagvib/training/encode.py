@@ -17,10 +17,12 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json, write_table
 from diagvib.foundation.progress import Counter
+from diagvib.foundation.seeding import name_digest
 from diagvib.images import FEATURES_FILE
-from diagvib.images.datasets import Datasets
+from diagvib.images.datasets import Datasets, RenderedRecipes
 from diagvib.images.features import FeatureFiles, features_digest, view_path
 from diagvib.images.files import BATCH, class_indices
+from diagvib.methods.groups import Partners
 from diagvib.methods.method import initialised
 from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
@@ -33,7 +35,7 @@ from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
 from diagvib.training.code_digest import code_digest, of_encoder, package_versions
 from diagvib.training.protocol import deterministic
-from diagvib.training.views import MIXED, view_inputs
+from diagvib.training.views import CUES, MIXED, view_inputs
 
 # Images per pass through the network, always as many, so that features do not depend on where a
 # killed job had stopped; and images between two notes of the progress.
@@ -130,12 +132,17 @@ def _chunks(
     encoder: Encoder, datasets: Datasets, sample: int, split: str, start: int, wanted: list[str]
 ) -> Iterator[dict[str, torch.Tensor]]:
     scene = load_scene(datasets.metadata(sample, split)["scene"])
-    labels = _labels(datasets, sample, split) if {*MIXED} & {*wanted} else None
+    labels = _labels(datasets, sample, split) if {*MIXED, *CUES} & {*wanted} else None
     for number, pixels in enumerate(datasets.chunks(sample, split, start), start // BATCH):
         pixels, found = pixels.to(encoder.mean.device), {}
         for view in wanted:
             if not view:
                 found[view] = features_of(encoder, pixels)
+                continue
+            if view in CUES:
+                rows = torch.arange(len(pixels)) + number * BATCH
+                changed = _with_cue(datasets, sample, split, view, labels.long(), rows)
+                found[view] = features_of(encoder, changed.to(encoder.mean.device))
                 continue
             inputs, share = view_inputs(view, pixels, number, encoder.inputs, scene)
             found[view] = features_of(encoder.of_inputs, inputs)
@@ -143,6 +150,29 @@ def _chunks(
                 others = labels[number * BATCH :][: len(pixels)].roll(1)
                 found[view] = torch.cat([found[view], share.cpu()[:, None], others[:, None]], 1)
         yield found
+
+
+def _with_cue(
+    datasets: Datasets, sample: int, split: str, view: str, labels: torch.Tensor, rows: torch.Tensor
+) -> torch.Tensor:
+    """Images uint8[B, H, W, 3] with a cue of random images of other target classes. rows: theirs,
+    int64[B]. DiagvibError for image files, which cannot be drawn anew, or too few cues."""
+    metadata = datasets.metadata(sample, split)
+    cues = [factor for role, factor in sorted(metadata["roles"].items()) if role != TARGET]
+    cue = dict(zip(CUES, cues, strict=False)).get(view)
+    if cue is None or not isinstance(datasets, RenderedRecipes):
+        raise DiagvibError(
+            f"model.views: {view} needs a study with that cue, and `images: render` in the "
+            "configuration"
+        )
+    recipes = datasets.recipes(sample, split)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(int.from_bytes(name_digest("view", view, int(rows[0]))[:7], "big"))
+        donors = Partners(torch.zeros_like(labels), labels).draw(
+            torch.zeros_like(rows), labels[rows]
+        )
+    own, others = (recipes.take(at.numpy()) for at in (rows, donors))
+    return datasets.renderer(load_scene(metadata["scene"]).exchange(own, cue, others))
 
 
 def _classes(datasets: Datasets, sample: int, split: str) -> Sequence[str]:

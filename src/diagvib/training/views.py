@@ -16,7 +16,7 @@ from diagvib.scenes.scene import Scene
 # The options of Li et al.'s code for ImageNet; cutout erases in every image here, and methods draw
 # a share of them later.
 _OPTIONS = {"mixup": {"alpha": 0.2}, "cutmix": {"alpha": 1.0}, "cutout": {"p": 1.0}, "augmix": {}}
-MIXED = ("mixup", "cutmix")
+MIXED, CUES = ("mixup", "cutmix"), ("cue.1", "cue.2")
 
 
 def view_inputs(
