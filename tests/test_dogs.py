@@ -27,7 +27,7 @@ from diagvib.studies.recipes import Draw, draw_recipes
 from diagvib.studies.study import load_study
 from test_average import DOGS as BREEDS
 from test_average import M2M, O2O, PLACES, published
-from toy import copy_of_the_repository, snakemake
+from toy import run_here
 
 DOGS = load_scene("dogs")
 CONFIG = load_config(definition_path("spawrious.yaml"))
@@ -210,40 +210,30 @@ def test_the_demo_asks_for_photos_that_there_are():
 
 
 def test_stand_ins_run_to_their_report(tmp_path):
-    repository = copy_of_the_repository(tmp_path)
-    drawing = repository / "config/scenes/dogs.yaml"
-    assert "each: 100" in drawing.read_text()
-    drawing.write_text(drawing.read_text().replace("each: 100", "each: 8"))
-    toy = (repository / "config/spawrious_demo.yaml").read_text()
-    for usual, now in (
-        ("outputs/spawrious_demo", "toy"),
-        ("[dogs-o2o-hard, dogs-m2m-hard]", "[dogs-m2m-hard]"),
-        ("{train: 640, val: 80, id: 80, ood: 800}", "{train: 40, val: 9, id: 9, ood: 48}"),
-        ("max_epochs: 12", "max_epochs: 1"),
-        ("[erm_env, coral, mixup_env]", "[coral]"),
-    ):
-        assert usual in toy
-        toy = toy.replace(usual, now)
-    (repository / "toy.yaml").write_text(toy)
-    snakemake(repository, "--configfile", "toy.yaml")
-    page = (repository / "toy/results/report.html").read_text()
+    root = tmp_path / "root"
+    run_here(
+        definition_path("spawrious_demo.yaml"),
+        "studies=[dogs-m2m-hard]",
+        "counts={train: 40, val: 9, id: 9, ood: 48}",
+        "training.max_epochs=1",
+        "baselines=[coral]",
+        root=root,
+        report=True,
+    )
+    page = (root / "results/report.html").read_text()
     assert "O2O" not in page and "M2M-Hard" in page
     scratch = "Trained from scratch, not from published weights as in the paper: coral."
     texts = {
-        name: (repository / "toy/results/tables" / name).read_text()
-        for name in ("tables.md", "tables.tex")
+        name: (root / "results/tables" / name).read_text() for name in ("tables.md", "tables.tex")
     }
     assert scratch in page and scratch in texts["tables.md"]
     for text in (page, *texts.values()):
         assert "over the seeds" in text and "dataset samples" not in text
     predictions = read_table(
-        repository / "toy/results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet"
+        root / "results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet"
     )
     assert predictions.num_rows == 57 and {"breed", "background", "environment"} <= set(
         predictions.column_names
     )
-    images = read_table(
-        repository / "toy/data/images/dogs-m2m-hard/breed-background/0/train.parquet"
-    )
+    images = read_table(root / "data/images/dogs-m2m-hard/breed-background/0/train.parquet")
     assert images["photo"].type == pa.int32() and len(images["photo"].unique()) == 40
-    assert "Nothing to be done" in snakemake(repository, "--configfile", "toy.yaml", "--dry-run")

@@ -1,5 +1,5 @@
 """The configurations of UrbanCars: the paper's methods with its numbers, and the stand-ins through
-the workflow."""
+every stage."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import expected_runs
-from toy import copy_of_the_repository, snakemake
+from toy import run_here
 
 STUDY, BINDING = "urbancars", "car-background-object"
 
@@ -52,15 +52,14 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
 
 def test_stand_ins_run_to_their_report(tmp_path):
     """The demo with fewer images, epochs and baselines."""
-    folder = copy_of_the_repository(tmp_path)
-    changes = [
+    root = tmp_path / "root"
+    changes = (
         "samples=2",
         "baselines=[erm,lle]",
         "counts={train: 40, val: 16, test: 24}",
         "training={max_epochs: 1, track_test: true}",
-    ]
-    snakemake(folder, "--configfile", "config/urbancars_demo.yaml", "--config", *changes)
-    root = folder / "outputs/urbancars_demo"
+    )
+    run_here(REPOSITORY / "config/urbancars_demo.yaml", *changes, root=root, report=True)
     runs = pd.read_csv(root / "results/tables/runs.csv")
     assert len(runs) == 4 and set(runs["status"]) == {"ok"} and not runs["comparable"].any()
     assert sorted(os.listdir(root / "data/images" / STUDY / BINDING)) == ["0", "sha256.json"]

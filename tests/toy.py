@@ -168,8 +168,9 @@ def repository(tmp_path) -> Path:
     return copy_of_the_repository(tmp_path)
 
 
-def run_here(path: Path, *changes: str, root: Path) -> Layout:
-    """Run a configuration up to its tables in this process: all stages, without Snakemake."""
+def run_here(path: Path, *changes: str, root: Path, report: bool = False) -> Layout:
+    """Run a configuration in this process, all stages without Snakemake; to its tables, or to its
+    report."""
     config, layout = load_config(path, list(changes)), Layout(root)
 
     def settings(stage, study=None, baseline=None):
@@ -185,6 +186,8 @@ def run_here(path: Path, *changes: str, root: Path) -> Layout:
         job = settings("train", study, baseline)
         stages.train(layout, job, baseline, study, binding, "cpu")
     stages.tabulate(layout, settings("tabulate"), 1)
+    if report:
+        stages.plot(layout, settings("plot"), 1)
     return layout
 
 
