@@ -31,7 +31,6 @@ LONGEST = (
     "test_grid",
     "test_baselines",
     "test_imagenet_w",
-    "test_learning",
     "test_methods",
     "test_scheduler",
     "test_locks",
