@@ -3,15 +3,15 @@ from elsewhere is not. With the real program at toy size, in copies of one finis
 
 import json
 import shutil
-import subprocess
-import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from diagvib.cli import app
 from diagvib.foundation.files import read_json, write_json
-from toy import MODELS, RUN, count, environment, hashes, toy, write
+from toy import MODELS, RUN, count, hashes, toy, write
 
 EDITED = MODELS.replace("width=4):", "width=4):\n    print('edited')")
 RUNS = RUN.format("tiny")
@@ -20,13 +20,8 @@ ALL_TRAINED = {**TRAINED, "train": 3}  # the baselines on these images
 
 
 def by_hand(folder: Path, *arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "diagvib", *arguments, "--config", "toy.yaml"],
-        cwd=folder,
-        env=environment(folder),
-        check=True,
-        capture_output=True,
-    )
+    with chdir(folder):
+        app([*arguments, "--config", "toy.yaml"], standalone_mode=False)
 
 
 def train(folder: Path, *changed: str) -> None:
