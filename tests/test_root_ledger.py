@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import toy
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import records
@@ -18,67 +19,30 @@ from diagvib.operations.ledger import record, verify
 from diagvib.operations.records import record_of
 from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
-from test_ledger import TOY, diagvib, dvc, dvc_repository, flip_a_bit, git, replace, snakemake
-from toy import count
+from test_ledger import flip_a_bit, replace
+from toy import ROOT, count, diagvib, dvc, git, snakemake
+from toy import toy as run
 
-BASELINE = """
-mine: {model: 'own.net:Net', method: erm, batch_size: 16, origin: test, optimiser: {name: adam, lr: 5.0e-4}}
-"""
-NET = """
-from torch import nn
-
-class Net(nn.Sequential):
-    def __init__(self, n_classes, image_size):
-        super().__init__(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, n_classes))
-"""
-ROOT = "outputs/mine"
-RUN = f"{ROOT}/results/runs/mine/zgo/hue-shape/0/predictions.parquet"
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Path:
-    """A repository with a configuration of its own root, run once, committed, pushed. Not to be
-    changed."""
-    text = (
-        TOY.replace("root: .", f"root: {ROOT}")
-        .replace("[small_cnn, other]", "[{name: mine, max_epochs: 1}]")
-        .replace("baselines_from: []", "baselines_from: [baselines.yaml]")
-    )
-    folder = dvc_repository(
-        tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("remote"), "mine.yaml", text
-    )
-    (folder / "baselines.yaml").write_text(BASELINE)
-    (folder / "own").mkdir()
-    (folder / "own/net.py").write_text(NET)
-    (folder / "said.txt").write_text(mine(folder))
-    git(folder, "add", ROOT, "baselines.yaml", "own")
-    git(folder, "commit", "-m", "results")
-    dvc(folder, "push", "-R", ROOT)
-    return folder
+RUN = toy.RUN.format("tiny") + "/0/predictions.parquet"
 
 
 @pytest.fixture
-def copied(recorded, tmp_path) -> Path:
-    """A copy of `recorded`, which tests may change."""
-    return shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
+def copied(made, tmp_path) -> Path:
+    """A copy of `made`, which tests may change."""
+    return shutil.copytree(made, tmp_path / "copy", symlinks=True)
 
 
-def mine(folder: Path, *arguments: str, **more) -> str:
-    return snakemake(folder, "--configfile", "mine.yaml", *arguments, **more)
-
-
-def test_a_complete_run_is_recorded_in_its_root(recorded):
-    said = (recorded / "said.txt").read_text()
+def test_a_complete_run_is_recorded_in_its_root(made):
+    said = (made / "said.txt").read_text()
     assert f"in {ROOT}/dvc.lock; `git add {ROOT}`" in said
     assert "a clone needs your own studies, baselines and models in git, too" in said
-    assert not (recorded / "dvc.lock").exists()
-    assert git(recorded, "ls-files", ROOT).split() == [
+    assert not (made / "dvc.lock").exists()
+    assert git(made, "ls-files", ROOT).split() == [
         f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")
     ]
-    assert git(recorded, "status", "--porcelain", "--", ROOT) == ""
+    assert git(made, "status", "--porcelain", "--", ROOT) == ""
     stages, main = (
-        yaml.safe_load((recorded / folder / "dvc.yaml").read_text())["stages"]
-        for folder in (ROOT, ".")
+        yaml.safe_load((made / folder / "dvc.yaml").read_text())["stages"] for folder in (ROOT, ".")
     )
     assert list(stages) == list(main)
     for name, stage in stages.items():
@@ -91,8 +55,8 @@ def test_a_complete_run_is_recorded_in_its_root(recorded):
         }
 
 
-def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(recorded, tmp_path):
-    git(tmp_path, "clone", str(recorded), "clone")
+def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(made, tmp_path):
+    git(tmp_path, "clone", str(made), "clone")
     clone = tmp_path / "clone"
     dvc(clone, "pull", "-R", ROOT)
     assert "Nothing to be done" in snakemake(clone, "-n", "--configfile", f"{ROOT}/config.yaml")
@@ -106,32 +70,32 @@ def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(r
     # The records go with the files: the commit before is complete again, too.
     git(clone, "checkout", "HEAD~1")
     dvc(clone, "checkout", "-R", ROOT)
-    assert "Nothing to be done" in mine(clone, "-n")
+    assert "Nothing to be done" in run(clone, "-n")
 
 
 def test_damage_is_found(copied):
     flip_a_bit(copied / RUN)
     assert f"changed  {RUN}" in diagvib(copied, "verify", "--root", ROOT, fails=True)
-    said = mine(copied, "--config", "samples=2", fails=True)
+    said = run(copied, "--config", "samples=3", fails=True)
     assert f"{RUN}: recorded in {ROOT}/dvc.lock, but changed since by something other than" in said
     (copied / ROOT / "provenance.zip").write_bytes(b"no archive")
-    said = mine(copied, "-n", fails=True)
+    said = run(copied, "-n", fails=True)
     assert f"error: {ROOT}/provenance.zip: damaged" in said
     assert f"`dvc checkout {ROOT}/provenance.zip` restores" in said
 
 
 def test_what_is_pruned_is_recorded_without_it(copied):
-    beyond = copied / RUN.replace("/0/", "/1/")
+    beyond = copied / RUN.replace("/0/", "/2/")
     beyond.parent.mkdir()
     shutil.copy(copied / RUN, beyond)
-    assert "deleted 1 files" in diagvib(copied, "prune", "--config", "mine.yaml", "--yes")
+    assert "deleted 1 files" in diagvib(copied, "prune", "--config", "toy.yaml", "--yes")
     lock = (copied / ROOT / "dvc.lock").read_text()
     assert f"in {ROOT}/dvc.lock" in diagvib(copied, "record", "--root", ROOT)
     assert (copied / ROOT / "dvc.lock").read_text() == lock
 
 
-def test_a_root_that_git_ignores_has_no_ledger(recorded, monkeypatch):
-    monkeypatch.chdir(recorded)
+def test_a_root_that_git_ignores_has_no_ledger(made, monkeypatch):
+    monkeypatch.chdir(made)
     for action in (record, verify):
         with pytest.raises(DiagvibError, match="^git ignores outputs/demo/dvc.yaml$"):
             action("outputs/demo")
@@ -188,7 +152,7 @@ def test_what_is_published_of_it(copied, tmp_path, monkeypatch):
     from publish import publish
 
     about = publish(Path(ROOT), tmp_path / "shown")
-    assert about["runs"] == about["expected"] == 1 and about["training_hours"] == 0, (
+    assert about["runs"] == about["expected"] == 8 and about["training_hours"] == 0, (
         "it took seconds"
     )
     shown = {path.name for path in (tmp_path / "shown").iterdir()}
@@ -198,7 +162,7 @@ def test_what_is_published_of_it(copied, tmp_path, monkeypatch):
         "dvc.lock",
         "p_matrix.csv",
     } <= shown and "report.html" not in shown
-    assert "p_matrix_zgo_mine.png" in shown
+    assert "p_matrix_zgo_tiny.png" in shown
     assert "whac_a_mole.csv" not in shown, "it has no rows"
     flip_a_bit(copied / RUN)
     with pytest.raises(DiagvibError, match="changed since it was recorded"):
@@ -211,21 +175,20 @@ def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(c
     """Without records nothing says that what is there was made with the settings that are asked
     for."""
     folder = copied
-    (folder / ROOT).rename(folder / "outputs/moved there")
-    moved = ["-n", "--config", "root=outputs/moved there"]
-    said = mine(folder, *moved)
-    assert count(said) == dict.fromkeys(
-        ("prepare", "draw", "render", "train", "tabulate", "plot", "all"), 1
-    )
-    assert "Nothing to be done" in mine(folder, *moved, "--rerun-triggers", "mtime")
+    (folder / ROOT).rename(folder / "moved there")
+    moved = ["-n", "--config", "root=moved there"]
+    said = run(folder, *moved)
+    every = {"prepare": 2, "draw": 2, "render": 2, "train": 4, "tabulate": 1, "plot": 1, "all": 1}
+    assert count(said) == every
+    assert "Nothing to be done" in run(folder, *moved, "--rerun-triggers", "mtime")
     monkeypatch.chdir(folder)
     write_root_stages(
-        "outputs/moved there",
-        load_config("mine.yaml").model_copy(update={"root": "outputs/moved there"}),
+        "moved there",
+        load_config("toy.yaml").model_copy(update={"root": "moved there"}),
     )
-    stages = yaml.safe_load(Path("outputs/moved there/dvc.yaml").read_text())["stages"]
+    stages = yaml.safe_load(Path("moved there/dvc.yaml").read_text())["stages"]
     assert shlex.split(stages["train"]["cmd"])[-3:] == [
-        "outputs/moved there/config.yaml",
+        "moved there/config.yaml",
         "--",
         "runs",
     ]
@@ -240,4 +203,4 @@ def test_a_root_behind_a_link_has_no_ledger(copied, tmp_path, monkeypatch):
     Path(linked).symlink_to(tmp_path / "disk")
     Path(ROOT, "dvc.lock").unlink()
     with pytest.raises(DiagvibError, match=f"{linked} is a link, which DVC and git do not follow"):
-        record(ROOT, config=load_config("mine.yaml"))
+        record(ROOT, config=load_config("toy.yaml"))
