@@ -74,29 +74,31 @@ def test_after_a_full_disk_it_gives_the_same(made, finished):
     assert again.items() <= hashes(made / "toy").items()
 
 
-def test_killed_at_any_time_it_continues_to_the_same_result(made, repository):
+def test_killed_at_any_time_it_continues_to_the_same_result(made, finished):
     """Finished with one core, where the undisturbed run had two."""
+    for folder in ("results", "data/images", "logs"):
+        shutil.rmtree(finished / "toy" / folder)
     for stage, number in (("render", signal.SIGTERM), ("train", signal.SIGKILL)):
         with subprocess.Popen(
             command("--configfile", "toy.yaml", *FEWER),
-            cwd=repository,
+            cwd=finished,
             process_group=0,
-            env=environment(repository),
+            env=environment(finished),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as running:
-            while not list((repository / "toy/logs" / stage).rglob("*.log")):
+            while not list((finished / "toy/logs" / stage).rglob("*.log")):
                 assert running.poll() is None, f"ended before a job of {stage}"
                 time.sleep(0.05)
             time.sleep(0.3)  # into the job
             os.killpg(running.pid, number)
         assert running.returncode
-    toy(repository, "--unlock")
-    toy(repository, *FEWER, "--", "runs", cores=1)
-    again = hashes(repository / "toy")
+    toy(finished, "--unlock")
+    toy(finished, *FEWER, "--", "runs", cores=1)
+    again = hashes(finished / "toy")
     assert sum(name.endswith("predictions.parquet") for name in again) == 2
     assert again.items() <= hashes(made / "toy").items()
-    assert not list((repository / "toy").rglob("*.tmp"))
+    assert not list((finished / "toy").rglob("*.tmp"))
 
 
 def test_rendering_on_the_training_device_gives_the_same_predictions(made, finished):
