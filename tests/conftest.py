@@ -24,21 +24,23 @@ MEMORY = Path("/dev/shm")
 NUMBERS = itertools.count()
 MIRROR = REPOSITORY.parent / "shared" / "data"
 LONGEST = (
-    "test_slurm",
-    "test_workflow",
     "test_ledger",
-    "test_remotes",
+    "test_workflow",
+    "test_slurm",
     "test_grid",
-    "test_baselines",
-    "test_imagenet_w",
-    "test_methods",
-    "test_scheduler",
-    "test_locks",
-    "test_tuning",
+    "test_root_ledger",
+    "test_trust",
+    "test_remotes",
     "test_dependencies",
+    "test_evaluate",
+    "test_library",
+    "test_photo_sets",
+    "test_random_search",
+    "test_package",
+    "test_methods",
     "test_urbancars",
-    "test_dogs",
-    "test_bench",
+    "test_locks",
+    "test_scheduler",
 )
 
 

@@ -4,6 +4,7 @@ its factors."""
 import ast
 import re
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -98,17 +99,7 @@ def test_no_module_imports_itself_through_others():
         ".".join(path.with_suffix("").parts).removesuffix(".__init__"): imported(tree)
         for path, tree in trees().items()
     }
-    done: set[str] = set()
-
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, f"{' -> '.join([*trail[trail.index(name) :], name])}"
-        if name not in done:
-            for other in modules.get(name, ()):
-                visit(other, (*trail, name))
-            done.add(name)
-
-    for name in modules:
-        visit(name, ())
+    TopologicalSorter(modules).prepare()  # CycleError names them
 
 
 def strings(tree: ast.AST) -> set[str]:
@@ -190,19 +181,15 @@ def dependencies(stage: str) -> list[str]:
     return known["tabulate" if stage == "plot" else stage]["deps"]
 
 
-def derived(stage: str, plug_ins: list[str] | None = None) -> set[str]:
+def derived(stage: str, plug_ins: list[str] = PLUG_INS) -> set[str]:
     """The files of code and definitions that a stage's jobs depend on, with all scenes and these
-    models and methods, by default all."""
-    named = (
-        plug_ins
-        if plug_ins is not None
-        else PLUG_INS
-        if stage in ("encode", "train", "tune")
-        else []
-    )
-    entries = [*named, *SCENE_ENTRIES, *imported_in("diagvib.stages", stage)]
-    shown = [*metric_set_modules().values(), *study_files()]
-    found = code_of([*entries, *(shown if stage in ("tabulate", "plot") else [])])
+    models and methods."""
+    entries = [*SCENE_ENTRIES, *imported_in("diagvib.stages", stage)]
+    if stage in ("encode", "train", "tune"):
+        entries += plug_ins
+    if stage in ("tabulate", "plot"):
+        entries += [*metric_set_modules().values(), *study_files()]
+    found = code_of(entries)
     return {str(path.relative_to(REPOSITORY)) for path in found.files.values()}
 
 
