@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import NOTED, Collected
 from diagvib.results.selection import (
@@ -14,8 +15,6 @@ from diagvib.results.selection import (
     selection_tables,
 )
 
-HISTORY = [*NOTED, "id_accuracy", "ood_accuracy"]
-
 # After each epoch: validation accuracy, accuracy on id, on ood. Neither the last epoch nor the best
 # by validation is best on ood. The validation loss is the same in all, so the validation accuracy
 # decides.
@@ -23,21 +22,9 @@ EPOCHS = [(0.5, 0.6, 0.7), (0.9, 0.8, 0.4), (0.9, 0.9, 0.5), (0.8, 0.7, 0.3)]
 
 
 def history(rows=EPOCHS, more=0.0):
-    known = dict.fromkeys(HISTORY, 0.0)
-    return np.array(
-        [
-            list(
-                {
-                    **known,
-                    "epoch": epoch,
-                    "val_accuracy": val,
-                    "id_accuracy": id_ + more,
-                    "ood_accuracy": ood + more,
-                }.values()
-            )
-            for epoch, (val, id_, ood) in enumerate(rows, 1)
-        ]
-    )
+    val, id_, ood = np.transpose(rows)
+    epochs = pd.DataFrame(0.0, range(len(rows)), NOTED).assign(selectable=True)
+    return epochs.assign(val_accuracy=val, id_accuracy=id_ + more, ood_accuracy=ood + more)
 
 
 def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
@@ -60,7 +47,8 @@ def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
 
 
 def table_of(frame, epochs, baselines=()) -> pd.DataFrame:
-    collected = Collected(frame, [None] * len(frame), epochs, HISTORY)
+    rows = pd.concat(dict(zip(frame.index, epochs, strict=True))).droplevel(1)
+    collected = Collected(frame, [], frame[RUN_KEYS].join(rows, how="inner"), frame[:0])
     return selection_table(collected, read_searches(None), SHIPPED, dict(baselines))
 
 
@@ -98,7 +86,7 @@ def test_only_epochs_that_were_noted_can_be_chosen():
     """An autoencoder's own epochs classify nothing; the last of them is not the classifier's last
     epoch."""
     epochs = history()
-    epochs[[0, 3], HISTORY.index("ood_accuracy")] = np.nan
+    epochs.loc[[0, 3], "ood_accuracy"] = np.nan
     found = means(table_of(runs(cues=["hue"], samples=1), [epochs]), "faavg")
     assert found == pytest.approx(
         {AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.5, "oracle": 0.5}
@@ -106,8 +94,7 @@ def test_only_epochs_that_were_noted_can_be_chosen():
 
 
 def test_all_rules_are_over_the_runs_that_noted():
-    untracked = history()
-    untracked[:, HISTORY.index("ood_accuracy")] = np.nan
+    untracked = history().assign(ood_accuracy=np.nan)
     table = table_of(runs(cues=["hue"], samples=3), [history(), untracked, None])
     assert (table["n"] == 1).all() and (table["expected"] == 3).all()
     assert not len(table_of(runs(cues=["hue"], samples=3), [untracked, untracked, None]))
@@ -116,8 +103,7 @@ def test_all_rules_are_over_the_runs_that_noted():
 def test_what_was_run_is_named_by_the_baselines_own_rule():
     """The epoch of lowest validation loss is found in the history, whatever the baseline selects
     by."""
-    epochs = history()
-    epochs[:, HISTORY.index("val_loss")] = [0.1, 0.3, 0.2, 0.4]
+    epochs = history().assign(val_loss=[0.1, 0.3, 0.2, 0.4])
     own = {"last": "last epoch", "val_worst_group_cue_2": "worst group by cue 2"}
     frame = pd.concat([runs(cues=["hue"], samples=1).assign(baseline=name) for name in own])
     selections = {name: {"selection": name} for name in own}

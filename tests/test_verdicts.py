@@ -267,7 +267,8 @@ def test_the_summary_counts_every_cell_once_by_each_of_its_names(papers_own):
 
 
 def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_path):
-    collected = Collected(papers_own, [None] * len(papers_own), [None] * len(papers_own))
+    history = papers_own[:0].assign(epoch=0, selectable=True)
+    collected = Collected(papers_own, [None] * len(papers_own), history, papers_own[:0])
     write_tables(collected, tmp_path, {})
     assert {path.name for path in tmp_path.iterdir()} == set(TABLE_FILES)
     tables = all_tables(collected, {})

@@ -75,7 +75,7 @@ def _preference(tables: Path, study: str, known: KnownStudies) -> Drawing | None
 def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -> Drawing | None:
     """Loss and accuracy over epochs, a column per study, a line per run.
 
-    history: the epochs of a baseline's runs (`read_runs.history_table`). With many runs, the median
+    history: the epochs of a baseline's runs (`tables.read_histories`). With many runs, the median
     is thick and the runs pale. The accuracy on the test groups is included if it was recorded
     (`training.track_test`). None if no epoch was recorded.
     """
@@ -133,7 +133,7 @@ def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies) ->
     """The share of predictions on validation images that agree with the target's class and with
     each cue's, a panel per baseline.
 
-    history: the epochs of a study's runs (`read_runs.history_table`). Lines are means over the
+    history: the epochs of a study's runs (`tables.read_preferences`). Lines are means over the
     runs, bands one standard error over the dataset samples' means. A cue none of whose classes
     points to one class of the target has no line: its share was recorded as zero. None if no cue is
     left, if no run recorded it, or if target and cues agree on all validation images, so that they

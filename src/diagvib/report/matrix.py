@@ -23,7 +23,7 @@ from diagvib.report.style import (
 )
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets.shortcut import OOD, matrix_columns
-from diagvib.results.texts import percent
+from diagvib.results.texts import of_samples
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name
 
@@ -172,7 +172,7 @@ def _cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
     cells: dict = {}
     for key, groups in p.groupby(keys, sort=False):
         study, baseline, target, cue = key
-        texts = [percent(row.mean, row.stderr, row.n, row.expected) for row in groups.itertuples()]
+        texts = [*map(of_samples, groups.to_dict("records"))]
         last = groups.iloc[-1]  # of a study with cues, where the cue misleads
         lost = missing.get_group(key) if key in missing.groups else runs[:0]
         of_baseline = cells.setdefault(study, {}).setdefault(baseline, {})

@@ -106,15 +106,9 @@ def shown_classes(
 
     For a study without a role for the cue, the classes that the sample has selected.
     """
-    own = known.studies[study]
-    sample, factors = sample_of(own.scene, 0), load_scene(own.scene).factors
-    roles = dict(zip(bound, own.bound, strict=False))
-    return [
-        (factor, sample.chosen(factor, own.roles[roles[factor]], factors[factor]))
-        if factor in roles
-        else (factor, sample.classes[factor])
-        for factor in bound
-    ]
+    selected = sample_of(known.studies[study].scene, 0).classes
+    classes = {**selected, **dict(zip(bound, known.classes(study, bound, 0), strict=False))}
+    return [(factor, classes[factor]) for factor in bound]
 
 
 def _tested_groups(test: Path, factors: list[str], groups: list[str]) -> dict[Cell, str]:

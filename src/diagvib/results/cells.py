@@ -46,14 +46,12 @@ def count_cells(
         raise ValueError(f"an image lacks its {lacking[0]}")
     coded = {name: table[name].cast(_CODED) for name in [*by, "prediction"]}
     table = pa.table(coded).unify_dictionaries()
-    classes = [table[name].combine_chunks().dictionary.to_pylist() for name in by]
-    order = [{name: place for place, name in enumerate(own)} for own in classes]
     alike = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])
+    places = zip(*(alike[name].combine_chunks().indices.to_pylist() for name in by), strict=True)
     cells: dict[tuple[int, ...], dict] = {}
-    for row in alike.to_pylist():
+    for place, row in zip(places, alike.to_pylist(), strict=True):
         label, n = row[target], row["count_all"]
         others = spoken.get(row[cues[0]], frozenset()) - {label} if spoken is not None else ()
-        place = tuple(places[row[name]] for name, places in zip(by, order, strict=True))
         cell = cells.setdefault(
             place,
             {

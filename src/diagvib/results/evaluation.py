@@ -12,8 +12,6 @@ from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_c
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
-from diagvib.scenes import load_scene
-from diagvib.studies.study import Study
 
 
 def evaluate(
@@ -53,7 +51,7 @@ def evaluate(
         "sample": sample,
     }
     if split == "test":
-        _check_cells(known.studies[study], [target, *cues], sample, table)
+        _check_cells(known, study, [target, *cues], sample, table)
     answered = table.append_column("prediction", pa.array(prediction, pa.string()))
     spoken = known.spoken(study, [target, *cues], sample)
     cells = cells_table(
@@ -74,16 +72,18 @@ def evaluate(
     return found
 
 
-def _check_cells(study: Study, factors: Sequence[str], sample: int, table: pa.Table) -> None:
+def _check_cells(
+    known: KnownStudies, name: str, factors: Sequence[str], sample: int, table: pa.Table
+) -> None:
     """Warn of a cell of the test split without images; DiagvibError for a group without any."""
-    drawn, known = sample_of(study.scene, sample), load_scene(study.scene).factors
-    cells = study.cells("test", drawn.added_cue)
-    for factor, role in zip(factors, study.bound, strict=True):
-        names = drawn.chosen(factor, study.roles[role], known[factor])
+    study = known.studies[name]
+    cells = study.cells("test", sample_of(study.scene, sample).added_cue)
+    classes = known.classes(name, factors, sample)
+    for factor, role, names in zip(factors, study.bound, classes, strict=True):
         cells[factor] = [names[number] for number in cells[f"{role}_class"]]
     by = ["environment"] * ("environment" in table.column_names) + ["group", *factors]
     there = table.select(by).to_pandas()
-    said = f"{study.name} {'-'.join(factors)}: the test split has no image"
+    said = f"{name} {'-'.join(factors)}: the test split has no image"
     lost = set(cells["group"]) - set(there["group"])
     if lost:
         raise DiagvibError(f"{said} of group {min(lost)}; raise the number of its images")

@@ -131,6 +131,16 @@ class KnownStudies:
             if any(target is not None for target in spoken_for(own, cue, added_cue))
         ]
 
+    def classes(self, study: str, factors: Sequence[str], sample: int) -> list[tuple[str, ...]]:
+        """The classes of each bound factor in a dataset sample. factors: as bound, the target
+        first."""
+        own = self.studies[study]
+        drawn, known = sample_of(own.scene, sample), load_scene(own.scene).factors
+        return [
+            drawn.chosen(factor, own.roles[role], known[factor])
+            for role, factor in zip(own.bound, factors, strict=False)
+        ]
+
     def spoken(
         self, study: str, factors: Sequence[str], sample: int
     ) -> dict[str, frozenset[str]] | None:
@@ -140,14 +150,10 @@ class KnownStudies:
         own = self.studies.get(study)
         if own is None or not METRICS[own.metrics].misled:
             return None
-        drawn, known = sample_of(own.scene, sample), load_scene(own.scene).factors
-        target, cue = (
-            drawn.chosen(factor, own.roles[role], known[factor])
-            for role, factor in zip(own.bound[:2], factors[:2], strict=True)
-        )
-        key = study, drawn.added_cue
+        target, cue, *_ = self.classes(study, factors, sample)
+        key = study, sample_of(own.scene, sample).added_cue
         if key not in self._among:
-            self._among[key] = spoken_for_among(own, own.cues[0], drawn.added_cue)
+            self._among[key] = spoken_for_among(own, own.cues[0], key[1])
         return {
             name: frozenset(target[at] for at in its)
             for name, its in zip(cue, self._among[key], strict=True)

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import track
 
@@ -20,7 +19,6 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import METADATA_KEY, read_json, read_metadata, read_table
 from diagvib.foundation.parallel import in_processes
 from diagvib.results.cells import (
-    CELL_COLUMNS,
     RUN_KEYS,
     cells_table,
     count_cells,
@@ -37,17 +35,14 @@ from diagvib.training.finished_runs import differing, file_digests
 # has several.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 ENVIRONMENTS = "val_environment_accuracy"
+SELECTABLE = "selectable"
 # What may differ between runs besides the versions of packages.
 _CIRCUMSTANCES = ("device", "precision", "seed")
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Made(_Strict):
+class _Made(BaseModel, strict=True):
     """The contents of run.json, as far as they are read."""
 
     settings: dict | None = None
@@ -60,7 +55,7 @@ class _Made(_Strict):
     images_per_second: float | None = None
 
 
-class _Names(_Strict):
+class _Names(BaseModel, strict=True):
     """The metadata that say which run a file belongs to."""
 
     baseline: str
@@ -74,7 +69,7 @@ class _Origin(_Names):
     comparable: bool
 
 
-class _Group(_Strict):
+class _Group(BaseModel, strict=True):
     n: int
     accuracy: float
 
@@ -86,27 +81,18 @@ class _Metrics(_Names):
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: `frame`, as in `read_runs`; per row what made the run, and its epochs
-    (None if missing).
+    """The runs that were read: `frame`, as in `read_runs`, and per row what made the run (None if
+    it is missing).
 
-    history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the complete
-    runs. last_phase: per row, the index of the first epoch of the last phase, in which weights are
-    selected.
+    history: every epoch, indexed by the row of its run: RUN_KEYS, `history_columns` (NaN if not
+    recorded), and SELECTABLE, whether it is of the last phase, in which weights are selected.
+    cells: the long table (`cells.CELL_COLUMNS`) of the complete runs.
     """
 
     frame: pd.DataFrame
     made: list[dict | None]
-    epochs: list[np.ndarray | None]
-    history: list[str] = field(default_factory=lambda: list(NOTED))
-    cells: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=CELL_COLUMNS))
-    last_phase: list[int] = field(default_factory=list)
-
-    def selectable(self) -> list[np.ndarray | None]:
-        """Per row, the epochs of the last phase."""
-        return [
-            None if epochs is None else epochs[first:]
-            for epochs, first in zip_longest(self.epochs, self.last_phase, fillvalue=0)
-        ]
+    history: pd.DataFrame
+    cells: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -120,8 +106,7 @@ class _Read:
     cells: Sequence[dict] = ()  # from `cells.count_cells`
     noted: dict[str, _Group] = field(default_factory=dict)  # metrics.json's groups
     made: dict | None = None
-    epochs: np.ndarray | None = None
-    last_phase: int = 0
+    epochs: Sequence[np.ndarray] = ()  # from `read_history`
     measures: dict[str, float] = field(default_factory=dict)  # of metric sets beyond cells
 
 
@@ -144,9 +129,9 @@ def read_runs(
     expected = list(expected)
     keys = [{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected]
     frame = pd.DataFrame(keys, columns=RUN_KEYS)
-    history = history_columns(known, frame["study"].unique())
+    columns = history_columns(known, frame["study"].unique())
     found = in_processes(
-        partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS
+        partial(_read_run, Path(runs), known, columns), expected, threads, RUNS_A_PROCESS
     )
     read = list(
         track(
@@ -172,6 +157,10 @@ def read_runs(
             )
     frame = frame.assign(status=[one.status for one in read], reason=[one.reason for one in read])
     complete = frame["status"] == "ok"
+    none = np.zeros((0, len(columns) + 1), np.float32)
+    epochs = np.concatenate([none, *(one.epochs for one in read if len(one.epochs))])
+    of = np.repeat(frame.index, [len(one.epochs) for one in read])
+    history = frame[RUN_KEYS].join(pd.DataFrame(epochs, of, [*columns, SELECTABLE]), how="inner")
     # Runs of unknown studies name their groups themselves.
     for group in dict.fromkeys([*known.groups(frame["study"]), *accuracies["group"]]):
         own = accuracies[accuracies["group"] == group].set_index("run")[["accuracy", "n"]]
@@ -183,10 +172,8 @@ def read_runs(
             sources=[one.sources for one in read], comparable=[one.comparable for one in read]
         ),
         [one.made for one in read],
-        [one.epochs for one in read],
-        history,
+        history.astype({"epoch": "int64", SELECTABLE: bool}),
         cells[complete[cells.index].to_numpy()].reset_index(drop=True),
-        [one.last_phase for one in read],
     )
 
 
@@ -214,8 +201,8 @@ def on_validation(cues: int) -> list[str]:
     return [*follows(cues), *(["val_worst_group"] if cues else []), *(each if cues > 1 else [])]
 
 
-def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) -> _Read:
-    """history: the columns of the epochs."""
+def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) -> _Read:
+    """columns: of the epochs."""
     folder = run_folder(runs, run)
     absent = [name for name in RUN_FILES if not (folder / name).exists()]
     if absent:
@@ -236,7 +223,7 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
             metrics = _Metrics.model_validate(read_json(path))
             _check_names(metrics, run)
         with _reading(folder / "history.jsonl") as path:
-            epochs, last = read_history(path, history)
+            epochs = read_history(path, columns)
             if metrics.epochs not in (None, len(epochs)):
                 raise ValueError(f"{len(epochs)} epochs, but metrics.json says {metrics.epochs}")
         if "asked" in run and made.get("files") != file_digests(folder):
@@ -248,7 +235,7 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
     about = noted.sources, noted.comparable
-    return _Read("ok", "", *about, cells, metrics.groups, made, epochs, last, measures)
+    return _Read("ok", "", *about, cells, metrics.groups, made, epochs, measures)
 
 
 @contextmanager
@@ -295,30 +282,21 @@ def _check_names(noted: _Names, run: dict) -> None:
             )
 
 
-def read_history(path: Path, columns: Sequence[str]) -> tuple[np.ndarray, int]:
-    """A run's epochs, float32[epochs, columns], NaN for what was not recorded, and the index of the
-    first epoch of the last phase.
+def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
+    """A run's epochs, float32[epochs, columns and SELECTABLE], NaN for what was not recorded.
 
     columns: NOTED, which every epoch has, and others that an epoch may lack.
     """
     rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
     found = [
-        [row[key] if key in NOTED else row.get(key, np.nan) for key in columns] for row in rows
+        [row[key] if key in NOTED else row.get(key, np.nan) for key in columns]
+        + [row.get("phase") == rows[-1].get("phase")]
+        for row in rows
     ]
-    epochs = np.array(found, dtype=np.float32).reshape(-1, len(columns))
+    epochs = np.array(found, dtype=np.float32)
     if not len(epochs) or not np.isfinite(epochs[:, 0]).all():
         raise ValueError("no epochs, or some without a number")
-    earlier = [at for at, row in enumerate(rows, 1) if row.get("phase") != rows[-1].get("phase")]
-    return epochs, max(earlier, default=0)
-
-
-def history_table(collected: Collected) -> pd.DataFrame:
-    """Every recorded epoch: the run's keys and the history's columns, empty if not recorded."""
-    none = np.zeros((0, len(collected.history)), np.float32)
-    epochs = [none if one is None else one for one in collected.epochs]
-    keys = collected.frame[RUN_KEYS].iloc[np.repeat(np.arange(len(epochs)), list(map(len, epochs)))]
-    values = pd.DataFrame(np.concatenate([none, *epochs]), columns=collected.history)
-    return pd.concat([keys.reset_index(drop=True), values], axis=1).astype({"epoch": "int64"})
+    return epochs
 
 
 def run_times(collected: Collected) -> pd.DataFrame:

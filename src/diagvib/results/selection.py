@@ -24,9 +24,9 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.metric_sets.shortcut import ID, METRIC_TITLES, OOD
 from diagvib.results.metrics import accuracy_array, faavg, famin
-from diagvib.results.read_runs import Collected
+from diagvib.results.read_runs import SELECTABLE, Collected
 from diagvib.results.table import Table
-from diagvib.results.texts import percent, points
+from diagvib.results.texts import of_samples, points
 from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs
 
 AS_RUN = "as_run"  # by the baseline's own rule, whichever it is
@@ -73,23 +73,22 @@ def selection_table(
 
 def run_values(collected: Collected, known: KnownStudies) -> pd.DataFrame:
     """RUN_KEYS, and each run's test accuracy by rule: on `ood`, without cues on `id`."""
-    frame, rows = collected.frame, []
-    for keys, as_run, epochs in zip(
-        frame[RUN_KEYS].to_dict("records"),
-        frame.reindex(columns=[f"{ID}_accuracy", f"{OOD}_accuracy"]).to_numpy(),
-        collected.selectable(),
-        strict=True,
-    ):
-        column = f"{OOD if keys['cue'] else ID}_accuracy"
-        columns = {} if epochs is None else dict(zip(collected.history, epochs.T, strict=True))
-        recorded = ~np.isnan(columns.get(column, np.full(1, np.nan)))
-        if recorded.any():
-            columns = {name: values[recorded] for name, values in columns.items()}
-            columns[TESTED] = columns[column]
-            keys[AS_RUN] = as_run[int(keys["cue"] != "")]
-            keys |= {rule: columns[TESTED][at] for rule, at in kept_epochs(columns).items()}
-        rows.append(keys)
-    return pd.DataFrame(rows, columns=[*RUN_KEYS, *RULES, AS_RUN])
+    as_run, history = _tested(collected.frame), collected.history
+    history = history.assign(**{TESTED: _tested(history)})
+    recorded = history[history[SELECTABLE] & history[TESTED].notna()]
+    rows = {
+        run: {rule: epochs[TESTED].iloc[at] for rule, at in kept_epochs(epochs).items()}
+        | {AS_RUN: as_run[run]}
+        for run, epochs in recorded.groupby(level=0)
+    }
+    found = pd.DataFrame.from_dict(rows, "index", columns=[*RULES, AS_RUN])
+    return collected.frame[RUN_KEYS].join(found.astype(float))
+
+
+def _tested(table: pd.DataFrame) -> np.ndarray:
+    """The accuracies that count, of runs or epochs."""
+    groups = table.reindex(columns=[f"{ID}_accuracy", f"{OOD}_accuracy"]).astype(float)
+    return np.where(table["cue"] == "", *groups.to_numpy().T)
 
 
 def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[dict]:
@@ -130,9 +129,8 @@ def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
 def _searched_values(own: pd.DataFrame) -> pd.DataFrame:
     """The same for searches: of the trial that each rule would choose. own: the chosen rows of
     `read_searches`."""
-    roles = [binding.partition("-") for binding in own["binding"]]
-    keyed = own.assign(target=[one[0] for one in roles], cue=[one[2] for one in roles])
-    return keyed.pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
+    roles = own["binding"].astype("str").str.extract("(?P<target>[^-]*)-?(?P<cue>.*)")
+    return own.join(roles).pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
 
 
 def read_searches(folder: Path | None) -> pd.DataFrame:
@@ -164,16 +162,8 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
         rows = rows.assign(study=rows["study"].map(known.title), named=names)
         lines = pivot(rows, ["study", "baseline", "named"], "target", factors, _changed)
         heads = ["study", "baseline", "rule", *factors]
-        yield Table(
-            f"selection_{metric}",
-            METRIC_TITLES[metric],
-            heads,
-            lines,
-            [],
-            TITLE,
-            ABOUT,
-            folded=True,
-        )
+        title = METRIC_TITLES[metric]
+        yield Table(f"selection_{metric}", title, heads, lines, [], TITLE, ABOUT, folded=True)
     for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
         rules = [rule for rule in RULES if rule in set(rows["rule"])]
         rows = of_all_bindings(rows)
@@ -185,12 +175,12 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
 
 
 def _changed(row: Mapping) -> str:
-    text = percent(row["mean"], row["stderr"], row["n"], row["expected"])
+    text = of_samples(row)
     return text if row["rule"] == AS_RUN or row["n"] == 0 else f"{text} ({points(row['change'])})"
 
 
 def _with_trial(row: Mapping) -> str:
-    text = percent(row["mean"], row["stderr"], row["n"], row["expected"])
+    text = of_samples(row)
     return text if row["trial"] != row["trial"] else f"{text} (trial {int(row['trial'])})"
 
 

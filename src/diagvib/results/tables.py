@@ -13,7 +13,7 @@ from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results
-from diagvib.results.read_runs import Collected, history_table, run_times
+from diagvib.results.read_runs import SELECTABLE, Collected, run_times
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.table import Table
 from diagvib.settings.baselines import baseline_names, load_settings
@@ -77,7 +77,7 @@ def write_tidy(tables: Mapping[str, pd.DataFrame], collected: Collected, out: Pa
     """As CSV and Parquet; an empty field is a missing number."""
     for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
-    large = {"cells": collected.cells, "history": history_table(collected)}
+    large = {"cells": collected.cells, "history": collected.history.drop(columns=SELECTABLE)}
     for name, table in {**tables, **large}.items():
         content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_table(Path(out) / f"{name}.parquet", content, {"table": name})
@@ -106,7 +106,7 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
 
 
 def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
-    """Every recorded epoch of a baseline's runs, as `read_runs.history_table` gives it."""
+    """Every recorded epoch of a baseline's runs, as in `read_runs.Collected`."""
     return read_table(
         Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline
     ).to_pandas()

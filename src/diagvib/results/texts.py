@@ -1,6 +1,7 @@
 """Numbers and missing runs as texts, for tables and figures."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,11 @@ def percent(mean: float, spread: float, n: int, expected: int, change: bool = Fa
         bound = [] if math.isnan(low) else [interval(low, high)]
         notes = bound + (notes or ([] if bound else [f"n = {n:.0f}"]))
     return f"{text} ({'; '.join(notes)})" if notes else text
+
+
+def of_samples(row: Mapping, change: bool = False) -> str:
+    """`percent` of a row with a mean over dataset samples (`metric_set.NUMBERS`)."""
+    return percent(row["mean"], row["stderr"], row["n"], row["expected"], change)
 
 
 def points(change: float) -> str:

@@ -20,6 +20,7 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
     terms,
 )
+from diagvib.results.metrics import estimate
 from diagvib.results.table import Table
 from diagvib.results.texts import interval
 from diagvib.results.uncertainty import FEWEST, sample_interval
@@ -247,9 +248,7 @@ def judge_gap(four: np.ndarray) -> dict:
     four = four[:, ~np.isnan(four).any(axis=0)]
     n = four.shape[1]
     misled, inside, its_misled, its_inside = four
-    gap, its_gap = (
-        float(one.mean()) if n else np.nan for one in (misled - inside, its_misled - its_inside)
-    )
+    gap, its_gap = estimate(misled - inside).mean, estimate(its_misled - its_inside).mean
     low, high = sample_interval([misled, its_inside], [inside, its_misled])
     loses = sample_interval(misled, inside)[1] < 0
     few = f"fewer than {FEWEST} dataset samples" if n else "no dataset sample has runs of both"

@@ -10,7 +10,7 @@ import pandas as pd
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metrics import Estimate, estimate
 from diagvib.results.table import PAPER, Table
-from diagvib.results.texts import percent
+from diagvib.results.texts import of_samples
 from diagvib.results.uncertainty import sample_interval
 
 # The description of a baseline in every table.
@@ -92,8 +92,7 @@ class MetricSet:
 
     def text(self, row: Mapping) -> str:
         """A number for readers."""
-        numbers = (row[key] for key in ("mean", "stderr", "n", "expected"))
-        return percent(*numbers, change=row["metric"] in self.differences)
+        return of_samples(row, row["metric"] in self.differences)
 
 
 def concatenated(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:

@@ -22,12 +22,8 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, paired_change
 from diagvib.results.table import Table
-from diagvib.results.texts import describe_missing, interval, percent, points
-from diagvib.results.uncertainty import (
-    FEWEST,
-    over_bindings,
-    sample_interval,
-)
+from diagvib.results.texts import describe_missing, interval, of_samples, percent, points
+from diagvib.results.uncertainty import FEWEST, over_bindings, sample_interval
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
 # has only the first.
@@ -254,10 +250,7 @@ def matrix_tables(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> list[Table]
     for (study, baseline), own in shown.groupby(["study", "baseline"], sort=False):
         factors = known.factors([study])
         cues = matrix_columns(own["cue"], factors)
-        cells = {
-            (r.target, r.cue): percent(r.mean, r.stderr, r.n, r.expected)
-            for r in own.itertuples(index=False)
-        }
+        cells = {(row["target"], row["cue"]): of_samples(row) for row in own.to_dict("records")}
         rows = [
             [target, *(cells.get((target, cue), "") for cue in cues)]
             for target in factors

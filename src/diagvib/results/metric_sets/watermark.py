@@ -12,7 +12,7 @@ from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results
 from diagvib.results.table import Table
-from diagvib.results.texts import percent
+from diagvib.results.texts import of_samples
 
 # The class of ImageNet that the watermark points to.
 CARTON = "n02971356"
@@ -58,8 +58,7 @@ class Watermark(MetricSet):
     def text(self, row: Mapping) -> str:
         if row["expected"] == 1 or row["metric"] in _NUMBERS:
             return number(row["metric"], row["mean"])
-        numbers = (row[key] for key in ("mean", "stderr", "n", "expected"))
-        return percent(*numbers, change=row["metric"] not in _SHARES)
+        return of_samples(row, row["metric"] not in _SHARES)
 
 
 METRIC_SET = Watermark()
