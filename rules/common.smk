@@ -5,12 +5,13 @@ from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.images import DIGESTS_FILE, FEATURES_FILE
-from diagvib.operations.stage_code import network_of, renders, stage_digest
+from diagvib.operations.stage_code import stage_digest
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, datasets, folder_name, scenes, study_of, train_jobs
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.tuning import tuned_baselines, tuning_bindings
+from diagvib.training.code_digest import renders
 
 # Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
 # The same holds for TensorBoard files, which are not part of the result.
@@ -32,9 +33,15 @@ FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FI
 
 
 # Cached, since thousands of jobs ask and the answer depends on the study and the baseline alone.
+@cache
+def job_of(stage, study, baseline):
+    """The part of the configuration that a job depends on."""
+    return stage_settings(CONFIG, stage, study, baseline)
+
+
 def stage(name):
     """A rule's `settings`: the part of the configuration that one of its jobs depends on, as JSON."""
-    text = cache(lambda *names: stage_settings(CONFIG, name, *names).text())
+    text = cache(lambda *names: job_of(name, *names).text())
     return lambda wildcards: text(wildcards.get("study"), wildcards.get("baseline") or wildcards.get("network"))
 
 
@@ -61,11 +68,12 @@ def images(study, binding, rendered):
     return [file.format(study=study, binding=binding)] + [prepared(study)] * rendered
 
 
-def training_data(study, binding, baseline):
-    """What training jobs read: images, or the features of a frozen network."""
-    if network := network_of(CONFIG, baseline):
-        return [FEATURES.format(network=network, study=study, binding=binding)]
-    return images(study, binding, renders(CONFIG, baseline))
+def training_data(stage, study, binding, baseline):
+    """What train and tune jobs read: images, or the features of a frozen network."""
+    job = job_of(stage, study, baseline)
+    if job.network:
+        return [FEATURES.format(network=job.network, study=study, binding=binding)]
+    return images(study, binding, renders(CONFIG.images, job.settings))
 
 
 RAW = [file for name in scenes(CONFIG) for file in fetched(folder_name(name))]

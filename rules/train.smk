@@ -1,6 +1,6 @@
 rule train:
     input:
-        lambda wildcards: training_data(wildcards.study, wildcards.binding, wildcards.baseline),
+        lambda wildcards: training_data("train", wildcards.study, wildcards.binding, wildcards.baseline),
     output:
         RUN_DIGESTS,
     log:

@@ -1,7 +1,7 @@
 rule tune:
     input:
         lambda wildcards: [file for binding in tuning_bindings(CONFIG.tuning)
-                           for file in training_data(TUNING_STUDY, binding, wildcards.baseline)],
+                           for file in training_data("tune", TUNING_STUDY, binding, wildcards.baseline)],
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:

@@ -2,8 +2,6 @@
 
 import copy
 
-from torch import nn
-
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.plug_ins import reason
 from diagvib.models.network import Network, check_logits, separated_if_equal
@@ -11,35 +9,60 @@ from diagvib.models.network import Network, check_logits, separated_if_equal
 
 def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """`timm/NAME`: timm's model of that name, randomly initialised, or with the published weights of
-    a tag, with a last layer for `n_classes`.
+    a tag, with a last layer for `n_classes`, unless `head` asks for the published one.
 
     `options` are passed to timm.create_model (timm/vit_tiny_patch16_224: {img_size: 128}).
     DiagvibError if timm is not installed, the name is unknown, or the model does not accept an
     option or the image size.
     """
-    name, tag = settings["name"].removeprefix("timm/"), settings["weights"]
-    net = timm_net(name, tag, bool(tag), num_classes=n_classes, **settings["options"])
-    check_logits(copy.deepcopy(net).train(), f"model '{name}'", n_classes, image_size)
-    return separated_if_equal(net, n_classes, image_size)
+    name, tag = _known(settings["name"]), settings["weights"]
+    import timm
 
-
-def timm_net(name: str, tag: str | None, pretrained: bool, **options) -> nn.Module:
-    """timm's model of that name, with the weights of a tag, if it is pretrained."""
+    own_head = tag and settings.get("head") == "published"
+    classes = {} if own_head else {"num_classes": n_classes}
+    named = f"{name}.{tag}" if tag else name
     try:
-        import timm
-    except ImportError:
-        raise DiagvibError(
-            f"model: timm/{name} needs the package timm, which is not installed; `pip install timm`, or "
-            "use a torchvision model instead"
-        ) from None
-    if not timm.is_model(name):
-        raise unknown_name("timm model", name, timm.list_models(), "model")
-    try:
-        return timm.create_model(f"{name}.{tag}" if tag else name, pretrained=pretrained, **options)
+        net = timm.create_model(named, pretrained=bool(tag), **classes, **settings["options"])
     except Exception as error:  # timm may raise anything for an invalid value, or without network
-        if pretrained:
+        if tag:
             raise DiagvibError(
                 f"model: the weights of timm/{name} are not available ({reason(error)}); load them "
                 "once with a network connection, or save them as a state_dict and name that file"
             ) from None
         raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
+    check_logits(copy.deepcopy(net).train(), f"model '{name}'", net.num_classes, image_size)
+    return separated_if_equal(net, net.num_classes, image_size)
+
+
+def timm_input(model: str, tag: str | None) -> tuple[str | None, dict]:
+    """A tag of the published weights of `timm/NAME`, by default timm's choice, None if there are
+    none; and the baseline's `input` with which they were trained."""
+    name = _known(model)
+    import timm
+    from timm.data import resolve_data_config
+
+    known = [each.partition(".")[2] for each in timm.list_pretrained(f"{name}.*")]
+    if tag and tag not in known:
+        raise unknown_name(f"weights of {model}", tag, known)
+    found = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name).to_dict()
+    given = resolve_data_config(pretrained_cfg=found)
+    side = given["input_size"][1]
+    scaling = {key: [*given[key]] for key in ("mean", "std")}
+    resize = int(side / given["crop_pct"])
+    scaling |= {"size": side, "resize": resize, "interpolation": given["interpolation"]}
+    return found["tag"] if known else None, scaling
+
+
+def _known(model: str) -> str:
+    """The name of a model of timm. DiagvibError, with similar names, for any other."""
+    name = model.removeprefix("timm/")
+    try:
+        import timm
+    except ImportError:
+        raise DiagvibError(
+            f"model: {model} needs the package timm, which is not installed; `pip install timm`, or "
+            "use a torchvision model instead"
+        ) from None
+    if not timm.is_model(name):
+        raise unknown_name("timm model", name, timm.list_models(), "model")
+    return name

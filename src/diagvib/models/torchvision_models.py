@@ -9,7 +9,7 @@ from torch import nn
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.plug_ins import reason
 from diagvib.models.network import Network, check_logits, last_linear, separated
-from diagvib.models.weights import load_weights
+from diagvib.models.weights import load_weights, published
 
 
 def check_name(name: str) -> str:
@@ -43,6 +43,21 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
     check_logits(copy.deepcopy(network).train(), f"model '{name}'", n_classes, image_size)
     network.frozen_statistics = settings["frozen_statistics"]
     return network
+
+
+def torchvision_input(name: str, weights: str | None) -> tuple[str, dict]:
+    """The name of published weights, by default torchvision's first, and the baseline's `input` with
+    which they were trained."""
+    known = torchvision.models.get_model_weights(check_name(name))
+    weights = weights or next(iter(known)).name
+    given = published(name, weights).transforms()
+    return weights, {
+        "size": given.crop_size[0],
+        "resize": given.resize_size[0],
+        "interpolation": given.interpolation.value,
+        "mean": [*given.mean],
+        "std": [*given.std],
+    }
 
 
 def _pretrained(net: nn.Module, settings: dict, n_classes: int) -> Network:

@@ -29,10 +29,7 @@ def load_weights(
     In both cases the bytes are hashed. DiagvibError showing both hashes if they differ, or saying
     what to do otherwise.
     """
-    known = _published(model)
-    if name not in known:
-        raise unknown_name(f"weights of {model}", name, known, "model.weights")
-    weights = known[name]
+    weights = published(model, name)
     path = (
         Path(file) if file else Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     )
@@ -71,7 +68,7 @@ def of_file(
     classes = len(next(reversed(saved.values())))
     network = make({**settings, "weights": None}, classes, image_size)
     fill(network, saved, path)
-    if classes != n_classes:
+    if classes != n_classes and settings.get("head") != "published":
         if not network.separable:
             raise DiagvibError(
                 f"model: {settings['name']} has no last layer that a new one could replace"
@@ -142,18 +139,18 @@ def located(model: dict | None, folder: Path | None) -> dict | None:
         return model
     if model["name"].startswith("timm/"):
         return model
-    known = _published(model["name"])
-    if model["weights"] not in known:
-        return model
-    path = Path(folder) / Path(known[model["weights"]].url).name
+    path = Path(folder) / Path(published(model["name"], model["weights"]).url).name
     return {**model, "weights_file": str(path)} if path.is_file() else model
 
 
-def _published(model: str) -> dict[str, WeightsEnum]:
-    """torchvision's weights of a model, by name."""
+def published(model: str, name: str) -> WeightsEnum:
+    """torchvision's weights of a model. DiagvibError, with similar names, for an unknown name."""
     import torchvision  # here: it takes half as long to load as torch
 
-    return {weights.name: weights for weights in torchvision.models.get_model_weights(model)}
+    known = {weights.name: weights for weights in torchvision.models.get_model_weights(model)}
+    if name not in known:
+        raise unknown_name(f"weights of {model}", name, known, "model.weights")
+    return known[name]
 
 
 def path_hash(url: str) -> str:

@@ -11,10 +11,11 @@ import yaml
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, file_sha256, write_text
-from diagvib.models.registry import PACKAGES
+from diagvib.models.registry import PACKAGES, family
 from diagvib.settings.config import load_config, overridden
 from diagvib.settings.configuration import Configuration
 
+_FILES = (".pt", ".pth")
 # Of each frozen baseline's head; not tuned.
 _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_epochs": 100}
 
@@ -35,12 +36,14 @@ class Evaluation:
     @property
     def baseline(self) -> dict:
         """The entry for config/baselines."""
-        given = {"size": self.input_size, **_scaling(self.model, self.weights)}
-        known = {key: value for key, value in given.items() if value is not None}
+        known = {"size": self.input_size} if self.input_size else {}
+        if self.weights and family(self.model) == "timm":
+            _, trained = published_input(self.model, self.weights)
+            known |= {key: trained[key] for key in ("mean", "std")}
         model = {"name": self.model, "frozen": True, "input": known or None}
         scaling = "imagenet" if self.weights and "mean" not in known else "dataset"
         return {
-            "model": {**model, "weights": _weights(self.weights)},
+            "model": {**model, "weights": weights_of(self.weights)},
             "method": "erm",
             "normalise": scaling,
             **_TRAINED,
@@ -62,24 +65,31 @@ class Evaluation:
         return file, load_config(file)
 
 
-def _weights(given: str | None) -> str | dict | None:
+def weights_of(given: str | None) -> str | dict | None:
+    """A baseline's `weights`: an installed package, a file with its hash, or a published name."""
     if given in PACKAGES:
         return {"package": given}
-    if given and Path(given).is_file():
+    if given and (given.endswith(_FILES) or Path(given).is_file()):
         return {"file": given, "sha256": file_sha256(Path(given))}
     return given
 
 
-def _scaling(model: str, weights: str | None) -> dict:
-    """Mean and std of the images on which timm's weights were trained."""
-    if not (weights and model.startswith("timm/")):
-        return {}
-    import timm
+def published_input(model: str, weights: str | None) -> tuple[str | None, dict | None]:
+    """The name of a network's published weights, by default its package's choice, and the baseline's
+    `input` with which they were trained; a package's have the input of timm's default. The `input`
+    is None for other networks."""
+    kind = family(model)
+    if kind == "torchvision":
+        from diagvib.models.torchvision_models import torchvision_input
 
-    tag = None if _weights(weights) != weights else weights
-    name = ".".join(filter(None, (model.removeprefix("timm/"), tag)))
-    found = timm.models.get_pretrained_cfg(name)
-    return {"mean": [*found.mean], "std": [*found.std]} if found else {}
+        return torchvision_input(model, weights)
+    if kind == "timm":
+        from diagvib.models.timm_models import timm_input
+
+        named = isinstance(weights_of(weights), str)
+        tag, given = timm_input(model, weights if named else None)
+        return weights or tag, given
+    return weights, None
 
 
 def run_workflow(file: Path, cores: int) -> None:

@@ -15,15 +15,13 @@ import pyarrow as pa
 import torch
 
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.foundation.validation import validated
 from diagvib.models.encoder import Encoder
-from diagvib.models.network import separated_if_equal
-from diagvib.models.registry import PACKAGES, family, make_network
-from diagvib.models.timm_models import timm_net
-from diagvib.models.torchvision_models import check_name
-from diagvib.models.weights import fill, located, read_state
+from diagvib.models.registry import family, make_network
+from diagvib.models.weights import located
+from diagvib.operations.evaluate import published_input, weights_of
 from diagvib.reproduction.published import imagenet_w_tables
 from diagvib.results.metric_sets.watermark import CARTON, MEASURES, METRIC_SET, measure, number
 from diagvib.results.table import PAPER, Table, markdown
@@ -32,8 +30,8 @@ from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.photos.watermark import TEXT, drawn_with, find_font
+from diagvib.settings.baselines import ModelSettings
 from diagvib.training.answers import answers
-from diagvib.training.batches import IMAGENET
 from diagvib.training.protocol import deterministic
 
 # Kind of photos -> their test group, as in config/imagenet_w/studies.yaml.
@@ -47,6 +45,7 @@ _GROUPS = {
 _CLASSES, _CARTON_INDEX, _NINE = 1000, 478, "in_to_in9.json"
 _SYNSET = re.compile(r"n\d{8}")
 _AT_ONCE = 32  # photos through a network
+_IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
 
 def photo_set(
@@ -120,100 +119,59 @@ def load_classifier(
 ) -> tuple[Encoder, Crop, str]:
     """A network with its own last layer, how photos are prepared for it, and its weights' name.
 
-    weights: a published name (default: torchvision's first), an installed package of `PACKAGES`, or
-    a .pt or .pth file, the state_dict of such a model for `n_classes`; images for it, and for a
-    function, are cropped to `size`. DiagvibError for other weights, or another number of classes.
+    weights: a published name (default: the package's own choice), an installed package of
+    `PACKAGES`, or a .pt or .pth file, the state_dict of such a model for `n_classes`; images for it,
+    and for a function, are cropped to `size`. DiagvibError for other weights, or another number of
+    classes.
     """
-    kind, crop, scaling = (
-        family(name),
-        Crop(round(size * 256 / 224), size),
-        (IMAGENET.mean, IMAGENET.std),
-    )
-    settings = {
-        "name": name,
-        "options": {},
-        "weights": None,
-        "weights_file": None,
-        "weights_sha256": None,
-    }
-    settings |= {"frozen_statistics": False, "head": "published"}
     if weights and weights.endswith((".pt", ".pth")):
-        network = make_network(settings, n_classes, size)
-        fill(network, read_state(Path(weights)), Path(weights))
-        weights = Path(weights).name
-    elif kind == "torchvision":
-        from torchvision.models import get_model_weights
-
-        known = [entry.name for entry in get_model_weights(check_name(name))]
-        weights = weights or known[0]
-        if weights not in known:
-            raise unknown_name(f"weights of {name}", weights, known, "--weights")
-        given = get_model_weights(name)[weights].transforms()
-        resize, side = (
-            one[0] if isinstance(one, Sequence) else one
-            for one in (given.resize_size, given.crop_size)
-        )
-        crop = Crop(resize, side, given.interpolation.value)
-        if name.startswith("vit"):
-            settings["options"] = {"image_size": side}
-        network = make_network(located({**settings, "weights": weights}, folder), n_classes, side)
-        scaling = _of_bytes(given.mean, given.std)
-    elif kind == "timm":
-        from timm.data import resolve_model_data_config
-
-        packaged = weights in PACKAGES
-        net = timm_net(name.removeprefix("timm/"), None if packaged else weights, not packaged)
-        given = resolve_model_data_config(net)
-        side = given["input_size"][1]
-        crop = Crop(int(side / given["crop_pct"]), side, given["interpolation"])
-        scaling = _of_bytes(given["mean"], given["std"])
-        if packaged:
-            file = {"file": None, "package": weights, "sha256": PACKAGES[weights]}
-            network = make_network({**settings, "weights": file}, n_classes, side)
-        else:
-            weights = weights or net.pretrained_cfg.get("tag") or "default"
-            network = separated_if_equal(net, n_classes, side)
-    elif kind == "own" and weights is None:
-        network, weights = make_network(settings, n_classes, size), ""
+        shown, given, prepared = Path(weights).name, weights_of(weights), None
     else:
+        shown, prepared = published_input(name, weights)
+        given = weights_of(shown)
+    if shown is None and family(name) != "own":
         raise DiagvibError(
             f"model: {name} has no published weights; name a .pt or .pth file of yours"
         )
-    encoder = Encoder(network, *scaling)
+    fixed = bool(prepared) and name.startswith("vit")
+    prepared = prepared or {"size": size, "resize": round(size * 256 / 224), **_IMAGENET}
+    side = prepared["size"]
+    options = {"image_size": side} if fixed else {}
+    entry = {"name": name, "weights": given, "options": options}
+    entry |= {"frozen": True, "head": "published", "input": prepared}
+    settings = validated(ModelSettings, entry, f"model: {name}").model_dump()
+    network = make_network(located(settings, folder), n_classes, side)
+    mean, std = (tuple(255 * value for value in prepared[key]) for key in ("mean", "std"))
+    encoder = Encoder(network, mean, std)
     with torch.inference_mode():
-        found = network(torch.zeros(1, 3, crop.size, crop.size)).shape[1]
+        found = network(torch.zeros(1, 3, side, side)).shape[1]
     if found != n_classes:
         raise DiagvibError(
             f"model: {name} has {found:,} classes, but the validation folder has {n_classes:,} class folders; there "
             "must be one for each class, since their sorted order gives the indices"
         )
-    return encoder, crop, weights
-
-
-def _of_bytes(*scaling: Sequence[float]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(255 * value for value in values) for values in scaling)
+    crop = Crop(prepared["resize"], side, prepared.get("interpolation", "bilinear"))
+    return encoder, crop, shown or ""
 
 
 def network_table(found: Sequence[Mapping], drawn: str, published: bool) -> Table:
     """A line for each network, with the paper's numbers below it if it has any. drawn: font and text
     of the watermark; published: whether they are the paper's."""
-    metric_set, rows = METRIC_SET, []
-    names = [*MEASURES]
+    rows = []
     for result in found:
-        texts = [number(name, result[name]) for name in names]
-        rows.append([result["model"], result["weights"], *texts])
-        if theirs := imagenet_w_tables().get((result["model"], result["weights"], "")):
-            numbers = [f"{theirs[name]:.2f}" if name in theirs else "" for name in names]
+        names = result["model"], result["weights"]
+        rows.append([*names, *(number(name, result[name]) for name in MEASURES)])
+        if theirs := imagenet_w_tables().get((*names, "")):
+            numbers = [f"{theirs[name]:.2f}" if name in theirs else "" for name in MEASURES]
             rows.append([PAPER, "", *numbers])
-    notes = [*metric_set.about, f"Watermark drawn with {drawn}."]
+    notes = [*METRIC_SET.about, f"Watermark drawn with {drawn}."]
     if not published:
         notes.append(
             f"This is not the paper's font, Source Han Serif SC ExtraLight, or not its text, {TEXT}, so the "
             "watermark is only an imitation."
         )
-    return Table(
-        "imagenet_w", metric_set.title, ["model", "weights", *MEASURES.values()], rows, notes
-    )
+    heads = ["model", "weights", *MEASURES.values()]
+    return Table("imagenet_w", METRIC_SET.title, heads, rows, notes)
 
 
 def measure_networks(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from diagvib.foundation.code import Code, code_of, imported_in
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import load_settings, network_name
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import scenes, study_of
 from diagvib.settings.jobs import stage_settings
@@ -27,42 +26,26 @@ def stage_code(
 
     config: resolved; scene, study, baseline: of the job.
     """
-    if stage in ("train", "tune") and not renders(config, baseline):
-        chosen = []  # training jobs read image files, whose digests are inputs
-    elif stage == "tune":
-        chosen = [study_of(config, config.tuning.study).scene]
-    else:
-        chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
-    if stage == "encode" and config.images == "parquet":
-        chosen = []
-    entries = [entry for name in chosen for entry in load_scene(name).entries]
     if baseline:
         job = stage_settings(config, stage, study, baseline)
-        encoding = stage == "encode"
-        settings = code_digest.of_encoder(job.plain()["encoder"]) if encoding else job.settings
-        entries += code_digest.baseline_entries(settings)
+        if stage == "encode":
+            settings = code_digest.of_encoder(job.plain()["encoder"])
+            rendered = job.images == "render"
+        else:
+            settings = job.settings
+            rendered = code_digest.renders(job.images, settings)
+        # Of image files, the digests are inputs.
+        chosen = [job.scene] if rendered else []
+        entries = code_digest.baseline_entries(settings)
+    else:
+        chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
+        entries = []
+    entries += [entry for name in chosen for entry in load_scene(name).entries]
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
         entries += metric_set_modules().values()
         entries += map(Path, study_files(config.studies_from))
     return _code(stage, tuple(entries))
-
-
-@cache
-def _settings(baseline: str, further: tuple[str, ...]) -> dict:
-    return load_settings(baseline, further)
-
-
-def network_of(config: Configuration, baseline: str) -> str | None:
-    """The folder of the features that training jobs of a baseline read; None without a frozen
-    network."""
-    return network_name(_settings(baseline, tuple(config.baselines_from)))
-
-
-def renders(config: Configuration, baseline: str) -> bool:
-    """Whether training jobs of a baseline render images."""
-    settings = _settings(baseline, tuple(config.baselines_from))
-    return code_digest.renders(config.images, settings)
 
 
 def stage_digest(config: Configuration, stage: str, *names: str | None) -> str:
