@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 import yaml
 
-import toy
-from conftest import BIN, REPOSITORY
+from conftest import REPOSITORY
 from diagvib.foundation.files import file_sha256
 from diagvib.operations import ledger, records
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.jobs import JOBS
 from test_prune import touch
-from toy import count, environment
+from toy import command, count, diagvib, dvc, dvc_repository, environment, git, snakemake
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -46,6 +45,9 @@ device: cpu
 keep_weights: false
 tensorboard: false
 """
+OTHER = """
+other: {model: small_cnn, method: erm, batch_size: 16, origin: test, optimiser: {name: adam, lr: 5.0e-4}}
+"""
 RUN = "results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 # Which configuration keys decide what jobs there are, beside those that each job is given.
 GRID_KEYS = {
@@ -58,48 +60,6 @@ GRID_KEYS = {
 RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "train")} | {
     "tabulate": ["tabulate", "plot"]
 }
-
-
-def call(folder: Path, program: str, *arguments: str, fails: bool = False, **more: str) -> str:
-    """Run a program in a repository; returns all of its output."""
-    done = subprocess.run(
-        [BIN / program, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**environment(folder), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **more},
-        stdin=subprocess.DEVNULL,
-    )
-    assert (done.returncode != 0) == fails, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def snakemake(folder: Path, *arguments: str, **more) -> str:
-    return call(folder, "snakemake", "--cores", "2", *arguments, **more)
-
-
-def dvc(folder: Path, *arguments: str, **more) -> str:
-    return call(folder, "dvc", *arguments, **more)
-
-
-def diagvib(folder: Path, *arguments: str, **more) -> str:
-    return call(folder, "diagvib", *arguments, **more)
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = [
-        "-c",
-        "user.name=test",
-        "-c",
-        "user.email=test@localhost",
-        "-c",
-        "init.defaultBranch=main",
-    ]
-    done = subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return done.stdout
 
 
 def plan(folder: Path) -> dict[str, int]:
@@ -128,28 +88,14 @@ def flip_a_bit(path: Path, keep_time: bool = False) -> None:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def dvc_repository(folder: Path, store: Path, configuration: str, text: str) -> Path:
-    """A copy of the repository in git and DVC, with a remote, a configuration file and a further
-    baseline; nothing has been run."""
-    baselines = "config/baselines/diagvib6.yaml"
-    other = (
-        "\nother: {model: small_cnn, method: erm, batch_size: 16, origin: test, "
-        "optimiser: {name: adam, lr: 5.0e-4}}\n"
-    )
-    files = {configuration: text, baselines: (REPOSITORY / baselines).read_text() + other}
-    return toy.dvc_repository(folder, store, files)
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
     """A repository with the toy configuration as its default, run once, committed, pushed. Not to
     be changed."""
-    folder = dvc_repository(
-        tmp_path_factory.mktemp("recorded"),
-        tmp_path_factory.mktemp("remote"),
-        "config/config.yaml",
-        TOY,
-    )
+    baselines = "config/baselines/diagvib6.yaml"
+    files = {"config/config.yaml": TOY, baselines: (REPOSITORY / baselines).read_text() + OTHER}
+    folder, store = (tmp_path_factory.mktemp(name) for name in ("recorded", "remote"))
+    dvc_repository(folder, store, files)
     (folder / "said.txt").write_text(snakemake(folder))
     git(folder, "add", "dvc.lock", "results/metrics")
     git(folder, "commit", "-m", "results")
@@ -243,7 +189,7 @@ def test_what_a_killed_workflow_left_is_no_damage(worked_in, recorded):
     replace(worked_in / "config/baselines/diagvib6.yaml", "lr: 5.0e-4", "lr: 6.0e-4")
     run = RUN.replace("small_cnn", "other")
     running = subprocess.Popen(
-        [BIN / "snakemake", "--cores", "1"],
+        command(cores=1),
         cwd=worked_in,
         env=environment(worked_in),
         stdout=subprocess.DEVNULL,
