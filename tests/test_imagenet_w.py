@@ -20,7 +20,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
-from diagvib.operations.imagenet_w import load_classifier, measure_networks
+from diagvib.operations.imagenet_w import load_classifier
 from diagvib.reproduction.published import imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
@@ -40,10 +40,21 @@ def font():
     return cjk_font()
 
 
-def measured(name: str, folders: dict[str, Path], out: Path) -> pd.Series:
-    """What the quick command finds."""
-    measure_networks([(name, None)], folders, None, SIZE, "cpu", 1, None, out)
-    return pd.read_csv(out / "models.csv").iloc[0]
+def run(*arguments) -> tuple[int, str]:
+    """The quick command: its exit code, and what it says."""
+    done = CliRunner().invoke(app, ["imagenet-w", *map(str, arguments)])
+    return done.exit_code, str(done.exception or done.output)
+
+
+def measured(names: list[str], folders: dict[str, Path], out: Path, *more) -> pd.DataFrame:
+    """What the quick command finds, by model."""
+    val, *others = folders.values()
+    kinds = [f"--{kind.replace('_', '-')}" for kind in folders][1:]
+    given = [part for pair in zip(kinds, others, strict=True) for part in pair]
+    given += [part for name in names for part in ("--model", name)]
+    code, said = run(val, *given, "--size", SIZE, "--threads", 1, "--out", out, *more)
+    assert code == 0, said
+    return pd.read_csv(out / "models.csv").set_index("model")
 
 
 # 4 classes of 3 photos.
@@ -58,22 +69,9 @@ def test_photos_within_the_folder_of_the_table_stay(tmp_path, font):
     photos = tmp_path / "photos"
     photos.mkdir()
     Image.new("RGB", (SIZE, SIZE), "red").save(photos / "mine.png")
-    measured("test_imagenet_w:raises", {"val": photos}, tmp_path)
+    measured(["test_imagenet_w:raises"], {"val": photos}, tmp_path)
     assert [path.name for path in photos.iterdir()] == ["mine.png"]
     assert {path.name for path in tmp_path.iterdir()} == {"photos", "models.csv", "models.md"}
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_model_that_follows_the_watermark_has_the_known_gaps_and_a_blind_one_none(
-    tmp_path, font, name
-):
-    folders = {"val": write_photos(tmp_path / "val")}
-    found = measured(f"imagenet_w_photos:{name}", folders, tmp_path / "out")
-    values = found[[*MEASURES]].astype(float).tolist()
-    assert values[:6] == pytest.approx(KNOWN[name], abs=1e-6)
-    assert np.isnan(values[8:]).all() and found["photos"] == 12 and found["font"] == font.name
-    assert found["carton_rank"] == 1
-    assert found["p_carton_factor"] == 1 if name == "blind" else found["p_carton_factor"] > 1e6
 
 
 class Raises(torch.nn.Module):
@@ -96,25 +94,26 @@ def raises(n_classes, image_size):
     return Raises()
 
 
-def test_any_folder_of_photos_has_the_cartons_probability_but_no_accuracy(tmp_path, font, capfd):
+def test_any_folder_of_photos_has_the_cartons_probability_but_no_accuracy(tmp_path, font):
     """Also without cartons; of nested folders, and with a file that is no photo."""
     write_photos(tmp_path / "holiday", ("beach", "hills"))
     (tmp_path / "holiday" / "notes.txt").write_text("no photo")
-    found = measured("test_imagenet_w:raises", {"val": tmp_path / "holiday"}, tmp_path / "out")
+    out = ("--model", "test_imagenet_w:raises", "--size", SIZE, "--out", tmp_path)
+    _, said = run(tmp_path / "holiday", *out)
+    found = pd.read_csv(tmp_path / "models.csv").iloc[0]
     factor = 2 / ((996 + 2 + 12) / 1000)
     assert found["p_carton"] == pytest.approx(0.001) and found["carton_rank"] == 4
     assert found["p_carton_factor"] == pytest.approx(factor, abs=1e-4)
-    assert found["photos"] == 6 and "notes.txt: left out" in capfd.readouterr().err
+    assert found["photos"] == 6 and "notes.txt: left out" in said
     assert found[["in1k_accuracy", "in_w_gap", "carton_gap"]].isna().all()
 
 
-def test_another_text_is_named_in_the_results(tmp_path, font):
-    write_photos(tmp_path / "holiday", ("beach",))
-    command = f"imagenet-w {tmp_path}/holiday --model test_imagenet_w:raises --size 64 --text ##"
-    done = CliRunner().invoke(app, [*command.split(), "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0 and "only an imitation" in done.output
-    found = pd.read_csv(tmp_path / "out/models.csv").iloc[0]
-    assert found["font"].endswith(", text '##'") and found["p_carton_factor"] > 1.9
+def test_another_text_and_font_are_named_in_the_results(tmp_path, font):
+    folders = {"val": write_photos(tmp_path / "holiday", ("beach",))}
+    drawn = ("--text", "##", "--font", font.path)
+    found = measured(["test_imagenet_w:raises"], folders, tmp_path / "out", *drawn).iloc[0]
+    assert "only an imitation" in (tmp_path / "out/models.md").read_text()
+    assert found["font"] == f"{font.name}, text '##'" and found["p_carton_factor"] > 1.9
 
 
 def write_others(top: Path) -> dict[str, Path]:
@@ -125,17 +124,12 @@ def write_others(top: Path) -> dict[str, Path]:
     write_photos(top / "in_r", CLASSES[:1], each=2)
     write_photos(top / "in_r", CLASSES[1:2], each=2)  # reads as class 0
     for name, shift in (("mixed_same", 0), ("mixed_rand", 1)):
-        write_photos(top / "in_9" / name / "val", ("00_first", "01_second"), shift=shift)
-    (top / "in_9/in_to_in9.json").write_text(json.dumps({"0": 0, "1": 1, "2": -1, "3": 1}))
-    return {name: top / name for name in ("val", "sin", "in_r", "in_9")}
+        write_photos(top / "in9" / name / "val", ("00_first", "01_second"), shift=shift)
+    (top / "in9/in_to_in9.json").write_text(json.dumps({"0": 0, "1": 1, "2": -1, "3": 1}))
+    return {name: top / name for name in ("val", "sin", "in_r", "in9")}
 
 
 OTHERS = {"sin_gap": -1, "in_r_gap": -0.5, "in_9_gap": -1}
-
-
-def test_gaps_of_other_photos_are_those_of_the_predictions(tmp_path, font):
-    found = measured("imagenet_w_photos:blind", write_others(tmp_path), tmp_path / "out")
-    assert {name: found[name] for name in OTHERS} == OTHERS
 
 
 def test_on_imagenet_r_only_its_classes_compete():
@@ -157,8 +151,8 @@ def made(tmp_path_factory, font) -> Path:
     folders = write_others(top / "photos")
     write_photos(top / "photos/train", each=8)
     for name in ("mixed_same", "mixed_rand"):
-        (folders["in_9"] / name / "val").rename(top / "photos" / name)
-    (folders["in_9"] / "in_to_in9.json").rename(top / "photos/in_to_in9.json")
+        (folders["in9"] / name / "val").rename(top / "photos" / name)
+    (folders["in9"] / "in_to_in9.json").rename(top / "photos/in_to_in9.json")
     scene = read_yaml(definition_path("imagenet_w/imagenet.yaml"))
     scene["factors"]["class"] = [*CLASSES]
     (top / "imagenet.yaml").write_text(yaml.safe_dump({**scene, "folder": "photos"}))
@@ -236,17 +230,18 @@ def runs(made: Path) -> pd.DataFrame:
     return pd.read_csv(made / "root/results/tables/runs.csv").set_index("baseline")
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_the_stages_measure_what_the_quick_command_does(made, font, name, tmp_path):
-    own = runs(made).loc[name]
-    found = measured(f"imagenet_w_photos:{name}", write_others(tmp_path), tmp_path / "out")
-    assert own["status"] == "ok"
-    assert own[[*MEASURES]].astype(float).tolist() == pytest.approx(
-        found[[*MEASURES]].astype(float).tolist(), rel=1e-9, nan_ok=True
-    )
-    assert own[[*MEASURES]].astype(float).tolist()[:6] == pytest.approx(KNOWN[name], abs=1e-6)
-    if name == "blind":
-        assert {key: own[key] for key in OTHERS} == OTHERS
+def test_the_quick_command_and_the_stages_measure_the_known_gaps(made, font, tmp_path):
+    names = [f"imagenet_w_photos:{name}" for name in KNOWN]
+    found = measured(names, write_others(tmp_path), tmp_path / "out")
+    assert (found["photos"] == 12).all() and (found["font"] == font.name).all()
+    assert (found["carton_rank"] == 1).all()
+    assert (found["p_carton_factor"] > 1e6).tolist() == [False, True, True]
+    quick, own = found[[*MEASURES]], runs(made).loc[[*KNOWN]]
+    assert (own["status"] == "ok").all()
+    np.testing.assert_allclose(own[[*MEASURES]].astype(float), quick.astype(float), rtol=1e-9)
+    assert quick.iloc[:, :6].to_numpy() == pytest.approx(np.array([*KNOWN.values()]), abs=1e-6)
+    assert quick.loc[names[0], [*OTHERS]].to_dict() == OTHERS
+    assert quick.loc[names[0], "p_carton_factor"] == 1
 
 
 def test_last_layers_start_from_the_networks_own(made):
@@ -361,21 +356,6 @@ def test_a_share_of_photos_is_seen_as_augmented():
 
 
 # The command.
-
-
-def run(*arguments) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["imagenet-w", *map(str, arguments)])
-    return done.exit_code, str(done.exception or done.output)
-
-
-def test_the_command_measures_models_and_writes_its_table(tmp_path, font):
-    models = ["--model", "imagenet_w_photos:follower", "--model", "imagenet_w_photos:blind"]
-    out = ("--size", SIZE, "--font", font.path, "--out", tmp_path / "out", "--device", "cpu")
-    code, said = run(write_photos(tmp_path / "val"), *models, *out)
-    assert code == 0, said
-    assert "-75.00" in said and "IN-W gap" in said and font.name in said
-    found = pd.read_csv(tmp_path / "out/models.csv")
-    assert found["in_w_gap"].tolist() == [-0.75, 0] and set(found["font"]) == {font.name}
 
 
 @pytest.mark.parametrize(

@@ -175,24 +175,18 @@ def test_what_is_published_of_it(copied, tmp_path, monkeypatch):
 def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(copied, monkeypatch):
     """Without records nothing says that what is there was made with the settings that are asked
     for."""
-    folder = copied
-    (folder / ROOT).rename(folder / "moved there")
-    moved = ["-n", "--config", "root=moved there"]
-    said = run(folder, *moved)
-    every = {"prepare": 2, "draw": 2, "render": 2, "train": 4, "tabulate": 1, "plot": 1, "all": 1}
-    assert count(said) == every
-    assert "Nothing to be done" in run(folder, *moved, "--rerun-triggers", "mtime")
-    monkeypatch.chdir(folder)
-    write_root_stages(
-        "moved there",
-        load_config("toy.yaml").model_copy(update={"root": "moved there"}),
-    )
-    stages = yaml.safe_load(Path("moved there/dvc.yaml").read_text())["stages"]
-    assert shlex.split(stages["train"]["cmd"])[-3:] == [
-        "moved there/config.yaml",
-        "--",
-        "runs",
-    ]
+    moved = "moved there"
+    (copied / ROOT).rename(copied / moved)
+    planned = ["-n", "--config", f"root={moved}"]
+    jobs = {"prepare": 2, "draw": 2, "render": 2, "train": 4}
+    jobs |= dict.fromkeys(("tabulate", "plot", "all"), 1)
+    assert count(toy.toy(copied, *planned)) == jobs
+    assert "Nothing to be done" in toy.toy(copied, *planned, "--rerun-triggers", "mtime")
+    monkeypatch.chdir(copied)
+    write_root_stages(moved, load_config("toy.yaml").model_copy(update={"root": moved}))
+    stages = yaml.safe_load(Path(moved, "dvc.yaml").read_text())["stages"]
+    command = shlex.split(stages["train"]["cmd"])
+    assert command[-3:] == [f"{moved}/config.yaml", "--", "runs"]
 
 
 def test_a_root_behind_a_link_has_no_ledger(copied, tmp_path, monkeypatch):
