@@ -31,7 +31,7 @@ from diagvib.operations.root_stages import config_of  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
 
-# What is copied if it exists; tables without rows are left out.
+# Copied if they exist; tables without rows are left out.
 TABLES = (
     "overall",
     "metrics",

@@ -53,12 +53,12 @@ def code(name):
 
 
 def fetched(scene):
-    """What is fetched for a scene, given its folder; nothing with embedded sources."""
+    """The files fetched for a scene, given its folder; none with embedded sources."""
     return [RAW_DIGESTS.format(scene=scene)] if load_scene(SCENES[scene]).raw_files(CONFIG.sources) else []
 
 
 def prepared(study):
-    """What a study's images are rendered from."""
+    """The sources from which a study's images are rendered."""
     return PREPARED_DIGESTS.format(scene=folder_name(study_of(CONFIG, study).scene))
 
 
@@ -69,7 +69,7 @@ def images(study, binding, rendered):
 
 
 def training_data(stage, study, binding, baseline):
-    """What train and tune jobs read: images, or the features of a frozen network."""
+    """The input of train and tune jobs: images, or the features of a frozen network."""
     job = job_of(stage, study, baseline)
     if job.network:
         return [FEATURES.format(network=job.network, study=study, binding=binding)]

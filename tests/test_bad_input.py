@@ -33,13 +33,12 @@ from diagvib.scenes.sources import read_sources
 from diagvib.settings.baselines import complete, load_settings, shortened
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
-from diagvib.settings.jobs import Prepare, read_settings, stage_settings
-from diagvib.stages import draw
-from diagvib.stages import prepare as prepare_stage
+from diagvib.settings.jobs import read_settings, stage_settings
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import read_study_file
 from synthetic_images import write_dataset
 from synthetic_runs import expected_runs, write_run
+from toy import images_here
 
 
 def refused(call, *arguments, says, file="") -> None:
@@ -110,7 +109,7 @@ PUBLISHED = yaml.safe_load(definition_path("dataset_samples.yaml").read_text())[
 SOURCE = yaml.safe_load(definition_path("sources.yaml").read_text())["files"][0]
 ROW = {"what": "x", "device": "cpu", "images_per_second": 3.0}
 TRAINING = stage_settings(load_config(None, ["samples=1"]), "train", "zgo", "resnet18")
-# What the program reads -> the function that does, and a sound one.
+# A file that the program reads -> the function that reads it, and a sound content.
 DOCUMENTS = {
     "config.yaml": (load_config, yaml.safe_load(definition_path("config.yaml").read_text())),
     "baselines.yaml": (
@@ -394,11 +393,10 @@ def test_any_value_is_taken_or_refused_in_one_line(tmp_path_factory, name, data)
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Layout:
     """A root with embedded sources, and recipes of one dataset sample."""
-    layout = Layout(tmp_path_factory.mktemp("root"))
-    prepare_stage(layout, Prepare(sources="embedded"), "digits")
-    config = load_config(None, ["samples=1", "counts={train: 9, val: 9, id: 9, ood: 9}"])
-    draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
-    return layout
+    counts = "counts={train: 9, val: 9, id: 9, ood: 9}"
+    names = ("sources=embedded", "studies=[zgo]", "bindings=[shape-hue]")
+    config = load_config(None, ["samples=1", counts, *names])
+    return images_here(config, tmp_path_factory.mktemp("root"))
 
 
 def rewritten(path: Path, to: Path, **columns) -> Path:

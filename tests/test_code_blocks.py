@@ -1,9 +1,8 @@
 """Every code block on the pages for readers is checked: it runs, or it is valid, or what it types
 exists.
 
-A block of a kind that no check recognises fails. If another test runs a block, it is listed in
-`RUN_ELSEWHERE`. Pages mark as `text` what is neither typed nor read by the program, such as output
-or a folder's layout.
+A block of a kind that no check recognises fails. Pages mark as `text` what is neither typed nor
+read by the program, such as output or a folder's layout.
 """
 
 import ast
@@ -40,11 +39,7 @@ from diagvib.settings.configuration import Configuration
 from diagvib.studies.study import read_study_file
 from test_docs import PAGES
 
-# Words of a block that another test runs -> that test.
-RUN_ELSEWHERE = {
-    "diagvib.load(": "tests/test_package.py::test_the_readmes_lines_run_from_an_empty_folder"
-}
-# What the shell, or any machine on which somebody would type these lines, has.
+# Commands of the shell, or of any machine on which somebody would type these lines.
 SYSTEM = {
     ".",
     "awk",
@@ -138,11 +133,6 @@ def test_every_fence_is_the_edge_of_a_block():
 
 
 def check(block: Block, folder: Path) -> None:
-    elsewhere = [test for words, test in RUN_ELSEWHERE.items() if words in block.text]
-    if elsewhere:
-        path, name = elsewhere[0].split("::")
-        assert f"def {name}(" in (REPOSITORY / path).read_text()
-        return
     _write_files(block.page, folder)
     if block.language != "text":
         checks = {"yaml": check_yaml, "python": check_python, "": check_lines, "bash": check_lines}
@@ -339,12 +329,17 @@ def _roots() -> set[str]:
     return {content["root"] for content in contents if "root" in content}
 
 
-def check_diagvib(arguments: list[str]) -> None:
-    command = typer.main.get_command(app)
+def _parsed(program: typer.Typer, arguments: list[str]) -> dict:
+    """The values of a program's options and arguments."""
+    command = typer.main.get_command(program)
     while hasattr(command, "commands"):
         name, *arguments = arguments
         command = command.commands[name]
-    given = command.make_context(command.name, list(arguments)).params
+    return command.make_context(command.name, [*arguments]).params
+
+
+def check_diagvib(arguments: list[str]) -> None:
+    given = _parsed(app, arguments)
     configs = given.get("config") or []
     assert all(map(_exists, configs if isinstance(configs, list | tuple) else [configs]))
     if given.get("override"):
@@ -400,7 +395,4 @@ def check_script(path: str, *arguments: str) -> None:
     program = names.get("app", typer.Typer())
     if "app" not in names:
         program.command()(names["main"])
-    command, (*given,) = typer.main.get_command(program), arguments
-    while hasattr(command, "commands"):
-        command = command.commands[given.pop(0)]
-    command.make_context(command.name, given)
+    _parsed(program, arguments)

@@ -1,4 +1,4 @@
-"""What is rerun after which change. Every row is a line added to a file, and the jobs whose code it
+"""Jobs run again after a change of what they use. Every row is a line added to a file, and the jobs whose code it
 then is; what else follows from that, dry runs under the real rules say, where the jobs' command is a
 stand-in."""
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.operations import export as module
@@ -18,9 +17,9 @@ from diagvib.operations.export import export
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout, datasets
-from diagvib.settings.jobs import stage_settings
+from diagvib.settings.grid import Layout
 from diagvib.studies.study import SPLITS, load_studies
+from toy import images_here
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
 
@@ -42,13 +41,7 @@ def config(tmp_path_factory) -> dict:
             f"root={root}",
         ]
     )
-    layout = Layout(root)
-    stages.prepare(layout, stage_settings(found, "prepare"), "digits")
-    for study, binding in datasets(found):
-        stages.draw(layout, stage_settings(found, "draw", study=study), study, binding)
-        stages.render(
-            layout, stage_settings(found, "render", study=study), study, binding, "cpu", 1
-        )
+    images_here(found, root)
     return found
 
 

@@ -20,6 +20,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
+from diagvib.models.torchvision_models import torchvision_input
 from diagvib.operations.imagenet_w import load_classifier
 from diagvib.reproduction.published import imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
@@ -47,7 +48,7 @@ def run(*arguments) -> tuple[int, str]:
 
 
 def measured(names: list[str], folders: dict[str, Path], out: Path, *more) -> pd.DataFrame:
-    """What the quick command finds, by model."""
+    """The quick command's table, by model."""
     val, *others = folders.values()
     kinds = [f"--{kind.replace('_', '-')}" for kind in folders][1:]
     given = [part for pair in zip(kinds, others, strict=True) for part in pair]
@@ -306,21 +307,15 @@ def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, f
 
 def test_networks_get_photos_as_their_weights_want_them():
     """The published numbers cannot be computed here; how photos are prepared can be compared."""
-    photo = np.random.default_rng(1).integers(0, 256, (530, 640, 3), dtype=np.uint8)
     published = read_yaml(definition_path("imagenet_w/baselines.yaml"))
     shipped = [
         one["model"] for one in published.values() if str(one["method"]).endswith(":Published")
     ]
     assert len(shipped) == 13
     for model in shipped:
-        given = model["input"]
-        crop = Crop(given["resize"], given["size"], given["interpolation"])
-        theirs = models.get_model_weights(model["name"])[model["weights"]].transforms()
-        ours = F.normalize(F.to_tensor(Image.fromarray(crop(photo))), given["mean"], given["std"])
-        assert torch.equal(ours, theirs(Image.fromarray(photo))), model
-        assert (
-            model["options"].get("image_size", 224) == given["size"] if "options" in model else True
-        )
+        weights, given = torchvision_input(model["name"], model["weights"])
+        assert (weights, given) == (model["weights"], model["input"])
+        assert model.get("options", {}).get("image_size", 224) in (224, given["size"])
 
 
 # Methods on features of augmented photos.

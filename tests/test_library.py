@@ -16,14 +16,13 @@ from torchvision.transforms import v2
 
 import diagvib
 from conftest import BIN, REPOSITORY
-from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
-from diagvib.settings.jobs import stage_settings
+from toy import images_here
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
 
@@ -61,15 +60,8 @@ def root(tmp_path_factory):
             "tuning={study: zso, factors: [shape], samples: [0]}",
         ]
     )
-    layout = Layout(folder)
-    made_by_stages(layout, config, "zgo", "shape-hue")
+    images_here(config, folder)
     return folder
-
-
-def made_by_stages(layout: Layout, config, study: str, binding: str) -> None:
-    stages.prepare(layout, stage_settings(config, "prepare"), "digits")
-    stages.draw(layout, stage_settings(config, "draw", study), study, binding)
-    stages.render(layout, stage_settings(config, "render", study), study, binding, "cpu", 1)
 
 
 @pytest.mark.parametrize(("sample", "split"), [(0, "train"), (1, "val"), (1, "test")])
@@ -320,24 +312,3 @@ def test_one_image_at_a_time(dataset):
     assert torch.equal(dataset[np.int64(-1)][0], dataset[107][0]) and len([*dataset]) == 108
     with pytest.raises(TypeError):
         dataset[slice(2)]
-
-
-MINE = """
-title: Mine
-studies:
-  weak:
-    title: Weak
-    meaning: a cue
-    roles: {target: 3, cue: 3}
-    rows:
-      - {splits: [train, val, test], group: id, weight: 0.5, cells: {cue: same}}
-      - {splits: [train, val, test], group: ood, weight: WEIGHT, cells: {cue: other}}
-"""
-
-
-def test_a_single_study_file_need_not_be_a_list_and_is_read_when_it_changes(tmp_path):
-    file = tmp_path / "my_studies.yaml"
-    for weight, given, ood in (("0.5", file, 6), ("1.5", [str(file)], 9)):
-        file.write_text(MINE.replace("WEIGHT", weight))
-        found = load("weak", split="val", counts={"val": 12}, studies_from=given)
-        assert found.table["group"].to_pylist().count("ood") == ood

@@ -18,11 +18,11 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.datasets import study_as_drawn
 from diagvib.operations.export import export
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.studies import study_cells
 from diagvib.studies.study import load_study
-from test_library import COUNTS, follow, made_by_stages
+from test_library import COUNTS, follow
 from test_library import load as load_test
+from toy import images_here
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +148,8 @@ studies:
 """)
 
 
-def load_mine() -> diagvib.StudyDataset:
-    return load("mine", split="test", studies_from="mine.yaml")
+def load_mine(given: object = "mine.yaml") -> diagvib.StudyDataset:
+    return load("mine", split="test", studies_from=given)
 
 
 SAME, NEXT = "[0, 0], [1, 1], [2, 2]", "[0, 1], [1, 2], [2, 0]"
@@ -157,9 +157,13 @@ SAME, NEXT = "[0, 0], [1, 1], [2, 2]", "[0, 1], [1, 2], [2, 0]"
 
 def test_an_edited_study_has_the_metrics_of_its_new_cells(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for cells in ((SAME, NEXT), (NEXT, SAME), (SAME, "[0, 2], [1, 0], [2, 1]")):
+    for given, *cells in (
+        ("mine.yaml", SAME, NEXT),
+        (Path("mine.yaml"), NEXT, SAME),
+        (["mine.yaml"], SAME, "[0, 2], [1, 0], [2, 1]"),
+    ):
         write_study(*cells)
-        dataset = load_mine()
+        dataset = load_mine(given)
         found = dataset.evaluate(follow(dataset, "hue"))
         # None is named after an environment, since there is one.
         assert found == {
@@ -191,8 +195,8 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
         "studies: [mine]\nstudies_from: [mine.yaml]\nbindings: [shape-hue]\nsamples: 1\n"
         "sources: embedded\nimage_size: 64\ncounts: {train: 90, val: 27, id: 36, ood: 72}\n"
     )
-    config, layout, names = load_config("config.yaml"), Layout(tmp_path), ("mine", "shape-hue")
-    made_by_stages(layout, config, *names)
+    config, names = load_config("config.yaml"), ("mine", "shape-hue")
+    images_here(config, tmp_path)
     write_study(NEXT, SAME)
     dataset = diagvib.load(*names, "test", root=tmp_path, studies_from="mine.yaml")
     found = dataset.evaluate(follow(dataset, "hue"))

@@ -1,4 +1,4 @@
-"""What a killed Snakemake leaves locked, under the real Snakefile and rules; the command of the
+"""The lock that a killed Snakemake leaves, under the real Snakefile and rules; the command of the
 jobs is a stand-in."""
 
 import os

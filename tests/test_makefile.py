@@ -1,4 +1,4 @@
-"""What `make` installs, and what `make clean` leaves in place."""
+"""`make` installs the environment, and `make clean` leaves results in place."""
 
 import shutil
 import subprocess

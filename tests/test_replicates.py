@@ -6,13 +6,12 @@ import pytest
 import yaml
 
 from conftest import REPOSITORY
-from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.plan import estimate
 from diagvib.settings.config import resolve
 from diagvib.settings.grid import Layout, dataset_count, make_run, runs
-from diagvib.settings.jobs import stage_settings
 from squares import Squares
+from toy import images_here, runs_here
 
 JOB = ("small_cnn", "two-cues", "corner-colour-extent")
 
@@ -51,15 +50,8 @@ def config(tmp_path_factory) -> dict:
 @pytest.fixture(scope="module")
 def layout(config, tmp_path_factory) -> Layout:
     """Everything up to the runs."""
-    layout = Layout(tmp_path_factory.getbasetemp() / "replicates")
-    settings = {
-        stage: stage_settings(config, stage, JOB[1], JOB[0])
-        for stage in ("prepare", "draw", "render", "train")
-    }
-    stages.prepare(layout, settings["prepare"], "test_replicates:Seeded")
-    stages.draw(layout, settings["draw"], *JOB[1:])
-    stages.render(layout, settings["render"], *JOB[1:], "cpu", 1)
-    stages.train(layout, settings["train"], *JOB, "cpu")
+    layout = images_here(config, tmp_path_factory.getbasetemp() / "replicates")
+    runs_here(config, layout)
     return layout
 
 

@@ -1,4 +1,4 @@
-"""What was made behind the workflow's back is made again, whoever made it; what is merely older or
+"""Files made behind the workflow's back are made again, whoever made them; those merely older or
 from elsewhere is not. With the real program at toy size, in copies of one finished repository."""
 
 import json

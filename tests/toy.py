@@ -22,6 +22,7 @@ from filelock import FileLock
 from conftest import BIN, REPOSITORY
 from diagvib import stages
 from diagvib.settings.config import load_config
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, datasets, scenes, train_jobs
 from diagvib.settings.jobs import stage_settings
 
@@ -168,26 +169,35 @@ def repository(tmp_path) -> Path:
     return copy_of_the_repository(tmp_path)
 
 
+def images_here(config: Configuration, root: Path) -> Layout:
+    """Make a configuration's images in this process, without Snakemake."""
+    layout = Layout(root)
+    for scene in scenes(config):
+        stages.fetch(layout, stage_settings(config, "fetch"), scene, config.mirror)
+        stages.prepare(layout, stage_settings(config, "prepare"), scene)
+    for study, binding in datasets(config):
+        stages.draw(layout, stage_settings(config, "draw", study), study, binding)
+        job = stage_settings(config, "render", study)
+        stages.render(layout, job, study, binding, "cpu", 1)
+    return layout
+
+
+def runs_here(config: Configuration, layout: Layout) -> None:
+    """Make a configuration's runs from its images, in this process."""
+    for baseline, study, binding in train_jobs(config):
+        job = stage_settings(config, "train", study, baseline)
+        stages.train(layout, job, baseline, study, binding, "cpu")
+
+
 def run_here(path: Path, *changes: str, root: Path, report: bool = False) -> Layout:
     """Run a configuration in this process, all stages without Snakemake; to its tables, or to its
     report."""
-    config, layout = load_config(path, list(changes)), Layout(root)
-
-    def settings(stage, study=None, baseline=None):
-        return stage_settings(config, stage, study, baseline)
-
-    for scene in scenes(config):
-        stages.fetch(layout, settings("fetch"), scene, config.mirror)
-        stages.prepare(layout, settings("prepare"), scene)
-    for study, binding in datasets(config):
-        stages.draw(layout, settings("draw", study), study, binding)
-        stages.render(layout, settings("render", study), study, binding, "cpu", 1)
-    for baseline, study, binding in train_jobs(config):
-        job = settings("train", study, baseline)
-        stages.train(layout, job, baseline, study, binding, "cpu")
-    stages.tabulate(layout, settings("tabulate"), 1)
+    config = load_config(path, list(changes))
+    layout = images_here(config, root)
+    runs_here(config, layout)
+    stages.tabulate(layout, stage_settings(config, "tabulate"), 1)
     if report:
-        stages.plot(layout, settings("plot"), 1)
+        stages.plot(layout, stage_settings(config, "plot"), 1)
     return layout
 
 

@@ -163,7 +163,7 @@ _Dtype = Annotated[
     Literal["uint8", "float32"], BeforeValidator(lambda given: str(given).removeprefix("torch."))
 ]
 
-# What `probe` trains, and the images that it draws unless `counts` says otherwise.
+# The head that `probe` trains, and the images that it draws unless `counts` says otherwise.
 _HEAD = {
     "model": {"name": "small_cnn", "frozen": True},  # its features are given
     "optimiser": {"name": "adam", "lr": 1e-3},

@@ -16,8 +16,8 @@ from diagvib.training.finished_runs import digest_of_images, what_makes
 
 
 def asked_for(layout: Layout, job: Train, *names: str) -> dict[Run, dict]:
-    """What makes each run of a train job, given what is on disk now. names: baseline, study and
-    binding."""
+    """Each run of a train job with what it must be made from, given the files on disk now. names:
+    baseline, study and binding."""
     made = job.plain()
     settings = made["baseline"]
     code = _code(json.dumps(settings), job.scene, job.images)

@@ -68,7 +68,7 @@ class Rates:
         return max(found, key=lambda row: row.images_per_second, default=None)
 
     def phases(self, baseline: str) -> list[str]:
-        """What was measured of a baseline's training: the whole, or each of its phases."""
+        """The measurements of a baseline's training: of the whole, or of each of its phases."""
         names = {row.what for row in self.rows if row.what.startswith(f"train {baseline} ")}
         return sorted(names) or [f"train {baseline}"]
 

@@ -30,7 +30,7 @@ def configuration_text(config: Configuration) -> str:
 
 
 def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
-    """What a configuration says of a baseline, whose settings are in config/baselines."""
+    """A baseline as a configuration names it; its settings are in config/baselines."""
     chosen = {"name": entry.name}
     for key in ("studies", "bindings"):
         if getattr(entry, key) != getattr(config, key):

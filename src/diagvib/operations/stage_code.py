@@ -21,8 +21,8 @@ def stage_code(
     study: str | None = None,
     baseline: str | None = None,
 ) -> Code:
-    """What one job of a stage depends on: what the function of that name in `diagvib.stages`
-    imports, and the scenes, model and method that the job's names and the configuration select.
+    """The code that one job of a stage depends on: the imports of the function of that name in
+    `diagvib.stages`, and the scenes, model and method that the job's names and the configuration select.
 
     config: resolved; scene, study, baseline: of the job.
     """

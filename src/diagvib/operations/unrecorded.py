@@ -65,7 +65,7 @@ def _damaged(config: Configuration, job) -> Iterator[str]:
         files += {f"{os.path.dirname(name)}/{WEIGHTS_FILE}" for name in files}
     for name in files:
         path = f"{folder}/{name}"
-        # What run.json says is compared with what is asked for.
+        # run.json itself is compared with the settings asked for.
         compared = rule == "train" and name in noted and not name.endswith(LAST)
         try:
             changed = os.stat(path).st_mtime > since
