@@ -184,24 +184,13 @@ def check_python(block: Block, folder: Path) -> None:
 
 def _check_names(tree: ast.Module) -> None:
     """Imported modules and names exist, and the attributes that are taken of them."""
-    known = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                module = importlib.import_module(alias.name)
-                known[alias.asname or alias.name] = module
-        elif isinstance(node, ast.ImportFrom):
-            module = importlib.import_module(node.module)
-            known |= {
-                alias.asname or alias.name: getattr(module, alias.name) for alias in node.names
-            }
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id in known
-        ):
-            getattr(known[node.value.id], node.attr)
+    nodes, known = [*ast.walk(tree)], {}
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), "block", "exec"), known)
+    for node in nodes:
+        of = node.value if isinstance(node, ast.Attribute) else None
+        if isinstance(of, ast.Name) and of.id in known:
+            getattr(known[of.id], node.attr)
 
 
 def _run(text: str) -> dict:

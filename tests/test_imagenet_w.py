@@ -14,7 +14,6 @@ from torchvision import models
 from torchvision.transforms import functional as F
 from typer.testing import CliRunner
 
-from diagvib import stages
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
@@ -26,11 +25,9 @@ from diagvib.reproduction.published import imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout, networks, train_jobs
-from diagvib.settings.jobs import stage_settings
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from imagenet_w_photos import CARTON, CLASSES, blind, cjk_font, write_photos
+from toy import run_here
 
 CPU = torch.device("cpu")
 SIZE = 64
@@ -144,6 +141,11 @@ def test_on_imagenet_r_only_its_classes_compete():
 
 # A user's photos through the stages.
 
+LEARNED = [
+    f"last-layer-{name}"
+    for name in ("erm", "cutmix", "watermark_augmentation", "augmix", "lle", "eiil")
+]
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, font) -> Path:
@@ -163,46 +165,22 @@ def made(tmp_path_factory, font) -> Path:
     (top / "studies.yaml").write_text(
         yaml.safe_dump({"title": "t", "studies": {"mine": study}}, sort_keys=False)
     )
-    given = {
-        "size": SIZE,
-        "resize": 73,
-        "mean": [0.485, 0.456, 0.406],
-        "std": [0.229, 0.224, 0.225],
-    }
-    views = ["mixup", "cutmix", "cutout", "augmix.1", "augmix.2", "watermark"]
-    model = {"frozen": True, "head": "published", "input": given, "views": views}
-    method = "diagvib.methods.views"
-    learned = {
-        "mine-erm": "erm",
-        "mine-mixed": {"name": f"{method}:Mixed", "view": "cutmix"},
-        "mine-augmented": {"name": f"{method}:Augmented", "view": "watermark", "p": 0.5},
-        "mine-augmixed": f"{method}:AugMixed",
-        "mine-lle": f"{method}:WatermarkEnsemble",
-        "mine-eiil": f"{method}:EiilOfLargeBatches",
-    }
-    entry = {
-        "optimiser": {"name": "sgd", "lr": 1.0e-9},
-        "batch_size": 16,
-        "drop_last": False,
-        "schedule": "cosine",
-        "selection": "last",
-        "max_epochs": 1,
-        "origin": "test",
-    }
-    baselines = {
-        name: {
-            **entry,
-            "method": f"{method}:Published",
-            "model": {**model, "name": f"imagenet_w_photos:{name}"},
-        }
-        for name in KNOWN
-    } | {
-        name: {**entry, "method": how, "model": {**model, "name": "imagenet_w_photos:follower"}}
-        for name, how in learned.items()
-    }
+    shipped = read_yaml(definition_path("imagenet_w/baselines.yaml"))
+
+    def like(name: str, network: str) -> dict:
+        """A shipped baseline with a network of the tests, at a learning rate of almost zero."""
+        own = {"name": f"imagenet_w_photos:{network}", "weights": None}
+        model = {**shipped[name]["model"], **own}
+        model["input"] = {**model["input"], "size": SIZE, "resize": 73}
+        optimiser = {"name": "sgd", "lr": 1.0e-9}
+        few = {"batch_size": 16, "max_epochs": 1, "optimiser": optimiser}
+        return {**shipped[name], **few, "model": model}
+
+    baselines = {name: like("resnet50_v1", name) for name in KNOWN}
+    baselines |= {name: like(name, "follower") for name in LEARNED}
     (top / "baselines.yaml").write_text(yaml.safe_dump(baselines))
     config = read_yaml(definition_path("imagenet_w.yaml")) | {
-        "root": str(top / "root"),
+        "mirror": None,
         "studies": ["mine"],
         "studies_from": [str(top / "studies.yaml")],
         "baselines_from": [str(top / "baselines.yaml")],
@@ -210,20 +188,7 @@ def made(tmp_path_factory, font) -> Path:
         "training": {"patience": None, "precision": "fp32", "threads": 1},
     }
     (top / "mine.yaml").write_text(yaml.safe_dump(config))
-    config, layout = load_config(top / "mine.yaml"), Layout(top / "root")
-    scene, names = study["scene"], ("mine", "class-watermark-photos")
-    stages.fetch(layout, stage_settings(config, "fetch"), scene)
-    stages.prepare(layout, stage_settings(config, "prepare"), scene)
-    stages.draw(layout, stage_settings(config, "draw", "mine"), *names)
-    for network, baseline in networks(config).items():
-        stages.encode(
-            layout, stage_settings(config, "encode", "mine", baseline), network, *names, "cpu", 1
-        )
-    for baseline, *_ in train_jobs(config):
-        stages.train(
-            layout, stage_settings(config, "train", "mine", baseline), baseline, *names, "cpu"
-        )
-    stages.tabulate(layout, stage_settings(config, "tabulate"), 1)
+    run_here(top / "mine.yaml", root=top / "root")
     return top
 
 
@@ -249,11 +214,10 @@ def test_last_layers_start_from_the_networks_own(made):
     """At a learning rate of almost zero, the measures are those of the network itself."""
     found = runs(made)
     assert (found["status"] == "ok").all()
-    for name in ("erm", "mixed", "augmented", "augmixed", "lle", "eiil"):
-        own = found.loc[f"mine-{name}", [*MEASURES]].astype(float).tolist()
-        assert own == pytest.approx(
-            found.loc["follower", [*MEASURES]].astype(float).tolist(), abs=1e-4
-        )
+    follower = found.loc["follower", [*MEASURES]].astype(float).tolist()
+    for name in LEARNED:
+        own = found.loc[name, [*MEASURES]].astype(float).tolist()
+        assert own == pytest.approx(follower, abs=1e-4), name
 
 
 def test_every_photo_stands_once_in_each_row_that_it_fits(made):
@@ -394,11 +358,6 @@ def test_the_papers_numbers_are_those_of_its_tables():
     assert known["vit_b_32", "IMAGENET1K_V1", ""]["delta_p_carton"] == 1.2, "Table 1"
     lle = known["resnet50", "IMAGENET1K_V1", "lle"]
     assert (lle["in1k_accuracy"], lle["in_w_gap"], lle["sin_gap"]) == (76.25, -6.18, -61)
-
-
-@pytest.mark.parametrize("name", ["imagenet_w", "imagenet_w_demo"])
-def test_the_shipped_configurations_are_valid(name):
-    assert load_config(definition_path(f"{name}.yaml")).baselines
 
 
 def test_only_the_published_photos_are_comparable(tmp_path):

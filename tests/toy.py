@@ -23,7 +23,7 @@ from conftest import BIN, REPOSITORY
 from diagvib import stages
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, datasets, scenes, train_jobs
+from diagvib.settings.grid import Layout, datasets, networks, scenes, train_jobs
 from diagvib.settings.jobs import stage_settings
 
 ROOT = "toy"
@@ -177,13 +177,18 @@ def images_here(config: Configuration, root: Path) -> Layout:
         stages.prepare(layout, stage_settings(config, "prepare"), scene)
     for study, binding in datasets(config):
         stages.draw(layout, stage_settings(config, "draw", study), study, binding)
-        job = stage_settings(config, "render", study)
-        stages.render(layout, job, study, binding, "cpu", 1)
+        if config.images == "parquet":
+            job = stage_settings(config, "render", study)
+            stages.render(layout, job, study, binding, "cpu", 1)
     return layout
 
 
 def runs_here(config: Configuration, layout: Layout) -> None:
-    """Make a configuration's runs from its images, in this process."""
+    """Make a configuration's features and runs from its images, in this process."""
+    for network in networks(config):
+        for study, binding in datasets(config):
+            job = stage_settings(config, "encode", study, network)
+            stages.encode(layout, job, network, study, binding, "cpu", 1)
     for baseline, study, binding in train_jobs(config):
         job = stage_settings(config, "train", study, baseline)
         stages.train(layout, job, baseline, study, binding, "cpu")

@@ -93,22 +93,19 @@ def unpack(root: str) -> None:
     digest = file_sha256(path)
     if _noted(root).exists() and _noted(root).read_text() == digest:
         return
-    content = {}
     try:
         with zipfile.ZipFile(path) as file:
-            for name in file.namelist():
-                output = _output_of(_METADATA / name)
-                if _is_of(output, root):  # of another, where the root was moved or copied
-                    content[record_of("metadata", str(output))] = file.read(name)
+            # Those of another root are there where this one was moved or copied.
+            own = [name for name in file.namelist() if _is_of(_output_of(_METADATA / name), root)]
+            if damaged := file.testzip():
+                raise ValueError(damaged)
+            for record in _records(root):
+                record.unlink()
+            file.extractall(_METADATA, own)
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         raise DiagvibError(
             f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it"
         ) from None
-    for record in _records(root):
-        record.unlink()
-    for record, text in content.items():
-        record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_bytes(text)
     write_text(_noted(root), digest)
 
 
