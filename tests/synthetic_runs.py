@@ -19,7 +19,6 @@ from diagvib.foundation.files import read_metadata, write_json, write_table, wri
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
-from diagvib.settings.grid import make_run
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
 
@@ -30,23 +29,21 @@ CLASSES = ("first", "second", "third")
 def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
     """The result of `grid.expected_runs`: every shipped study with those of the bindings that it
     has."""
-    runs = [
-        make_run(baseline, study, binding.name, sample)
-        for baseline in baselines
-        for study in studies
-        for binding in chosen_bindings(load_study(study), bindings, load_scene("digits").factors)
-        for sample in range(samples)
-    ]
+    factors = load_scene("digits").factors
     return [
         {
-            "baseline": run.baseline,
-            "study": run.study,
-            "binding": run.binding,
-            "target": run.target,
-            "cue": "-".join(run.cues) or None,
-            "sample": run.sample,
+            "baseline": baseline,
+            "study": study,
+            "binding": binding.name,
+            "target": target,
+            "cue": "-".join(cues) or None,
+            "sample": sample,
         }
-        for run in runs
+        for baseline in baselines
+        for study in studies
+        for binding in chosen_bindings(load_study(study), bindings, factors)
+        for target, *cues in [binding.name.split("-")]
+        for sample in range(samples)
     ]
 
 
@@ -144,88 +141,33 @@ def write_pictures(folder: Path) -> None:
     write_table(path, content, read_metadata(path))
 
 
-def noted(run: dict, epoch: int) -> dict[str, float]:
-    """The test accuracies that a run records: in its third and last epoch its own, before that 0.1
-    more per epoch."""
-    return {
-        f"{group}_accuracy": accuracy(run, group) + 0.1 * (3 - epoch)
-        for group in (("id", "ood") if run["cue"] else ("id",))
-    }
-
-
 def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = False) -> Path:
-    folder = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
-    names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
-    source = {"sources": "official" if comparable else "embedded", "comparable": comparable}
+    """tracked: the run recorded test accuracies: in its third and last epoch its own, before that
+    0.1 more per epoch."""
     groups = ("id", "ood") if run["cue"] else ("id",)
-    rows = [(group, label, i) for group in groups for label in CLASSES for i in range(PER_CLASS)]
     wrong = dict(zip(CLASSES, CLASSES[1:] + CLASSES[:1], strict=True))
-    columns = {factor: [CLASSES[i % 3] for _, _, i in rows] for factor in FACTORS}
-    columns[run["target"]] = [label for _, label, _ in rows]
-    table = pa.table(
+    rows = [
         {
-            "group": [group for group, _, _ in rows],
-            **columns,
-            "prediction": [
-                label if i < right(run, group) else wrong[label] for group, label, i in rows
-            ],
-            "confidence": pa.array([0.5] * len(rows), pa.float32()),
+            "group": group,
+            **dict.fromkeys(FACTORS, CLASSES[i % 3]),
+            run["target"]: label,
+            "prediction": label if i < right(run, group) else wrong[label],
         }
-    )
-    write_table(folder / "predictions.parquet", table, {**names, **source})
-    write_json(
-        folder / "metrics.json",
-        {
-            **names,
-            "target": run["target"],
-            "cue": run["cue"],
-            **source,
-            "groups": {
-                group: {
-                    "accuracy": accuracy(run, group),
-                    "n": 3 * PER_CLASS,
-                    "per_class": dict.fromkeys(CLASSES, accuracy(run, group)),
-                }
-                for group in groups
-            },
-            "selected_epoch": 2,
-            "epochs": 3,
-            "val_loss": 0.5,
-        },
-    )
-    history = [
-        {
-            "epoch": e,
-            "train_loss": 1 / e,
-            "train_accuracy": 1 - 0.5 / e,
-            "val_loss": 1.1 / e,
-            "val_accuracy": 1 - 0.6 / e,
-            **(noted(run, e) if tracked else {}),
-        }
-        for e in (1, 2, 3)
+        for group in groups
+        for label in CLASSES
+        for i in range(PER_CLASS)
     ]
-    write_text(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in history))
-    write_json(
-        folder / "run.json",
-        {
-            "settings": {"batch_size": 64, "learning_rate": 2e-4},
-            "seed": 1332,
-            "device": "cpu",
-            "precision": "fp32",
-            "versions": {"diagvib": __version__, "python": "3.11.2", "torch": "2.11.0"},
-            "seconds": {"train": 1.5, "test": 0.5},
-            "images_per_second": 1000.0,
-            "train_images": 4374,
-        },
-    )
-    write_table(folder / "exhibits.parquet", exhibits(), {**names, **source})
-    return folder
+    return write_predicted(runs, run, rows, comparable, groups if tracked else ())
 
 
-def write_predicted(runs: Path, run: dict, rows: list[dict], comparable: bool = False) -> Path:
-    """A run with these predictions. rows: of each test image, its group, factors and prediction."""
-    folder = write_run(runs, {**run, "cue": None}, comparable)
-    facts = read_metadata(folder / "predictions.parquet")
+def write_predicted(
+    runs: Path, run: dict, rows: list[dict], comparable: bool = False, tracked=()
+) -> Path:
+    """A run with these predictions. rows: of each test image, its group, factors and prediction;
+    tracked: the groups whose accuracy it recorded, as in `write_run`."""
+    folder = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
+    facts = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
+    facts |= {"sources": "official" if comparable else "embedded", "comparable": comparable}
     write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), facts)
     groups = {
         group: {
@@ -235,4 +177,47 @@ def write_predicted(runs: Path, run: dict, rows: list[dict], comparable: bool = 
         for group, own in pd.DataFrame(rows).groupby("group")
     }
     write_json(folder / "metrics.json", {**facts, "groups": groups})
+    history = [
+        {
+            "epoch": e,
+            "train_loss": 1 / e,
+            "train_accuracy": 1 - 0.5 / e,
+            "val_loss": 1.1 / e,
+            "val_accuracy": 1 - 0.6 / e,
+            **{f"{group}_accuracy": accuracy(run, group) + 0.1 * (3 - e) for group in tracked},
+        }
+        for e in (1, 2, 3)
+    ]
+    write_text(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in history))
+    made = {
+        "settings": {"batch_size": 64, "learning_rate": 2e-4},
+        "seed": 1332,
+        "device": "cpu",
+        "precision": "fp32",
+        "versions": {"diagvib": __version__, "python": "3.11.2", "torch": "2.11.0"},
+        "seconds": {"train": 1.5, "test": 0.5},
+        "images_per_second": 1000.0,
+    }
+    write_json(folder / "run.json", made)
+    write_table(folder / "exhibits.parquet", exhibits(), facts)
     return folder
+
+
+def settings(
+    name: str = "erm", supervision: str = "none", options: dict | None = None, **changed
+) -> dict:
+    """A baseline's settings: a method with its options."""
+    return {
+        "model": {"name": "small_cnn"},
+        "method": {"name": name, "supervision": supervision, **(options or {})},
+        "batch_size": 32,
+        "optimiser": {"name": "adam", "lr": 1e-3},
+        "normalise": "dataset",
+        **changed,
+    }
+
+
+def configured(baselines: dict[str, dict]) -> dict:
+    """A configuration on embedded sources with these baselines: name -> settings."""
+    entries = [{"name": name, "settings": made} for name, made in baselines.items()]
+    return {"sources": "embedded", "baselines": entries}

@@ -32,7 +32,7 @@ from diagvib.studies.study import (
     read_study_file,
 )
 from reports import make_report
-from synthetic_runs import expected_runs, write_predicted
+from synthetic_runs import configured, expected_runs, settings, write_predicted
 
 DIGITS = load_scene("digits")
 DOGS = ("bulldog", "corgi", "dachshund", "labrador")
@@ -216,13 +216,7 @@ def test_a_cue_may_speak_for_several_classes():
 
 
 BINDING, SECOND = "shape-hue", "hue-position"
-SETTINGS = {
-    "model": {"name": "small_cnn"},
-    "method": {"name": "erm", "supervision": "none"},
-    "batch_size": 32,
-    "optimiser": {"name": "adam", "lr": 1e-3},
-    "normalise": "dataset",
-}
+SETTINGS = settings()
 METRICS = [*MEASURES, "id_accuracy_env-1", "id_accuracy_env-2"]
 
 
@@ -258,20 +252,9 @@ def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.Data
     for run in wanted:
         if predictors[run["baseline"]]:
             write(folder / "runs", run, predictors[run["baseline"]](run))
-    tabulate(folder / "runs", folder / "tables", wanted, configured(predictors))
-    return averages_of(folder / "tables")
-
-
-def configured(baselines) -> dict:
-    """A configuration in which all baselines have SETTINGS."""
-    return {
-        "sources": "embedded",
-        "baselines": [{"name": name, "settings": SETTINGS} for name in baselines],
-    }
-
-
-def averages_of(folder) -> dict[str, pd.DataFrame]:
-    tables = read_tables(folder)
+    baselines = dict.fromkeys(predictors, SETTINGS)
+    tabulate(folder / "runs", folder / "tables", wanted, configured(baselines))
+    tables = read_tables(folder / "tables")
     return tables | {"average": metrics_of(tables, "average")}
 
 

@@ -23,7 +23,8 @@ from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import parse_study
 from reports import drawn_in, make_report, write_images
-from test_gaps import BINDING, SECOND, expected, losing, settings, write
+from synthetic_runs import configured, settings
+from test_gaps import BINDING, SECOND, expected, losing, write
 
 STUDY = "whac-95"
 # Settings; in-distribution accuracy, gaps of cue 1 and 2, joint gap. The figure sorts them
@@ -258,11 +259,10 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
         # Methods differ a little from sample to sample, unlike ERM.
         more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
         write(tmp_path / "runs", run, losing(first + more, second + more))
-    baselines = [{"name": name, "settings": made} for name, (made, _) in SAID.items()]
-    configured = {"sources": "embedded", "baselines": baselines}
-    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, configured)
+    config = configured({name: made for name, (made, _) in SAID.items()})
+    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, config)
     write_images(tmp_path / "images" / STUDY / BINDING / "0", STUDY, BINDING.split("-"))
-    page = make_report(tmp_path, configured)
+    page = make_report(tmp_path, config)
     assert drawn_in(tmp_path) == {
         *(f"gaps/{STUDY}_{binding}" for binding in ("all", BINDING, SECOND)),
         *(f"gaps/pareto_{STUDY}", f"sheets/{STUDY}_{BINDING}"),
@@ -273,7 +273,9 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     assert "first, told cue 1 alone: the gap of cue 1 shrinks" in section
     assert page.count("<title>first, told ") == 3 * 3, "of every bar of three figures"
     assert len(re.findall("<summary>WHAC-95, [^<]*: gaps of every method", section)) == 2
-    assert "DiagViB" not in page
+    assert "DiagViB" not in page and re.search(r" to [+-]", section)
+    for other in ("verdict", "results", "matrices", "groups", "cite"):
+        assert f'id="{other}"' not in page, other
     if find_browser() and os.name == "posix":
         with Browser(find_browser(), tmp_path / "profile") as browser:
             browser.open(tmp_path / "report.html", width=390)

@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 import squares
+from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, mean_per_class, worst_cell
 from diagvib.results.evaluation import evaluate
-from diagvib.results.known_studies import KnownStudies
+from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import METRIC_SETS, MetricSet
 from diagvib.results.read_runs import read_runs
 from diagvib.results.scores import scores, write_scores
@@ -23,59 +24,35 @@ from diagvib.results.tables import metrics_of, read_tables
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_predicted, write_run
 
-STUDIES = {
-    "title": "Two cues and two environments",
-    "studies": {
-        "both-95": {
-            "title": "BOTH-95",
-            "meaning": "two cues, each right in most images",
-            "metrics": "accuracy",
-            "roles": {"target": 2, "cue": 2, "second": 2},
-            "rows": [
-                {
-                    "splits": ["train", "val"],
-                    "group": "common",
-                    "weight": 9,
-                    "cells": {"cue": "same", "second": "same"},
-                },
-                {"splits": ["train", "val"], "group": "rest", "cells": {"cue": "other"}},
-                {"splits": ["test"], "group": "common", "cells": {"cue": "same", "second": "same"}},
-                {
-                    "splits": ["test"],
-                    "group": "neither",
-                    "cells": {"cue": "other", "second": "other"},
-                },
-            ],
-        },
-        "two-places": {
-            "title": "TWO-PLACES",
-            "meaning": "two environments",
-            "metrics": "accuracy",
-            "roles": {"target": 2, "cue": 2},
-            "rows": [
-                {
-                    "splits": ["train", "val", "test"],
-                    "group": "all",
-                    "environment": environment,
-                    "cells": {"cue": cells},
-                }
-                for environment, cells in (("north", "same"), ("south", "other"))
-            ],
-        },
-    },
+PLACES = {
+    "title": "Places",
+    "scene": "squares:Squares",
+    "meaning": "two environments",
+    "metrics": "accuracy",
+    "roles": {"target": 2, "cue": 2},
+    "rows": [
+        {
+            "splits": ["train", "val", "test"],
+            "group": "all",
+            "environment": environment,
+            "cells": {"cue": cells},
+        }
+        for environment, cells in (("north", "same"), ("south", "other"))
+    ],
 }
-TWO_CUES, PLACES = "shape-hue-texture", "shape-hue"
-RUNS = [
+TWO_CUES = "colour-corner-extent"
+OTHERS = [
     {
         "baseline": "net",
-        "study": "both-95",
-        "binding": TWO_CUES,
-        "target": "shape",
-        "cue": "hue-texture",
-    },
-    {"baseline": "net", "study": "two-places", "binding": PLACES, "target": "shape", "cue": "hue"},
+        "study": study,
+        "binding": f"colour-{cue}",
+        "target": "colour",
+        "cue": cue,
+        "sample": sample,
+    }
+    for study, cue in (("two-cues", "corner-extent"), ("places", "corner"))
+    for sample in range(3)
 ]
-OTHERS = [{**run, "sample": sample} for run in RUNS for sample in range(3)]
 NINE = expected_runs(["net"], ["zso", "zgo", "cgo-1"], ["shape-hue", "hue-shape"], samples=3)
 OF_EVERY_SET = [
     *expected_runs(["net"], ["whac-95"], ["shape-hue-texture", "position-hue-scale"], samples=2),
@@ -87,18 +64,18 @@ def images(run: dict) -> list[dict]:
     """Of each tested cell ten test images; how many are predicted right follows from group, class
     and sample."""
     groups = {
-        "both-95": [
+        "two-cues": [
             ("common", "", [(0, 0, 0), (1, 1, 1)]),
             ("neither", "", [(0, 1, 1), (1, 0, 0)]),
         ],
-        "two-places": [("all", "north", [(0, 0), (1, 1)]), ("all", "south", [(0, 1), (1, 0)])],
+        "places": [("all", "north", [(0, 0), (1, 1)]), ("all", "south", [(0, 1), (1, 0)])],
     }[run["study"]]
     cues = run["cue"].split("-")
     return [
         {
             "group": group,
             **({"environment": environment} if environment else {}),
-            "shape": "ab"[target],
+            "colour": "ab"[target],
             **{name: "xy"[cue] for name, cue in zip(cues, own, strict=True)},
             "prediction": "ab"[
                 target if i < 9 - 3 * number - 2 * target - run["sample"] else 1 - target
@@ -111,10 +88,20 @@ def images(run: dict) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def studies_file(tmp_path_factory):
+def settings(tmp_path_factory):
     path = tmp_path_factory.mktemp("studies") / "mine.yaml"
-    path.write_text(yaml.safe_dump(STUDIES, sort_keys=False))
-    return path
+    path.write_text(
+        yaml.safe_dump({"title": "Mine", "studies": {"places": PLACES}}, sort_keys=False)
+    )
+    return {
+        "studies_from": [str(REPOSITORY / "tests/square_studies.yaml"), str(path)],
+        "sources": "official",
+    }
+
+
+@pytest.fixture(scope="module")
+def known(settings):
+    return known_studies(settings)
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +114,8 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_cells_hold_every_image_once_and_give_the_accuracies_of_the_predictions(runs, studies_file):
-    collected = read_runs(runs, NINE + OTHERS, known=KnownStudies((str(studies_file),)))
+def test_cells_hold_every_image_once_and_give_the_accuracies_of_the_predictions(runs, known):
+    collected = read_runs(runs, NINE + OTHERS, known=known)
     assert set(collected.frame["status"]) == {"ok"} and list(collected.cells) == CELL_COLUMNS
     cells = collected.cells.groupby(["study", "binding", "sample"])
     for run, row in zip(NINE + OTHERS, collected.frame.to_dict("records"), strict=True):
@@ -169,18 +156,17 @@ def test_the_group_bys_of_a_case_worked_by_hand():
     assert worst_cell(cells, ["group"])["accuracy"].tolist() == [0.2, 0.75]
 
 
-def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, tmp_path):
-    settings = {"studies_from": [str(studies_file)]}
+def test_two_cues_and_environments_have_accuracies_by_group(runs, settings, known, tmp_path):
     tabulate(runs, tmp_path, OTHERS, settings)
     tables = read_tables(tmp_path)
     assert set(tables["metrics"]["metric_set"]) == {"accuracy"} and not len(tables["p_matrix"])
     accuracy = tables["metrics"].set_index(["study", "metric"])
-    row = accuracy.loc["both-95", "neither_accuracy"]
+    row = accuracy.loc["two-cues", "neither_accuracy"]
     # Of the two classes 6 and 4 of ten are right in sample 0, one fewer in each further sample.
     assert row["mean"] == pytest.approx(0.4) and row["stderr"] == pytest.approx(0.1 / 3**0.5)
     assert row["n"] == 3
-    assert accuracy.loc["both-95", "neither_worst_cell"]["mean"] == pytest.approx(0.3)
-    places = accuracy.loc["two-places"]["mean"].to_dict()
+    assert accuracy.loc["two-cues", "neither_worst_cell"]["mean"] == pytest.approx(0.3)
+    places = accuracy.loc["places"]["mean"].to_dict()
     assert places.keys() == {
         f"all_{measure}{where}"
         for measure in ("accuracy", "worst_cell")
@@ -189,15 +175,14 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, 
     assert places["all_accuracy_south"] == pytest.approx(0.4)
     assert places["all_accuracy"] == pytest.approx(0.55)
     assert places["all_worst_cell"] == pytest.approx(0.3)
-    known = KnownStudies((str(studies_file),))
     write_scores(tables["metrics"], known, tmp_path / "scores")
-    found = json.loads((tmp_path / "scores/net/two-places.json").read_text())
+    found = json.loads((tmp_path / "scores/net/places.json").read_text())
     assert found == {name: round(value, 4) for name, value in places.items()}
     markdown = (tmp_path / "tables.md").read_text()
     assert "Accuracy by test group" in markdown
     assert "paper" not in markdown.lower() and "FAAvg" not in markdown
     shown = shown_tables(tables, known)[0]
-    assert shown.rows[0][:5] == ["BOTH-95", "net", TWO_CUES, "common", "all"]
+    assert shown.rows[0][:5] == ["Two cues", "net", TWO_CUES, "common", "all"]
 
 
 class Lag(MetricSet):
@@ -216,22 +201,21 @@ class Lag(MetricSet):
 
 
 def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_evaluate(
-    runs, studies_file, tmp_path, monkeypatch
+    runs, settings, known, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(METRIC_SETS, "accuracy", Lag())
-    settings = {"studies_from": [str(studies_file)], "sources": "official"}
     tabulate(runs, tmp_path / "tables", OTHERS, settings)
-    known, metrics = KnownStudies((str(studies_file),)), read_tables(tmp_path / "tables")["metrics"]
-    lag = metrics.query("study == 'both-95'").set_index("metric")["mean"]
+    metrics = read_tables(tmp_path / "tables")["metrics"]
+    lag = metrics.query("study == 'two-cues'").set_index("metric")["mean"]
     assert lag.to_dict() == pytest.approx({"common_lag": 0, "neither_lag": 0.3})
     assert "| common_lag | neither_lag |" in (tmp_path / "tables/tables.md").read_text()
     assert "neither_lag" in make_report(tmp_path, settings, runs=runs)
     write_scores(metrics, known, tmp_path / "scores")
-    found = json.loads((tmp_path / "scores/net/both-95.json").read_text())
+    found = json.loads((tmp_path / "scores/net/two-cues.json").read_text())
     assert found == {"common_lag": 0, "neither_lag": 0.3}
     frame = pd.DataFrame(images(OTHERS[0]))
     table = pa.Table.from_pandas(frame.drop(columns="prediction"), preserve_index=False)
-    args = ("both-95", TWO_CUES, 0, "train", table, frame["prediction"], known)
+    args = ("two-cues", TWO_CUES, 0, "train", table, frame["prediction"], known)
     monkeypatch.setattr("diagvib.results.evaluation._check_cells", lambda *_: None)
     assert evaluate(*args[:3], "test", *args[4:])["neither_lag"] == pytest.approx(0.3)
 
@@ -241,20 +225,18 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     [(OTHERS, True), (NINE + OTHERS, True), (NINE + OTHERS + OF_EVERY_SET, False)],
     ids=["others", "mixed", "nothing ran"],
 )
-def test_the_page_shows_what_there_is_and_no_more(runs, studies_file, tmp_path, expected, there):
-    settings = {"studies_from": [str(studies_file)], "sources": "official"}
+def test_the_page_shows_what_there_is_and_no_more(runs, settings, tmp_path, expected, there):
     tables, folder = tmp_path / "tables", runs if there else tmp_path / "none"
     tabulate(folder, tables, expected, settings)
     assert all((tables / name).exists() for name in TABLE_FILES)
     page = make_report(tmp_path, settings, runs=folder)
-    assert "BOTH-95" in page and 'id="groups"' in page
+    assert "Two cues" in page and 'id="groups"' in page
     for section in ("verdict", "results", "matrices", "cite"):
         assert (f'id="{section}"' in page) == (len(expected) > len(OTHERS)), section
     assert (tmp_path / "figures/training/net.svg").exists() == there
 
 
-def test_a_study_of_another_set_changes_no_number(runs, studies_file, tmp_path):
-    settings = {"studies_from": [str(studies_file)], "sources": "official"}
+def test_a_study_of_another_set_changes_no_number(runs, settings, tmp_path):
     for name, expected in (("alone", NINE), ("mixed", NINE + OTHERS)):
         tabulate(runs, tmp_path / name, expected, settings)
     alone, mixed = (read_tables(tmp_path / name) for name in ("alone", "mixed"))

@@ -25,7 +25,6 @@ from diagvib.report.visualisation_sheets import (
 from diagvib.reproduction.comparability import protocol_differences
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.tables import read_tables
 from diagvib.scenes.digits.factors import classes
 from reports import drawn_in, make_report, material_of, matrix_of, write_images
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
@@ -231,12 +230,6 @@ def test_headlines_need_no_study_but_zgo():
         "When hue gives shape away in training (ZGO), m is right in 50 %"
     )
     assert "instead of" not in headline["text"] and len(headline["bars"]) == 1
-
-
-def test_a_heat_map_needs_no_other_study(results):
-    zgo = read_tables(results / "tables")["p_matrix"].query("study == 'zgo'")
-    texts = [t.get_text() for t in heat_map(zgo, "zgo", "small_cnn", SHIPPED).axes[0].texts]
-    assert len([t for t in texts if t.startswith("0.")]) == len(BINDINGS)
 
 
 def test_the_colour_scale_is_palest_at_chance_which_is_that_of_the_studys_classes():

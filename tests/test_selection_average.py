@@ -11,7 +11,8 @@ from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.selection import read_searches
 from diagvib.results.tables import read_tables
-from test_average import configured, expected, perfect, write
+from synthetic_runs import configured
+from test_average import SETTINGS, expected, perfect, write
 from test_random_search import RULES, history
 
 # Validation loss, accuracy, worst group, accuracy of the environments; accuracy on id and on ood.
@@ -47,7 +48,7 @@ def found_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
             write_text(
                 place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in epochs(run))
             )
-    settings = configured({run["baseline"] for run in wanted})
+    settings = configured({run["baseline"]: SETTINGS for run in wanted})
     tabulate(folder / "runs", folder / "tables", wanted, settings, 1, folder / "tuning")
     return read_tables(folder / "tables")["selection"]
 

@@ -256,13 +256,6 @@ def test_a_whole_study_that_never_ran_is_one_line_and_dashes(runs):
     assert "| small_cnn † | - | - |" in markdown
 
 
-def test_nothing_ran_at_all_still_gives_every_table(tmp_path):
-    frame = tabulate(tmp_path / "runs", tmp_path / "tables", EXPECTED, {})
-    assert (frame["status"] == "missing").all()
-    assert all((tmp_path / "tables" / name).exists() for name in TABLE_FILES)
-    assert (read_tables(tmp_path / "tables")["metrics"]["n"] == 0).all()
-
-
 def test_several_versions_of_a_package_are_named():
     made = {"device": ["cpu", "cuda"], "numpy": ["2.0"], "torch": ["2.4", "2.5"]}
     assert mixed_note(made) == (

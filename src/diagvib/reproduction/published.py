@@ -238,11 +238,9 @@ def _add_means(rows: list[dict], found: list[dict]) -> None:
             for one, other in zip(found, rows, strict=True)
             if other["study"] and [other[key] for key in keys] == own
         ]
-        if not its or not all(its):
-            continue
-        alike = {name: its[0][name] for name in ("table", "method")}
-        published = pd.DataFrame(_matching(paper, alike))
-        if {one["study"] for one in its} == set(published["study"]):
+        alike = {name: its[0].get(name) for name in ("table", "method")}
+        published = pd.DataFrame(_matching(paper, alike), columns=paper.columns)
+        if {one.get("study") for one in its} == set(published["study"]):
             mean = published["paper"].mean()
             note = _MEAN_NOTES.get(tuple(alike.values()), "")
             found[place] = {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}

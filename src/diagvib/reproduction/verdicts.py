@@ -4,6 +4,8 @@ uncertainty, a verdict.
 The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
 """
 
+from itertools import chain
+
 import numpy as np
 import pandas as pd
 
@@ -73,20 +75,8 @@ def comparison_table(
         for r in frame[frame["status"] == "ok"].itertuples()
         if not r.comparable
     }
-    told = [
-        _obstacle(row, judged, embedded)
-        or _tell(row.n, row.expected, row.difference, row.uncertainty)
-        for row in rows.itertuples()
-    ]
-    rows["verdict"], rows["reason"] = zip(*told, strict=True)
-    rows["mentions"] = [
-        "; ".join(
-            dict.fromkeys(
-                what for cell in _cells(row) if cell in judged for what in judged[cell][1]
-            )
-        )
-        for row in rows.itertuples()
-    ]
+    told = [_verdict(row, judged, embedded) for row in rows.itertuples()]
+    rows[["verdict", "reason", "mentions"]] = pd.DataFrame(told, rows.index)
     rows = rows.rename(columns={"paper_mean": "paper"})
     rows.loc[~rows["verdict"].isin(COMPARED), ["difference", "uncertainty"]] = np.nan
     return rows[COLUMNS]
@@ -113,29 +103,27 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
     return half_width(freedom) * np.sqrt(ours + theirs) + _HALF_STEP
 
 
-def _cells(row) -> list[tuple[str, str, str]]:
-    """The (baseline, study, target) combinations whose runs a number is made of."""
+def _verdict(row, judged: dict, embedded: set) -> tuple[str, str, str]:
+    """Verdict, reason and mentions of one cell."""
     contrast = SHIPPED.contrasts.get(row.metric)
     studies = (contrast.study, contrast.reference) if contrast else (row.study,)
-    return [(row.baseline, study, row.target) for study in studies]
-
-
-def _obstacle(row, judged: dict, embedded: set) -> tuple[str, str] | None:
-    """The verdict and its reason if they do not depend on the number."""
-    cells = _cells(row)
-    absent = [study for baseline, study, target in cells if (baseline, study, target) not in judged]
+    cells = [(row.baseline, study, row.target) for study in studies]
+    absent = ", ".join(cell[1] for cell in cells if cell not in judged)
+    both = zip(*(judged.get(cell, ([], [])) for cell in cells), strict=True)
+    other, mentions = ("; ".join(dict.fromkeys(chain(*one))) for one in both)
     if absent:
-        return "not run", f"not configured: {row.baseline}, {', '.join(absent)}, {row.target}"
-    if not row.n > 0:
-        return "not run", f"no complete sample of {row.expected:.0f}"
-    if embedded & set(cells):
-        return "not comparable", "embedded sources"
-    other = list(dict.fromkeys(what for cell in cells for what in judged[cell][0]))
-    if other:
-        return "not comparable", f"another protocol: {'; '.join(other)}"
-    if 0 < row.cues < PAPER_CUES:
-        return "not comparable", f"{row.cues:.0f} of {PAPER_CUES} cues"
-    return None
+        told = "not run", f"not configured: {row.baseline}, {absent}, {row.target}"
+    elif not row.n > 0:
+        told = "not run", f"no complete sample of {row.expected:.0f}"
+    elif embedded & set(cells):
+        told = "not comparable", "embedded sources"
+    elif other:
+        told = "not comparable", f"another protocol: {other}"
+    elif 0 < row.cues < PAPER_CUES:
+        told = "not comparable", f"{row.cues:.0f} of {PAPER_CUES} cues"
+    else:
+        told = _tell(row.n, row.expected, row.difference, row.uncertainty)
+    return *told, mentions
 
 
 def _tell(n: float, expected: float, difference: float, uncertainty: float) -> tuple[str, str]:
