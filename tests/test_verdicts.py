@@ -19,6 +19,7 @@ from diagvib.reproduction.verdicts import (
     verdict_sentence,
 )
 from diagvib.results import TABLE_FILES
+from diagvib.results.cells import CELL_COLUMNS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
@@ -268,7 +269,8 @@ def test_the_summary_counts_every_cell_once_by_each_of_its_names(papers_own):
 
 def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_path):
     history = papers_own[:0].assign(epoch=0, selectable=True)
-    collected = Collected(papers_own, [None] * len(papers_own), history, papers_own[:0])
+    cells = pd.DataFrame(columns=CELL_COLUMNS)
+    collected = Collected(papers_own, [None] * len(papers_own), history, cells)
     write_tables(collected, tmp_path, {})
     assert {path.name for path in tmp_path.iterdir()} == set(TABLE_FILES)
     tables = all_tables(collected, {})
