@@ -412,6 +412,65 @@ def imagenet_w(
 
 app.command()(cutout)
 
+new = typer.Typer(no_args_is_help=True, help="Write the files for something of your own.")
+app.add_typer(new, name="new")
+
+
+@new.command("photos")
+def new_photos(
+    folder: Annotated[Path, typer.Argument(help="The folder of the photos.")],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            help="A CSV or Parquet file in the folder, with a row for each photo; by default the "
+            "only one there. Without one, the folders' names are the labels."
+        ),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(help="The column with the photos' paths in the folder.")
+    ] = None,
+    levels: Annotated[
+        str | None,
+        typer.Option(help="Names of the levels of folders, from the top, such as place,animal."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The column or level that should be learned.")
+    ] = None,
+    cue: Annotated[
+        list[str] | None,
+        typer.Option(help="A column or level that may be a shortcut to it; repeatable."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="The column or level with train, val and test.")
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="The column of what several photos show, such as a person; all its photos are in "
+            "one split."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="A name for all files; default: the folder's.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the files.")] = Path(),
+) -> None:
+    """Turn a folder of labelled photos into a scene, studies and a configuration. Says what it
+    chose, and how to run it."""
+    from diagvib.operations.new_photos import Columns, cells_text, look, write, write_sheet
+
+    given = validated(Name, name, "--name") if name else None
+    names = [each.strip() for each in levels.split(",")] if levels else []
+    proposal = look(folder, table, Columns(file, target, cue or [], split, unit, names), given)
+    print(cells_text(proposal))
+    paths = write(proposal, out)
+    sheet = out / f"{proposal.name}_cells.png"
+    write_sheet(proposal, sheet)
+    print(f"\nwritten: {', '.join(map(str, [*paths.values(), sheet]))}; each choice has a comment")
+    print("Look at them, change what you like, then run")
+    print(f"  diagvib plan --config {paths['configuration']}")
+    print(f"  snakemake --cores all --configfile {paths['configuration']}")
+
 
 @app.command()
 def version() -> None:

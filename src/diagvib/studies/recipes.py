@@ -89,7 +89,7 @@ class Draw:
         for role, factor in zip(self.study.bound, self.binding.factors, strict=True):
             names = np.asarray(scene.factors[factor], dtype=object)
             rows[factor] = names[cells[f"{role}_class"]]
-        found = scene.every_photo(rows, self.catalogue)
+        found = scene.every_photo(rows, self.catalogue, split)
         found = found.assign(sample=self.sample.number, split=split)
         if split != "train":
             return found

@@ -211,11 +211,14 @@ class Photos(Scene):
         factors = self.definition.classes
         return {"photo": share_out(self.name, factors, recipes, catalogue.photos, generator)}
 
-    def every_photo(self, cells: pd.DataFrame, catalogue: PhotoCatalogue) -> pd.DataFrame:
+    def every_photo(
+        self, cells: pd.DataFrame, catalogue: PhotoCatalogue, split: str = ""
+    ) -> pd.DataFrame:
         """Every photo of these cells, once for each row that it fits, in the photos' order: the
-        rows with their columns, and `photo`."""
-        photos = catalogue.photos[[*self.definition.classes]]
+        rows with their columns, and `photo`. Photos with a split of their own are only in that."""
+        photos = catalogue.photos
         photos = photos.assign(photo=np.arange(len(photos), dtype=np.int32))
+        photos = photos[photos["split"].isin(["", split])][[*self.definition.classes, "photo"]]
         return cells.merge(photos).sort_values("photo", kind="stable", ignore_index=True)
 
     def marked(self, pixels: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:

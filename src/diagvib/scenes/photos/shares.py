@@ -33,7 +33,7 @@ def share_out(
     ).to_numpy()
     trained = sorted(set(environment[recipes["split"] == "train"]))
     order = [*trained, *sorted(set(environment) - set(trained))]
-    serves = _splits(name, recipes, photos)
+    serves = serving_split(name, recipes, photos)
     split = recipes["split"].to_numpy() if serves.any() else np.full(len(recipes), "")
     needed = recipes.groupby([*(recipes[f] for f in factors), split, environment]).indices
     having = photos.groupby([*(photos[f] for f in factors), serves, photos["lot"]]).indices
@@ -55,7 +55,7 @@ def share_out(
     return chosen
 
 
-def _splits(name: str, recipes: pd.DataFrame, photos: pd.DataFrame) -> np.ndarray:
+def serving_split(name: str, recipes: pd.DataFrame, photos: pd.DataFrame) -> np.ndarray:
     """The split that each photo serves, or "" for any: its own; or that of its unit, which a hash
     of its name decides, in proportion to the splits' numbers of images."""
     if (photos["split"] != "").any() or not (photos["unit"] != "").any():

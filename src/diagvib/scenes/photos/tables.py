@@ -105,19 +105,24 @@ def read_groups(path: Path, n_classes: int) -> dict[int, int]:
     return {index: group for index, group in known.items() if group >= 0}
 
 
-def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:
-    """The number of rows of the table, and the rows as text."""
-    path = folder / its.table
+def read_labels(path: Path, where: str) -> pd.DataFrame:
+    """A CSV or Parquet file as text, "" for missing values. where: the key or option that names it.
+    DiagvibError if it cannot be read."""
     try:
         if path.suffix == ".parquet":
             table = pd.read_parquet(path)
-            table = table.astype(str).where(table.notna(), "")
-        else:
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+            return table.astype(str).where(table.notna(), "")
+        return pd.read_csv(path, dtype=str, keep_default_na=False)
     except FileNotFoundError:
-        raise DiagvibError(f"{where}: table: {path}: no such file") from None
+        raise DiagvibError(f"{where}: {path}: no such file") from None
     except Exception as error:  # either reader may raise anything
         raise DiagvibError(f"{path}: not a table that can be read ({one_line(error)})") from None
+
+
+def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:
+    """The number of rows of the table, and the rows as text."""
+    path = folder / its.table
+    table = read_labels(path, f"{where}: table")
     for column in (its.file, *its.columns):
         if column not in table:
             raise unknown_name("column", column, table.columns, f"{path} (named in {where})")

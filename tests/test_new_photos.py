@@ -1,0 +1,133 @@
+"""`diagvib new photos`: what it writes can be drawn, and it asks where a guess is not safe."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import diagvib
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_yaml
+from diagvib.operations.new_photos import Columns, cells_text, look, write, write_sheet
+from diagvib.scenes.photos.tables import read_labels
+
+
+def photos(folder: Path, cells: dict[tuple[str, str], int], table: str | None = "labels.csv"):
+    """A folder with so many photos of each (animal, ground), all different; with a table, or in
+    folders `ground/animal`."""
+    rows = [cell for cell, n in cells.items() for _ in range(n)]
+    found = pd.DataFrame(rows, columns=["animal", "ground"])
+    number = np.arange(len(found))
+    place = found["ground"] + "/" + found["animal"] if table is None else "photos"
+    found["path"] = place + "/" + pd.Series(number).map("{:04d}.png".format)
+    for path, colour in zip(found["path"], number, strict=True):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        image = Image.new("RGB", (20, 16), (int(colour) % 256, int(colour) // 256, 90))
+        image.save(folder / path)
+    if table:
+        found.assign(person=number // 4, id=number).to_csv(folder / table, index=False)
+    return found
+
+
+EVEN = {(animal, ground): 40 for animal in ("bird", "cow") for ground in ("sea", "land")}
+THREE = {(animal, ground): 60 for animal in ("bird", "cow", "car") for ground in ("sea", "land")}
+
+
+@pytest.mark.parametrize("unit", [None, "person"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        EVEN,
+        EVEN | {("bird", "land"): 90, ("cow", "sea"): 75},  # the cue's classes in another order
+        EVEN | {("cow", "sea"): 0},
+        THREE,  # more classes than the cue has
+        {(a, g): 30 for a in "abc" for g in "vwxyz"},
+    ],
+)
+def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, unit):
+    monkeypatch.chdir(tmp_path)
+    cells = {cell: n * (6 if unit else 1) for cell, n in cells.items()}
+    photos(tmp_path / "mine", cells)
+    columns = Columns(target="animal", cues=["ground"], unit=unit)
+    proposal = look(tmp_path / "mine", None, columns)
+    assert proposal.table == "labels.csv" and columns.file == "path"
+    assert dict(proposal.cells()) == {cell: cells.get(cell, 0) for cell in proposal.cells().index}
+    paths = write(proposal, tmp_path)
+    given = read_yaml(paths["configuration"])
+    for study in given["studies"]:
+        options = {key: given[key] for key in ("counts", "studies_from")}
+        data = diagvib.load(study, given["bindings"][0], "all", image_size=64, **options)
+        assert len(data) == sum(given["counts"].values())
+        assert data.table["photo"].to_pandas().is_unique
+    table = data.table.to_pandas()
+    agree = table.loc[table["split"] == "train", "group"] == "agree"
+    assert agree.mean() == pytest.approx(proposal.agree, abs=0.05)
+    assert len(data) / sum(cells.values()) > (0.04 if unit else 0.2)
+
+
+def test_the_cue_agrees_where_photos_say_so_most_often(tmp_path):
+    photos(tmp_path, EVEN | {("bird", "land"): 90, ("cow", "sea"): 75})
+    found = look(tmp_path, None, Columns(target="animal", cues=["ground"])).classes
+    assert found == {"animal": ["bird", "cow"], "ground": ["land", "sea"]}
+
+
+def test_a_published_split_is_kept(tmp_path, monkeypatch):
+    """Every photo once, in its own split; the files say so."""
+    monkeypatch.chdir(tmp_path)
+    photos(tmp_path / "mine", EVEN)
+    table = read_labels(tmp_path / "mine/labels.csv", "")
+    table["split"] = np.array(["train", "val", "test", "train"])[np.arange(160) % 4]
+    table.drop(columns="person").to_csv(tmp_path / "mine/labels.csv", index=False)
+    proposal = look(tmp_path / "mine", None, Columns(target="animal"))
+    paths = write(proposal, Path())
+    given = read_yaml(paths["configuration"])
+    assert given["studies"] == ["mine-published"] and "counts" not in given
+    options = {"studies_from": given["studies_from"], "image_size": 64}
+    for split, n in (("train", 80), ("val", 40), ("test", 40)):
+        data = diagvib.load("mine-published", "animal-ground", split, **options)
+        assert len(data) == n and data.table["photo"].to_pandas().is_unique
+
+
+def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):
+    photos(tmp_path / "mine", EVEN | {("cow", "sea"): 0}, table=None)
+    columns = Columns(levels=["ground", "animal"], target="animal")
+    proposal = look(tmp_path / "mine", None, columns)
+    assert proposal.definition["pattern"] == "{ground}/{animal}/*"
+    assert "no photo of: cow, sea" in cells_text(proposal)
+    write_sheet(proposal, tmp_path / "cells.png")
+    picture = np.asarray(Image.open(tmp_path / "cells.png").convert("RGB")).reshape(-1, 3)
+    shown = proposal.photos.groupby(["animal", "ground"])["path"].first()
+    colours = [Image.open(tmp_path / "mine" / path).getpixel((0, 0)) for path in shown]
+    assert all((picture == colour).all(1).sum() > 500 for colour in colours)
+    with pytest.raises(DiagvibError, match="lie 2 folders deep, but --levels names 1"):
+        look(tmp_path / "mine", None, Columns(levels=["animal"]))
+
+
+def test_it_asks_where_a_guess_is_not_safe(tmp_path):
+    photos(tmp_path, EVEN)
+    for given, said in (
+        (
+            {},
+            r"--target; columns with 2 to 50 values: animal \(2 values\), ground \(2 values\), pers",
+        ),
+        ({"target": "animal"}, "--cue; columns with 2 to 50 values: animal"),
+        ({"target": "animul"}, "unknown column 'animul'; did you mean animal"),
+        ({"target": "id", "cues": ["ground"]}, "id has 160 values"),
+        ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
+        ({"levels": ["a"]}, "it does not go with a table"),
+    ):
+        with pytest.raises(DiagvibError, match=said):
+            look(tmp_path, None, Columns(**given))
+    (tmp_path / "other.csv").write_text("a,b\n")
+    with pytest.raises(DiagvibError, match=r"has the tables labels.csv, other.csv; choose one"):
+        look(tmp_path, None, Columns())
+    proposal = look(tmp_path, "labels.csv", Columns(target="animal", cues=["ground"]), "mine")
+    write(proposal, tmp_path)
+    with pytest.raises(DiagvibError, match=r"mine.yaml: is there already"):
+        write(proposal, tmp_path)
+    few = tmp_path / "few"
+    photos(few, dict.fromkeys(EVEN, 5))
+    with pytest.raises(DiagvibError, match="too few photos of some combinations"):
+        look(few, None, Columns(target="animal", cues=["ground"]))
