@@ -1,7 +1,6 @@
 """`diagvib new photos`: a scene, studies and a configuration for a folder of labelled photos."""
 
-from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -24,11 +23,9 @@ from diagvib.scenes.photos.listing import EXTENSIONS, files_in
 from diagvib.scenes.photos.shares import LEAST_IMAGES, serving_split
 from diagvib.scenes.photos.tables import labelled_photos, read_labels
 from diagvib.studies.rows import SPLITS
-from diagvib.studies.study import Study, parse_study
+from diagvib.studies.study import parse_study
 
 _MOST_CLASSES = 50
-# Names of columns that usually hold the class.
-_TARGETS = ("target", "label", "class", "y", "category")
 _SPLITS = {
     "train": ("train", "training", "tr", "0"),
     "val": ("val", "valid", "validation", "dev", "1"),
@@ -122,12 +119,10 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     factors = [c for c in free if free[c] <= _MOST_CLASSES]
     shown = ", ".join(f"{c} ({free[c]} values)" for c in factors) or "none"
     if columns.target is None:
-        columns.target = _only(c for c in factors if c.lower() in _TARGETS)
-        if columns.target is None:
-            raise DiagvibError(
-                f"{folder}: which column should be learned? Name it with --target; columns with 2 to "
-                f"{_MOST_CLASSES} values: {shown}"
-            )
+        raise DiagvibError(
+            f"{folder}: which column should be learned? Name it with --target; columns with 2 to "
+            f"{_MOST_CLASSES} values: {shown}"
+        )
     if not columns.cues:
         others = [c for c in factors if c != columns.target]
         if len(others) != 1:
@@ -360,39 +355,29 @@ def _diagonal(proposal: Proposal) -> pd.Series:
 def fitting_counts(proposal: Proposal) -> dict[str, int]:
     """The largest number of images in each split for which every cell has photos, in all
     studies."""
-    studies = [parse_study(*each) for each in proposed_studies(proposal, Path("scene")).items()]
-    most = len(proposal.photos) + 1
-    fits = bisect_left(range(most), True, key=lambda n: not _fit(proposal, studies, n)) - 1
-    return _counts(fits)
-
-
-def _counts(train: int) -> dict[str, int]:
-    return {split: int(train * share) for split, share in _PARTS.items()}
-
-
-def _fit(proposal: Proposal, studies: Sequence[Study], train: int) -> bool:
-    """Whether there are photos for so many training images, and the other splits' shares."""
-    counts, photos = _counts(train), proposal.photos
-    unit = photos[proposal.columns.unit] if proposal.columns.unit else ""
+    photos, names = proposal.photos, [*proposal.classes]
     parts = {"train": "train", "val": "val", "id": "test", "ood": "test"}
-    recipes = pd.DataFrame({"split": [parts[part] for part in counts for _ in range(counts[part])]})
+    recipes = pd.DataFrame(
+        [parts[p] for p in _PARTS for _ in range(int(60 * _PARTS[p]))], columns=["split"]
+    )
+    unit = photos[proposal.columns.unit] if proposal.columns.unit else ""
     serves = serving_split(proposal.name, recipes, photos.assign(split="", unit=unit))
-    names = [*proposal.classes]
-    having = photos.groupby([*names, serves]).size()
-    for study in studies:
-        needed = Counter()
+    having, most = photos.groupby([*names, serves]).size(), float(len(photos))
+    for study in map(
+        parse_study, *zip(*proposed_studies(proposal, Path("scene")).items(), strict=True)
+    ):
+        needed = defaultdict(list)  # for each training image
         for split in SPLITS:
-            for row in study.cells(split).to_dict("records"):
-                at = (row[f"{role}_class"] for role in study.roles)
-                cell = tuple(
-                    proposal.classes[name][index] for name, index in zip(names, at, strict=True)
+            for *at, group, weight in study.cells(split).itertuples(index=False):
+                cell = (
+                    its[index] for its, index in zip(proposal.classes.values(), at, strict=True)
                 )
-                part = split if proposal.columns.unit else ""
-                count = counts[row["group"] if split == "test" else split]
-                needed[*cell, part] += int(np.ceil(count * row["weight"]))
-        if any(having.get(cell, 0) < number for cell, number in needed.items()):
-            return False
-    return True
+                share = _PARTS[group if split == "test" else split] * weight
+                needed[*cell, split if proposal.columns.unit else ""].append(share)
+        # Shares are rounded up in each split.
+        fits = ((having.get(cell, 0) - len(its)) / sum(its) for cell, its in needed.items())
+        most = min(most, *fits)
+    return {part: max(0, int(most * share)) for part, share in _PARTS.items()}
 
 
 def _labelled(folder: Path, table: str | None, columns: Columns) -> pd.DataFrame:
