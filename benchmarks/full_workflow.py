@@ -1,5 +1,5 @@
-"""The cost of the workflow itself at full size: 246 draw, 246 render and 2,214 train jobs with tiny
-files.
+"""The cost of the workflow itself at full size: 246 draw, render and encode jobs each and 2,214
+train jobs, with tiny files.
 
 It runs in a copy of the repository in a temporary folder, with the real rules, Snakefile, profile
 and hooks. Only the command `diagvib` that the jobs call is replaced: by a shell script that writes
@@ -27,7 +27,7 @@ import yaml
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-from diagvib.images import DIGESTS_FILE, IMAGE_FILES  # noqa: E402
+from diagvib.images import DIGESTS_FILE, FEATURES_FILE, IMAGE_FILES  # noqa: E402
 from diagvib.results import TABLE_FILES  # noqa: E402
 from diagvib.scenes.digits.factors import classes  # noqa: E402
 from diagvib.settings.grid import RUN_FILES  # noqa: E402
@@ -44,6 +44,7 @@ BASELINES = [
     "vae",
     "factor_vae",
 ]
+FROZEN = "resnet50_in"
 SAMPLES = 5
 
 # Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC
@@ -63,6 +64,8 @@ case $stage in
   draw) make "$root/data/recipes/$a" "$b.parquet" ;;
   render) for sample in %(samples)s; do make "$root/data/images/$a/$b/$sample" %(images)s; done
           list "$root/data/images/$a/$b" $(each %(images)s) ;;
+  encode) mkdir -p "$root/data/features/$a/$b/$c"
+          echo "{\\"$a $b $c\\": 0}" > "$root/data/features/$a/$b/$c/%(features)s" ;;
   train) for sample in %(samples)s; do make "$root/results/runs/$a/$b/$c/$sample" %(runs)s; done
          list "$root/results/runs/$a/$b/$c" $(each %(runs)s) ;;
   tabulate) make "$root/results/tables" %(tables)s; make "$root/results/metrics/a" b.json ;;
@@ -118,6 +121,7 @@ def environment_with_stand_in(folder: Path) -> Path:
             "textures": " ".join(f"{texture}.png" for texture in classes("texture")),
             "images": " ".join(IMAGE_FILES),
             "digests": DIGESTS_FILE,
+            "features": FEATURES_FILE,
             "runs": " ".join(RUN_FILES),
             "tables": " ".join(TABLE_FILES),
         }
@@ -245,9 +249,10 @@ def main(
     commit_all(copy, "code")
     timed = Stopwatch(work / "said.log")
     snakemake = [python, "-m", "snakemake", "--cores", "all", *(options or [])]
-    # fetch, prepare, tabulate, plot and all, in addition to draw and render of each dataset and the
-    # training jobs
-    jobs = 5 + 246 * (2 + baselines)
+    # fetch, prepare, tabulate, plot and all, in addition to draw and render of each dataset, the
+    # training jobs, and encode for the frozen network
+    encoded = FROZEN in BASELINES[:baselines]
+    jobs = 5 + 246 * (2 + encoded + baselines)
     timed("dry run from nothing", [*snakemake, "-n"], copy, f"total {jobs}", jobs=jobs)
     if run:
         measure_workflow(timed, snakemake, copy, jobs)

@@ -244,7 +244,9 @@ def train(
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
 
-    chosen = resolve_device(device)
+    names, chosen = (baseline, study, binding), resolve_device(device)
+    runs, curves = job.runs(*names), layout.curves(*names) if tensorboard else None
+    folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
     settings = Job(
         job.settings,
         Protocol(**dict(job.training)),
@@ -254,12 +256,8 @@ def train(
         layout.prepared(job.scene),
         _weights(mirror),
     )
-    names = baseline, study, binding
-    runs, curves = job.runs(*names), layout.curves(*names) if tensorboard else None
-    train_runs(settings, runs, Folders(layout.runs(*names), layout.checkpoints(*names), curves))
-    write_digests(
-        layout.runs(*names), [f"{run.sample}/{file}" for run in runs for file in RUN_FILES]
-    )
+    train_runs(settings, runs, folders)
+    write_digests(folders.runs, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
 
 
 def tune(

@@ -71,10 +71,9 @@ def photo_set(
     if len(classes) == _CLASSES and classes.index(CARTON) != _CARTON_INDEX:
         raise DiagvibError(f"{folders['val']}: {CARTON} (carton) is not folder {_CARTON_INDEX}")
     if "mixed_same" in folders:
-        nine = next(
-            folder / _NINE for folder in folders["mixed_same"].parents if (folder / _NINE).exists()
-        )
-        shutil.copy(nine, out / _NINE)
+        above = folders["mixed_same"].parents
+        holding = [folder for folder in above if (folder / _NINE).exists()] or above
+        shutil.copy(holding[0] / _NINE, out / _NINE)
     table.to_csv(out / "photos.csv", index=False)
     definition = {
         "folder": str(out.resolve()),
