@@ -35,24 +35,18 @@ def change_stand_in(repository: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def python(repository: Path) -> Path:
-    """The Python in whose environment the stand-in is."""
-    return repository.parent / "environment/bin/python"
+def command(repository: Path, *arguments: str, cores: int = 1, code: str = "") -> list[str | Path]:
+    """The command that runs `toy.yaml`. code: Python that stands for the program snakemake."""
+    python = repository.parent / "environment/bin/python"
+    program = ["-c", code] if code else ["-m", "snakemake"]
+    options = ["--cores", str(cores), *arguments, "--configfile", "toy.yaml"]
+    return [python, *program, *options]
 
 
 def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
     """Run `toy.yaml`; returns Snakemake's output."""
     done = subprocess.run(
-        [
-            python(repository),
-            "-m",
-            "snakemake",
-            "--cores",
-            str(cores),
-            *arguments,
-            "--configfile",
-            "toy.yaml",
-        ],
+        command(repository, *arguments, cores=cores),
         cwd=repository,
         env=environment(repository),
         check=False,

@@ -59,7 +59,6 @@ OVERRIDES = [
     ("samples", "key=value"),
     ("bindings=shape-hue", ("bindings", "[shape-hue]")),
     ("tuning.study=zgo", ("tuning.study", "binds cues")),
-    ("root='{study}'", "root"),
     ("tuning.learning_rates=[2e-4]", "with a dot"),
 ]
 

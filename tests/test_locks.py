@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stand_in import python, repository_with_stand_in
+from stand_in import command, repository_with_stand_in
 from toy import environment
 
 CONFIG = """
@@ -33,9 +33,8 @@ def repository(tmp_path) -> Path:
 
 def start(repository: Path, *arguments: str) -> subprocess.Popen:
     """Snakemake, in a separate process group."""
-    command = [python(repository), "-m", "snakemake", "--cores", "1", "runs", *arguments]
     return subprocess.Popen(
-        [*command, "--configfile", "toy.yaml"],
+        command(repository, "runs", *arguments),
         cwd=repository,
         env=environment(repository),
         stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ import pytest
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
-from stand_in import python, repository_with_stand_in
+from stand_in import command, repository_with_stand_in
 from toy import environment
 
 BINDINGS = [
@@ -50,10 +50,9 @@ def repository(tmp_path) -> Path:
 
 @contextmanager
 def snakemake(repository: Path, *arguments: str):
-    command = [python(repository), "-c", WATCHED, "--cores", "1", *arguments]
     with (repository / "said.txt").open("w") as said:
         running = subprocess.Popen(
-            [*command, "--configfile", "toy.yaml"],
+            command(repository, *arguments, code=WATCHED),
             cwd=repository,
             env=environment(repository),
             stdout=said,
