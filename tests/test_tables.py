@@ -163,45 +163,34 @@ def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
     assert set(official[official["difference"].notna()]["study"]) == {"zso"}
 
 
+SPOILT = {
+    "truncated": ("predictions.parquet", "PAR1"),
+    "not json": ("run.json", "{"),
+    "not an object": ("run.json", "[]"),
+    "history": ("history.jsonl", '{"epoch": 1}\n'),
+    "exhibits": ("exhibits.parquet", "PAR1 and no more"),
+}
+
+
 def harm(folder, damage):
-    metrics = json.loads((folder / "metrics.json").read_text())
-    if damage == "absent":
+    metrics, other = json.loads((folder / "metrics.json").read_text()), folder.parent / "2"
+    if damage in ("absent", "moved"):
         shutil.rmtree(folder)
-    elif damage.startswith("no "):
-        (folder / damage.removeprefix("no ")).unlink()
-    elif damage == "truncated":
-        whole = (folder / "predictions.parquet").read_bytes()
-        (folder / "predictions.parquet").write_bytes(whole[: len(whole) // 2])
+    if damage in SPOILT:
+        name, content = SPOILT[damage]
+        (folder / name).write_text(content)
+    elif damage in RUN_FILES:
+        (folder / damage).unlink()
     elif damage == "disagrees":
         metrics["groups"]["ood"]["accuracy"] += 0.01
         (folder / "metrics.json").write_text(json.dumps(metrics))
     elif damage == "moved":
-        shutil.rmtree(folder)
-        shutil.copytree(folder.parent / "2", folder)
-    elif damage == "history":
-        (folder / "history.jsonl").write_text('{"epoch": 1}\n')
-    elif damage == "exhibits":
-        (folder / "exhibits.parquet").write_bytes(b"PAR1 and no more")
+        shutil.copytree(other, folder)
     elif damage == "another's exhibits":
-        shutil.copy(folder.parent / "2" / "exhibits.parquet", folder / "exhibits.parquet")
-    elif damage == "not an object":
-        (folder / "run.json").write_text("[]")
-    else:
-        (folder / "run.json").write_text("{")
+        shutil.copy(other / "exhibits.parquet", folder)
 
 
-DAMAGES = [
-    "absent",
-    *(f"no {name}" for name in RUN_FILES),
-    "truncated",
-    "disagrees",
-    "moved",
-    "not json",
-    "not an object",
-    "history",
-    "exhibits",
-    "another's exhibits",
-]
+DAMAGES = ["absent", *RUN_FILES, *SPOILT, "disagrees", "moved", "another's exhibits"]
 
 
 def test_every_damage_is_named(runs):
@@ -209,7 +198,7 @@ def test_every_damage_is_named(runs):
     for damage, run in zip(DAMAGES, wanted, strict=True):
         harm(run_folder(runs, run), damage)
     for damage, row in zip(DAMAGES, read_runs(runs, wanted).frame.itertuples(), strict=True):
-        missing = damage == "absent" or damage[3:] in RUN_FILES
+        missing = damage == "absent" or damage in RUN_FILES
         assert row.status == ("missing" if missing else "damaged"), damage
         assert row.reason and str(runs) not in row.reason
 

@@ -1,7 +1,7 @@
 """Figures over epochs: loss and accuracy of every run, and cue preference (Li et al., 2023, Fig.
 6): whether predictions agree with target or cues, and when."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from diagvib.report.style import (
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.read_runs import follows
-from diagvib.results.tables import read_histories, read_preferences
+from diagvib.results.tables import read_history
 
 TRAINING = "Training"
 # With fewer runs each is drawn: the median of two opposite ones is a run that does not exist.
@@ -43,7 +43,9 @@ _PREFERENCE = (
 def training_figures(material: Material) -> Iterator[Figure]:
     for baseline in material.frames["runs"]["baseline"].unique():
         title = f"{baseline}: training curves of every run"
-        draw = partial(_training, material.tables, baseline, material.known)
+        draw = partial(
+            _draw, training_curves, material.tables, "baseline", baseline, material.known
+        )
         yield Figure(f"training/{baseline}", title, draw, TRAINING, folded=True)
 
 
@@ -55,7 +57,7 @@ def preference_figures(material: Material) -> Iterator[Figure]:
             yield Figure(
                 f"preference/{study}",
                 f"{known.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
-                partial(_preference, material.tables, study, known),
+                partial(_draw, preference_curves, material.tables, "study", study, known),
                 METRIC_SETS["gaps"].title if of_gaps else TRAINING,
                 _PREFERENCE,
                 folded=not of_gaps,
@@ -64,18 +66,16 @@ def preference_figures(material: Material) -> Iterator[Figure]:
 
 # The epochs are read where they are drawn: all of them at once would need more memory than anything
 # else in drawing.
-def _training(tables: Path, baseline: str, known: KnownStudies) -> Drawing | None:
-    return training_curves(read_histories(tables, baseline), baseline, known)
-
-
-def _preference(tables: Path, study: str, known: KnownStudies) -> Drawing | None:
-    return preference_curves(read_preferences(tables, study), study, known)
+def _draw(
+    curves: Callable, tables: Path, by: str, name: str, known: KnownStudies
+) -> Drawing | None:
+    return curves(read_history(tables, by, name), name, known)
 
 
 def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -> Drawing | None:
     """Loss and accuracy over epochs, a column per study, a line per run.
 
-    history: the epochs of a baseline's runs (`tables.read_histories`). With many runs, the median
+    history: the epochs of a baseline's runs (`tables.read_history`). With many runs, the median
     is thick and the runs pale. The accuracy on the test groups is included if it was recorded
     (`training.track_test`). None if no epoch was recorded.
     """
@@ -133,7 +133,7 @@ def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies) ->
     """The share of predictions on validation images that agree with the target's class and with
     each cue's, a panel per baseline.
 
-    history: the epochs of a study's runs (`tables.read_preferences`). Lines are means over the
+    history: the epochs of a study's runs (`tables.read_history`). Lines are means over the
     runs, bands one standard error over the dataset samples' means. A cue none of whose classes
     points to one class of the target has no line: its share was recorded as zero. None if no cue is
     left, if no run recorded it, or if target and cues agree on all validation images, so that they

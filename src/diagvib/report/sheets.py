@@ -59,7 +59,7 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
     share = read_table(train, factors).to_pandas().value_counts(normalize=True)
     groups = known.groups([study])
     group = _tested_groups(test, factors, groups)
-    images = example_images(test, factors, set(group) - set(share.index))
+    images = example_images(test, factors, set(group))
     images |= example_images(train, factors, set(share.index))
     colours = dict(zip(groups, GROUP_COLOURS, strict=False))
     width = (_SIDE * len(columns) + 0.25) * len(blocks) + 0.5
@@ -119,17 +119,15 @@ def _tested_groups(test: Path, factors: list[str], groups: list[str]) -> dict[Ce
 
 
 def example_images(path: Path, factors: list[str], cells: set[Cell]) -> dict[Cell, np.ndarray]:
-    """The first image uint8[H, W, 3] of each requested cell in an image file; reads no further than
-    necessary."""
+    """The first image uint8[H, W, 3] of each of these cells, the only ones in an image file; reads
+    no further than necessary."""
     found: dict[Cell, np.ndarray] = {}
     with open_parquet(path) as file:
         shape = file_metadata(file, path)["image_shape"]
         for batch in file.iter_batches(batch_size=256, columns=[*factors, "image"]):
-            names = (batch.column(factor).to_pylist() for factor in factors)
-            for row, cell in enumerate(zip(*names, strict=True)):
-                if cell in cells and cell not in found:
-                    pixels = batch.column("image")[row].as_py()
-                    found[cell] = np.frombuffer(pixels, np.uint8).reshape(shape)
+            first = batch.to_pandas().drop_duplicates(factors).set_index(factors)["image"]
+            for cell, pixels in first.items():
+                found.setdefault(cell, np.frombuffer(pixels, np.uint8).reshape(shape))
             if len(found) == len(cells):
                 break
     return found

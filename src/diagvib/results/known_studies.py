@@ -85,10 +85,9 @@ class KnownStudies:
     def tested_in(self, study: str, group: str) -> list[str]:
         """The environments of a study's test group; empty if the study names none."""
         own = self.studies[study]
-        rows = [row for row in own.rows if "test" in row.splits and row.group == group]
-        return (
-            list(dict.fromkeys(row.environment for row in rows)) if own.names_environments else []
-        )
+        rows = own.rows if own.names_environments else []
+        tested = (row for row in rows if "test" in row.splits and row.group == group)
+        return list(dict.fromkeys(row.environment for row in tested))
 
     def factors(self, studies: Iterable[str]) -> list[str]:
         """The factors of these studies' scenes, in the scenes' order."""

@@ -57,8 +57,10 @@ def selection_table(
     their test accuracies. A baseline without any has no rows.
     """
     values = run_values(collected, known)
-    studies = {name: known.judged_by(name, values["study"]) for name in ("shortcut", "average")}
-    plain, several = (values[values["study"].isin(own)] for own in studies.values())
+    plain, several = (
+        values[values["study"].isin(known.judged_by(name, values["study"]))]
+        for name in ("shortcut", "average")
+    )
     chosen = searched[
         searched["baseline"].isin(collected.frame["baseline"]) & searched["chosen"].astype(bool)
     ]

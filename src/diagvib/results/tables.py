@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import open_parquet, read_table, write_table, write_text
+from diagvib.foundation.files import read_table, write_table, write_text
 from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
@@ -105,18 +105,7 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
     return frames
 
 
-def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
-    """Every recorded epoch of a baseline's runs, as in `read_runs.Collected`."""
-    return read_table(
-        Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline
-    ).to_pandas()
-
-
-def read_preferences(tables: Path, study: str) -> pd.DataFrame:
-    """Every recorded epoch of a study's runs, with what their predictions on validation images
-    agree with."""
-    path = Path(tables) / "history.parquet"
-    with open_parquet(path) as file:
-        followed = [name for name in file.schema_arrow.names if name.startswith("val_follows_cue_")]
-    columns = ["baseline", "study", "binding", "sample", "epoch", "val_accuracy", *followed]
-    return read_table(path, columns, filters=pc.field("study") == study).to_pandas()
+def read_history(tables: Path, by: str, name: str) -> pd.DataFrame:
+    """Every recorded epoch of the runs of one baseline or study, as in `read_runs.Collected`."""
+    chosen = pc.field(by) == name
+    return read_table(Path(tables) / "history.parquet", filters=chosen).to_pandas()

@@ -97,12 +97,12 @@ def over_bindings(first: np.ndarray, second: np.ndarray | None = None) -> dict:
     where there is none. Every sample has equal weight; if `sample_means` cannot compare them, every
     run has.
     """
-    change = first if second is None else first - second
+    sides = [first] if second is None else [first, second]
+    change = np.subtract.reduce(sides)
     there = ~np.isnan(change)
-    sides = [side for side in (first, second) if side is not None]
     means = [sample_means(np.where(there, side, np.nan)) for side in sides]
     low, high = sample_interval(*means)
-    mean = means[0] if second is None else means[0] - means[1]
+    mean = np.subtract.reduce(means)
     mean = change[there] if np.isnan(mean).any() else mean
     return {
         "mean": float(mean.mean()) if there.any() else np.nan,
