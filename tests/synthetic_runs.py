@@ -16,7 +16,9 @@ from PIL import Image
 
 from diagvib import __version__
 from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
+from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metrics import mean_per_class_accuracy
+from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.studies.binding import chosen_bindings
@@ -26,23 +28,22 @@ PER_CLASS = 20
 CLASSES = ("first", "second", "third")
 
 
+def run_of(baseline: str, study: str, binding: str, sample: int) -> dict:
+    """One of the results of `grid.expected_runs`."""
+    target, *cues = binding.split("-")
+    names = (baseline, study, binding, target, "-".join(cues) or None, sample)
+    return dict(zip(RUN_KEYS, names, strict=True))
+
+
 def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
     """The result of `grid.expected_runs`: every shipped study with those of the bindings that it
     has."""
     factors = load_scene("digits").factors
     return [
-        {
-            "baseline": baseline,
-            "study": study,
-            "binding": binding.name,
-            "target": target,
-            "cue": "-".join(cues) or None,
-            "sample": sample,
-        }
+        run_of(baseline, study, binding.name, sample)
         for baseline in baselines
         for study in studies
         for binding in chosen_bindings(load_study(study), bindings, factors)
-        for target, *cues in [binding.name.split("-")]
         for sample in range(samples)
     ]
 
@@ -165,7 +166,7 @@ def write_predicted(
 ) -> Path:
     """A run with these predictions. rows: of each test image, its group, factors and prediction;
     tracked: the groups whose accuracy it recorded, as in `write_run`."""
-    folder = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
+    folder = run_folder(runs, run)
     facts = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts |= {"sources": "official" if comparable else "embedded", "comparable": comparable}
     write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), facts)

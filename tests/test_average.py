@@ -1,5 +1,6 @@
 """Studies with two environments, and the set of metrics `average`: counts and known answers."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -224,7 +225,7 @@ def expected(baselines, studies=("o2o-easy",), bindings=(BINDING,), samples=2) -
     return expected_runs(baselines, studies, bindings, samples)
 
 
-def write(runs, run: dict, predict, images: int = 20) -> None:
+def write(runs, run: dict, predict, images: int = 20) -> Path:
     """A run with this many test images of each cell; predict(environment, target, cue, number of
     the image): class."""
     study = load_study(run["study"])
@@ -243,7 +244,7 @@ def write(runs, run: dict, predict, images: int = 20) -> None:
         for cell in study.cells("test").itertuples()
         for i in range(images)
     ]
-    write_predicted(runs, run, rows)
+    return write_predicted(runs, run, rows)
 
 
 def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.DataFrame]:

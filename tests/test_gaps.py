@@ -25,7 +25,7 @@ from diagvib.results.tables import metrics_of, read_tables
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import load_study, parse_study
 from simulated_designs import accuracies
-from synthetic_runs import configured, expected_runs, settings, write_predicted
+from synthetic_runs import configured, expected_runs, run_of, settings, write_predicted
 
 BINDING, SECOND = "shape-hue-texture", "position-hue-scale"
 
@@ -283,9 +283,7 @@ PAPERS = {
     "small": settings(selection="val_worst_group"),
 }
 FRAME = [
-    {"baseline": baseline, "study": "mine", "binding": "car-background-object"}
-    | {"target": "car", "cue": "background-object", "sample": sample}
-    | {"status": "ok", "comparable": True}
+    run_of(baseline, "mine", "car-background-object", sample) | {"status": "ok", "comparable": True}
     for baseline, sample in product(PAPERS, range(3))
 ]
 

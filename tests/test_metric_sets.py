@@ -18,11 +18,11 @@ from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, mean_per_class, worst_
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import METRIC_SETS, MetricSet
-from diagvib.results.read_runs import read_runs
+from diagvib.results.read_runs import read_runs, run_folder
 from diagvib.results.scores import scores, write_scores
 from diagvib.results.tables import metrics_of, read_tables
 from reports import drawn_in, make_report
-from synthetic_runs import expected_runs, write_predicted, write_run
+from synthetic_runs import expected_runs, run_of, write_predicted, write_run
 
 PLACES = {
     "title": "Places",
@@ -42,15 +42,8 @@ PLACES = {
 }
 TWO_CUES = "colour-corner-extent"
 OTHERS = [
-    {
-        "baseline": "net",
-        "study": study,
-        "binding": f"colour-{cue}",
-        "target": "colour",
-        "cue": cue,
-        "sample": sample,
-    }
-    for study, cue in (("two-cues", "corner-extent"), ("places", "corner"))
+    run_of("net", study, binding, sample)
+    for study, binding in (("two-cues", TWO_CUES), ("places", "colour-corner"))
     for sample in range(3)
 ]
 NINE = expected_runs(["net"], ["zso", "zgo", "cgo-1"], ["shape-hue", "hue-shape"], samples=3)
@@ -119,14 +112,7 @@ def test_cells_hold_every_image_once_and_give_the_accuracies_of_the_predictions(
     assert set(collected.frame["status"]) == {"ok"} and list(collected.cells) == CELL_COLUMNS
     cells = collected.cells.groupby(["study", "binding", "sample"])
     for run, row in zip(NINE + OTHERS, collected.frame.to_dict("records"), strict=True):
-        frame = read_table(
-            runs
-            / "net"
-            / run["study"]
-            / run["binding"]
-            / str(run["sample"])
-            / "predictions.parquet"
-        ).to_pandas()
+        frame = read_table(run_folder(runs, run) / "predictions.parquet").to_pandas()
         own = cells.get_group((run["study"], run["binding"], run["sample"]))
         assert own["n"].sum() == len(frame)
         assert own["correct"].sum() == (frame["prediction"] == frame[run["target"]]).sum()
@@ -309,17 +295,10 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
     path = tmp_path / "squares.yaml"
     path.write_text(yaml.safe_dump(SQUARES, sort_keys=False))
     expected = [
-        {
-            "baseline": "net",
-            "study": study,
-            "binding": binding,
-            "target": binding.split("-")[0],
-            "cue": binding.partition("-")[2] or None,
-            "sample": sample,
-        }
-        for study, bindings in (
-            ("free", ["colour", "edge"]),
-            ("tied", ["colour-edge", "edge-colour"]),
+        run_of("net", study, binding, sample)
+        for study, *bindings in (
+            ("free", "colour", "edge"),
+            ("tied", "colour-edge", "edge-colour"),
         )
         for binding in bindings
         for sample in range(2)

@@ -17,7 +17,7 @@ from diagvib.report.sheets import shown_classes
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes import load_scene
 from reports import make_report, material_of
-from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
+from synthetic_runs import accuracy, expected_runs, run_of, write_pictures, write_run
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None or os.name != "posix",
@@ -157,11 +157,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     digits.make(tmp_path / "raw", prepared, "embedded")
     write_digests(prepared, digits.prepared_files(prepared))
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
-    expected = [
-        {"baseline": "x", "study": study, "binding": "position-hue", "sample": 0}
-        | {"target": "position", "cue": "hue"}
-        for study in ("zgo", "five")
-    ]
+    expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
     tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
     material = material_of(tmp_path, settings)
     data, known = matrix_data(material), material.known

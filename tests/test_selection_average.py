@@ -35,19 +35,9 @@ def shifted(more: float) -> list[dict]:
 def found_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
     """The table of runs whose epochs are given by a function of the run; None: not recorded."""
     for run in wanted:
-        write(folder / "runs", run, perfect(run))
-        if epochs(run):
-            place = (
-                folder
-                / "runs"
-                / run["baseline"]
-                / run["study"]
-                / run["binding"]
-                / str(run["sample"])
-            )
-            write_text(
-                place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in epochs(run))
-            )
+        place = write(folder / "runs", run, perfect(run))
+        if rows := epochs(run):
+            write_text(place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     settings = configured({run["baseline"]: SETTINGS for run in wanted})
     tabulate(folder / "runs", folder / "tables", wanted, settings, 1, folder / "tuning")
     return read_tables(folder / "tables")["selection"]

@@ -21,7 +21,7 @@ from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
 from diagvib.settings.jobs import stage_settings
-from synthetic_runs import accuracy, expected_runs, write_run
+from synthetic_runs import accuracy, expected_runs, run_of, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
 BINDINGS = [
@@ -32,14 +32,7 @@ BINDINGS = [
 ]
 EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, BINDINGS, samples=3)
 TRACKED = "resnet18"  # its runs recorded the test accuracies of every epoch
-MISSING = {
-    "baseline": "resnet18",
-    "study": "zgo",
-    "binding": "shape-hue",
-    "target": "shape",
-    "cue": "hue",
-    "sample": 1,
-}
+MISSING = run_of("resnet18", "zgo", "shape-hue", 1)
 
 
 @pytest.fixture(scope="module")
