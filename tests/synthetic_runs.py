@@ -108,36 +108,15 @@ def _webp(pixels: np.ndarray) -> bytes:
 def write_pictures(folder: Path) -> None:
     """Write to a run folder what an autoencoder of two latent dimensions might record for four
     images, all noise."""
-    generator = np.random.default_rng(0)
-
-    def some(what: str, n: int, **columns) -> list[dict]:
-        return [
-            {
-                "what": what,
-                "image": i,
-                "pixels": generator.integers(0, 255, (16, 16, 3), dtype=np.uint8),
-                **{key: values[i] for key, values in columns.items()},
-            }
-            for i in range(n)
-        ]
-
-    content = exhibits(
-        [
-            *some("input", 4, prediction=[CLASSES[i] for i in (0, 1, 2, 0)]),
-            *some("reconstruction", 4),
-            *(
-                picture | {"image": 0}
-                for dimension in (0, 1)
-                for picture in some(
-                    "traversal",
-                    3,
-                    dimension=[dimension] * 3,
-                    kl=[2.5 - dimension] * 3,
-                    value=[-1.0, 0.0, 1.0],
-                )
-            ),
-        ]
-    )
+    pixels = np.random.default_rng(0).integers(0, 255, (14, 16, 16, 3), dtype=np.uint8)
+    rows = [{"what": "input", "image": at, "prediction": CLASSES[at % 3]} for at in range(4)]
+    rows += [{"what": "reconstruction", "image": at} for at in range(4)]
+    rows += [
+        {"what": "traversal", "image": 0, "dimension": number, "kl": 2.5 - number, "value": value}
+        for number in (0, 1)
+        for value in (-1.0, 0.0, 1.0)
+    ]
+    content = exhibits([row | {"pixels": own} for row, own in zip(rows, pixels, strict=True)])
     path = folder / "exhibits.parquet"
     write_table(path, content, read_metadata(path))
 

@@ -69,17 +69,8 @@ def cell(table, **keys):
 
 def acc_array(study, target):
     cues = [f for f in FACTORS if f != target]
-    return np.array(
-        [
-            [
-                accuracy(
-                    {**MISSING, "study": study, "target": target, "cue": cue, "sample": s}, "ood"
-                )
-                for cue in cues
-            ]
-            for s in range(3)
-        ]
-    )
+    runs = [[run_of("m", study, f"{target}-{cue}", s) for cue in cues] for s in range(3)]
+    return np.array([[accuracy(run, "ood") for run in row] for row in runs])
 
 
 def test_aggregates_equal_the_closed_form(tables):
