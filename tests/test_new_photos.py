@@ -5,13 +5,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import skimage
 from PIL import Image
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.operations.new_photos import Columns, cells_text, look, write, write_sheet
-from diagvib.scenes.photos.tables import read_labels
+from diagvib.scenes.photos.definition import PhotoSet
+from diagvib.scenes.photos.tables import labelled_photos, read_labels
 
 
 def photos(folder: Path, cells: dict[tuple[str, str], int], table: str | None = "labels.csv"):
@@ -131,3 +133,32 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     photos(few, dict.fromkeys(EVEN, 5))
     with pytest.raises(DiagvibError, match="too few photos of some combinations"):
         look(few, None, Columns(target="animal", cues=["ground"]))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "named"),
+    [
+        (None, [0, 0, 0, 0], True),
+        ("split", ["train", "val", "test", "test"], True),
+        ("split", ["train", "val", "test", "train"], False),
+        ("unit", ["a", "b", "c", "a"], False),
+    ],
+)
+def test_photos_that_look_alike_are_named_unless_they_share_a_split(
+    tmp_path, capsys, column, values, named
+):
+    """The last photo is the first one, smaller and lighter."""
+    source = Path(skimage.__file__).parent / "data"
+    shown = [Image.open(source / f"{name}.png") for name in ("chelsea", "coffee", "astronaut")]
+    shown.append(shown[0].resize((150, 100)).point(lambda value: min(255, int(value * 1.2))))
+    for number, image in enumerate(shown):
+        image.save(tmp_path / f"{number}.png")
+    table = {"file": [f"{n}.png" for n in range(4)], "kind": list("abab"), "column": values}
+    pd.DataFrame(table).to_csv(tmp_path / "t.csv")
+    given = {"split": {"column": "column"}, "unit": "column"}
+    chosen = {column: given[column]} if column else {}
+    its = PhotoSet(table="t.csv", factors={"kind": ["a", "b"]}, **chosen)
+    labelled_photos(its, tmp_path, "mine")
+    said = capsys.readouterr().err
+    assert ("0.png: looks like 3.png" in said) == named
+    assert ("1 pairs of photos look alike" in said) == named

@@ -51,13 +51,14 @@ def open_photo(
         return np.asarray(image if image.mode == mode else image.convert(mode))
 
 
-def check_photo(path: Path, data: bytes) -> None:
-    """The DiagvibError of `open_photo`, unless a file's bytes are an image that can be fully
-    decoded."""
+def check_photo(path: Path, data: bytes) -> np.ndarray:
+    """A small grey copy of a photo, uint8[16, 18], by which photos that look alike are found. The
+    DiagvibError of `open_photo`, unless the file's bytes can be fully decoded."""
     with _decoding(path, data) as image:
         # A JPEG is decoded several times faster at reduced size, and just as completely.
         image.draft("L", (64, 64))
         image.load()
+        return np.asarray(image.convert("L").resize((18, 16), Image.Resampling.BOX))
 
 
 def square(photo: np.ndarray, side: int, crop: bool = True) -> np.ndarray:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError, one_line
@@ -40,21 +41,25 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path for path, _ in _files(folder))
 
 
-def usable(folder: Path, paths: Sequence[str]) -> dict[str, str]:
+def usable(
+    folder: Path, paths: Sequence[str], small: dict[str, np.ndarray] | None = None
+) -> dict[str, str]:
     """Of these files, those that are photos, each with its sha256, in their order.
 
     The others are left out, with a line on standard error that says why: empty or damaged ones,
-    ones that are not images or not named like images.
+    ones that are not images or not named like images. small: gets the `check_photo` of each photo.
     """
     from diagvib.scenes.photos.decoding import in_threads
 
     found = {}
     hashed = in_threads(lambda path: _hashed(folder / path), paths)
-    for path, (sha256, why) in zip(paths, hashed, strict=True):
+    for path, (sha256, why, copy) in zip(paths, hashed, strict=True):
         if why:
             leave_out(folder / path, why)
         else:
             found[path] = sha256
+            if small is not None:
+                small[path] = copy
     return found
 
 
@@ -135,21 +140,21 @@ def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_
         ) from None
 
 
-def _hashed(path: Path) -> tuple[str, str]:
-    """The sha256 of a photo, and what is wrong with it."""
+def _hashed(path: Path) -> tuple[str, str, np.ndarray | None]:
+    """The sha256 of a photo, what is wrong with it, and its `check_photo`."""
     from diagvib.scenes.photos.decoding import check_photo
 
     if not path.name.lower().endswith(EXTENSIONS):
-        return "", f"because its name is not that of a photo ({', '.join(EXTENSIONS)})"
+        return "", f"because its name is not that of a photo ({', '.join(EXTENSIONS)})", None
     if not path.name.isprintable():
-        return "", "because its name cannot be printed"
+        return "", "because its name cannot be printed", None
     try:
         data = path.read_bytes()
         if not data:
-            return "", "the file is empty"
-        check_photo(path, data)
+            return "", "the file is empty", None
+        small = check_photo(path, data)
     except DiagvibError as error:
-        return "", str(error).removeprefix(f"{path}: ")
+        return "", str(error).removeprefix(f"{path}: "), None
     except OSError as error:
-        return "", str(error.strerror)
-    return hashlib.sha256(data).hexdigest(), ""
+        return "", str(error.strerror), None
+    return hashlib.sha256(data).hexdigest(), "", small

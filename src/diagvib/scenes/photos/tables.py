@@ -5,14 +5,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import read_json
 from diagvib.foundation.validation import validated
+from diagvib.scenes.photos.alike import look_alikes
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in, leave_out, usable, without_twins
 
+_COMPARED = 200_000  # photos, which takes 10 seconds
 _SHOWN = 10  # values of a column that are named, if they stand for no class
 
 
@@ -45,7 +48,8 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
         if column is not None:
             labelled[name] = found[column]
     labelled = labelled.dropna()
-    hashes = usable(folder, labelled["path"].tolist())
+    small: dict[str, np.ndarray] = {}
+    hashes = usable(folder, labelled["path"].tolist(), small)
     if not its.keep_twins:
         hashes = without_twins(folder, hashes)
     labelled["sha256"] = labelled["path"].map(hashes)
@@ -54,6 +58,7 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
         raise DiagvibError(
             f"{folder}: none of its {every:,} files is a photo of {where} that can be used"
         )
+    _name_look_alikes(folder, listed, small)
     for name, part in its.parts.items():
         absent = [known for known in part.values if known not in set(listed[name])]
         if absent:
@@ -67,6 +72,25 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
                 "in several splits; all its photos must be in one"
             )
     return listed[["path", "sha256", *its.factors, "split", "unit", "lot"]], every
+
+
+def _name_look_alikes(folder: Path, listed: pd.DataFrame, small: dict[str, np.ndarray]) -> None:
+    """Name photos that look alike and may be in different splits, on standard error."""
+    if len(listed) > _COMPARED:
+        print(f"{folder}: too many photos to look for ones that look alike", file=sys.stderr)
+        return
+    pairs = look_alikes(np.stack([small[path] for path in listed["path"]]))
+    apart = [listed[column].to_numpy()[pairs] for column in ("split", "unit", "path")]
+    same = [(each[:, 0] == each[:, 1]) & (each[:, 0] != "") for each in apart]
+    pairs = apart[-1][~(same[1] | (same[0] if (listed["split"] != "").any() else False))]
+    for first, second in pairs[:_SHOWN]:
+        print(f"{folder / first}: looks like {second}", file=sys.stderr)
+    if len(pairs):
+        print(
+            f"{folder}: {len(pairs):,} pairs of photos look alike and may be in different splits; leave "
+            "out one of each, or give both the same value in a column for `unit`",
+            file=sys.stderr,
+        )
 
 
 def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
