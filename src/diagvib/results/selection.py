@@ -159,26 +159,25 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
     `average` one of runs and one of random searches."""
     plain = selection[selection["metric"] != "accuracy"]
     for metric, rows in plain[plain["rule"] != plain["selection"]].groupby("metric", sort=False):
-        factors = [f for f in known.factors(rows["study"]) if f in set(rows["target"])]
+        factors = {f: f for f in known.factors(rows["study"]) if f in set(rows["target"])}
         names = [rule_name(*keys) for keys in zip(rows["rule"], rows["selection"], strict=True)]
-        rows = rows.assign(study=rows["study"].map(known.title), named=names)
-        lines = pivot(rows, ["study", "baseline", "named"], "target", factors, _changed)
-        heads = ["study", "baseline", "rule", *factors]
+        as_run = rows["rule"] == AS_RUN
+        rows = rows.assign(study=rows["study"].map(known.title), as_run=as_run, rule=names)
+        lines = pivot(rows, ["study", "baseline", "rule"], "target", factors, _changed)
         title = METRIC_TITLES[metric]
-        yield Table(f"selection_{metric}", title, heads, lines, [], TITLE, ABOUT, folded=True)
+        yield Table(f"selection_{metric}", title, *lines, [], TITLE, ABOUT, folded=True)
     for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
-        rules = [rule for rule in RULES if rule in set(rows["rule"])]
+        rules = {rule: head for rule, head in RULES.items() if rule in set(rows["rule"])}
         rows = of_all_bindings(rows)
         rows = rows.assign(study=[known.title(name) if name else "mean" for name in rows["study"]])
         labels = ["study", "baseline", "method", "supervision", "binding"]
         lines = pivot(rows, labels, "rule", rules, _with_trial)
-        heads = [*labels, *(RULES[rule] for rule in rules)]
-        yield Table(f"selection_{over}", _OVER[over], heads, lines, [], TITLE, ABOUT)
+        yield Table(f"selection_{over}", _OVER[over], *lines, [], TITLE, ABOUT)
 
 
 def _changed(row: Mapping) -> str:
     text = of_samples(row)
-    return text if row["rule"] == AS_RUN or row["n"] == 0 else f"{text} ({points(row['change'])})"
+    return text if row["as_run"] or row["n"] == 0 else f"{text} ({points(row['change'])})"
 
 
 def _with_trial(row: Mapping) -> str:

@@ -72,18 +72,17 @@ class Average(MetricSet):
     ) -> Iterator[Table]:
         """One table: a column per study, then their mean."""
         rows = of_all_bindings(own[own["metric"] == "accuracy"])
-        studies = sorted(rows["study"].unique(), key=lambda study: study == "")
-        titles = [known.title(study) if study else "mean" for study in studies]
+        ordered = sorted(rows["study"].unique(), key=lambda study: study == "")
+        titles = {study: known.title(study) if study else "mean" for study in ordered}
         noted = rows[rows["note"] != ""]
         notes = [
-            f"paper, {row.method}, {known.title(row.study) if row.study else 'mean'}: {row.note}"
+            f"paper, {row.method}, {titles[row.study]}: {row.note}"
             for row in noted.itertuples(index=False)
         ]
         yield Table(
             "average",
             "All studies",
-            [*BASELINE, "binding", *titles],
-            pivot(rows, [*BASELINE, "binding"], "study", studies, self.text),
+            *pivot(rows, [*BASELINE, "binding"], "study", titles, self.text),
             list(dict.fromkeys(notes)),
             self.title,
             self.about,

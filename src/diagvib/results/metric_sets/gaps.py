@@ -107,8 +107,7 @@ class Gaps(MetricSet):
                 yield Table(
                     f"gaps_{study}_{title.split()[1]}",
                     f"{known.title(str(study))}: {title}",
-                    [*BASELINE, "binding", *SHOWN.values()],
-                    pivot(part, [*BASELINE, "binding"], "metric", list(SHOWN), self._beside_erm),
+                    *pivot(part, [*BASELINE, "binding"], "metric", SHOWN, self._beside_erm),
                     section=self.title,
                     about=self.about,
                 )

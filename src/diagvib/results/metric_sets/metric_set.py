@@ -80,12 +80,11 @@ class MetricSet:
         own: the set's rows of the table `metrics`; tables: all tidy tables.
         """
         for study, part in of_all_bindings(own).groupby("study", sort=False):
-            names = list(part["metric"].unique())
+            names = {name: name for name in part["metric"].unique()}
             yield Table(
                 f"{part['metric_set'].iloc[0]}_{study}",
                 known.title(str(study)),
-                [*BASELINE, "binding", *names],
-                pivot(part, [*BASELINE, "binding"], "metric", names, self.text),
+                *pivot(part, [*BASELINE, "binding"], "metric", names, self.text),
                 section=self.title,
                 about=self.about,
             )
@@ -170,11 +169,11 @@ def pivot(
     rows: pd.DataFrame,
     by: Sequence[str],
     across: str,
-    columns: Sequence[str],
+    columns: Mapping[str, str],
     text: Callable[[Mapping], str],
-) -> list[list[str]]:
-    """Texts: a line per combination of `by`, and a text for each value of the column `across`;
-    below it the paper's numbers, if there are any."""
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table: a row per combination of `by`, and a text for each value of the
+    column `across`; below it the paper's numbers, if there are any. columns: value -> head."""
     lines = []
     for names, own in rows.groupby(list(by), sort=False):
         there = {row[across]: row for row in own.to_dict("records")}
@@ -182,7 +181,7 @@ def pivot(
         printed = [there.get(key, {}).get("printed", "") for key in columns]
         if any(printed):
             lines.append([PAPER, *[""] * (len(by) - 1), *printed])
-    return lines
+    return [*by, *columns.values()], lines
 
 
 def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:

@@ -89,14 +89,15 @@ class Shortcut(MetricSet):
         row if there is one."""
         for metric, title in metric_titles(known).items():
             for study, rows in own[own["metric"] == metric].groupby("study", sort=False):
-                factors = [f for f in known.factors([study]) if f in set(rows["target"])]
+                factors = {f: f for f in known.factors([study]) if f in set(rows["target"])}
                 tuned = rows["note"] != NOT_TUNED
                 marked = rows["baseline"].where(tuned, rows["baseline"] + f" {UNTUNED}")
                 yield Table(
                     f"{metric}_{study}",
                     f"{known.title(str(study))}: {title}",
-                    ["baseline", *factors],
-                    pivot(rows.assign(baseline=marked), ["baseline"], "target", factors, self.text),
+                    *pivot(
+                        rows.assign(baseline=marked), ["baseline"], "target", factors, self.text
+                    ),
                     _notes(rows, tables["runs"], known),
                     self.title,
                     [PERCENT, _SPREAD],
