@@ -16,6 +16,8 @@ def look_alikes(small: np.ndarray) -> np.ndarray:
     """Pairs of photos that look alike, by their numbers, int64[pairs, 2]. small: from
     `decoding.check_photo`, uint8[N, 16, 18]."""
     numbers = np.flatnonzero(small.std((1, 2)) >= _CONTRAST)
+    if len(numbers) < 2:
+        return np.empty((0, 2), np.int64)
     values = small[numbers].astype(np.int16)
     fine = _signs(values)
     coarse = _signs(values.reshape(-1, 8, 2, 9, 2).sum((2, 4)))
