@@ -74,7 +74,7 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) ->
 
 
 def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str], list[str], str]:
-    """What a matrix of P_ij shows: the target factors, the cues, and the first study without cues
+    """The rows and columns of a matrix of P_ij: the target factors, the cues, and the first study without cues
     whose scene has these factors; empty if there is none."""
     factors = known.factors([study])
     cues = p.loc[(p["study"] == study) & (p["group"] == OOD), "cue"]
@@ -129,7 +129,7 @@ def matrix_data(material: Material) -> dict:
 
 
 def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
-    """What the script needs of a study. alone: the study without cues whose column is shown next to
+    """A study as the script needs it. alone: the study without cues whose column is shown next to
     this one's; train, ood: cells, as indices of classes, with their shares."""
     study, chance = known.studies[name], known.chance(name)
     sample, factors = sample_of(study.scene, 0), load_scene(study.scene).factors

@@ -81,7 +81,7 @@ def _defaults() -> dict:
 
 @cache
 def _published() -> dict:
-    """What is published about the settings of its baselines."""
+    """The published settings of its baselines."""
     return read_yaml(definition_path("papers/diagvib6_settings.yaml"))
 
 

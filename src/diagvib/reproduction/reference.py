@@ -49,7 +49,7 @@ def reference_table(metrics: pd.DataFrame, comparison: pd.DataFrame, judged: dic
 
 
 def reference_note(reference: pd.DataFrame) -> str:
-    """What must be said wherever the reference is shown: that it is one, and what differs from the
+    """A sentence for every place that shows the reference: that it is one, and what differs from the
     paper."""
     parts = [
         "For orientation, not a reproduction: models without a comparable cell, next to the paper's nine"

@@ -160,7 +160,7 @@ class KnownStudies:
 
     @cached_property
     def _among(self) -> dict[tuple, tuple[frozenset[int], ...]]:
-        """What `spoken` has found for the definitions that this object has read: in a notebook,
+        """The results of `spoken` for the definitions that this object has read: in a notebook,
         study files change."""
         return {}
 

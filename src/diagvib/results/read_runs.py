@@ -36,7 +36,7 @@ from diagvib.training.finished_runs import differing, file_digests
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 ENVIRONMENTS = "val_environment_accuracy"
 SELECTABLE = "selectable"
-# What may differ between runs besides the versions of packages.
+# These may differ between runs besides the versions of packages.
 _CIRCUMSTANCES = ("device", "precision", "seed")
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
@@ -317,7 +317,7 @@ def run_times(collected: Collected) -> pd.DataFrame:
 
 
 def versions(collected: Collected) -> dict:
-    """What made the finished runs: every version, device, precision and seed that occurs, and
+    """How the finished runs were made: every version, device, precision and seed that occurs, and
     settings per baseline."""
     seen: dict[str, set] = {}
     settings: dict[str, dict] = {}

@@ -41,7 +41,7 @@ ABOUT = [
     "rule."
 ]
 _OVER = {"runs": "Runs", "trials": "Random searches"}
-# What is read of a random search's training runs.
+# The columns that are read of a random search's training runs.
 _SEARCHED = ("baseline", "study", "binding", "sample", "trial", "rule", TESTED, "chosen")
 
 
@@ -186,7 +186,7 @@ def _with_trial(row: Mapping) -> str:
 
 
 def rule_name(rule: str, selection: str) -> str:
-    """What a rule is called in tables. selection: the baseline's own rule, for AS_RUN."""
+    """A rule's name in tables. selection: the baseline's own rule, for AS_RUN."""
     if rule == AS_RUN:
         return f"{rule_name(selection, selection)}, as run"
     rule, _, cue = rule.partition("_cue_")

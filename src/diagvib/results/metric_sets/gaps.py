@@ -38,7 +38,7 @@ SHOWN = {
 }
 MEASURES = ("id_accuracy", *GAPS, "worst_group")
 REFERENCE = "erm"
-# What a reference should share with the method compared with it; the model is mandatory.
+# A reference should share these with the method compared with it; the model is mandatory.
 _ALIKE = {
     "batch_size": "batch size",
     "drop_last": "last batch",
@@ -139,7 +139,7 @@ def training_shares(study: Study) -> dict[str, float]:
 
 
 def network_of(settings: Mapping) -> dict:
-    """What makes a baseline's network: the keys of its model that are set. Where the weights' file
+    """A baseline's network: the keys of its model that are set. Where the weights' file
     is makes no difference, and its hash only if it is not that of the published weights."""
     found = {
         key: value

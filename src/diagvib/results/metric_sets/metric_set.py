@@ -26,7 +26,7 @@ NOT_TUNED = "not tuned"
 
 @dataclass(frozen=True)
 class Results:
-    """What metrics are made from. runs: as from `read_runs.read_runs`, with an accuracy for each
+    """The material of metrics. runs: as from `read_runs.read_runs`, with an accuracy for each
     test group; cells: the long table (`cells.CELL_COLUMNS`); baselines: name -> settings."""
 
     runs: pd.DataFrame
