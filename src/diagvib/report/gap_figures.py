@@ -138,7 +138,8 @@ def _draw_gap(axes: Axes, y: int, one: Judged, cue: int, metric: str, where: str
 
 
 def _tip(row, judged) -> str:
-    """A bar's numbers in words. row: of `gaps`; judged: of `whac_a_mole`, None where nothing is judged."""
+    """A bar's numbers in words. row: of `gaps`; judged: of `whac_a_mole`, None where nothing is
+    judged."""
     text = f"{100 * row.mean:.1f} points (95 %: {interval(row.low, row.high, change=True)})"
     if judged and judged.reference_gap == judged.reference_gap:
         text += f"; {judged.reference}: {100 * judged.reference_gap:.1f}"

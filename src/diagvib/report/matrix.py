@@ -74,8 +74,8 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) ->
 
 
 def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str], list[str], str]:
-    """The rows and columns of a matrix of P_ij: the target factors, the cues, and the first study without cues
-    whose scene has these factors; empty if there is none."""
+    """Rows and columns of a matrix of P_ij: the target factors, the cues, and the first study
+    without cues whose scene has these factors; empty if there is none."""
     factors = known.factors([study])
     cues = p.loc[(p["study"] == study) & (p["group"] == OOD), "cue"]
     without = p.loc[p["cue"] == "", "study"].unique()

@@ -49,8 +49,8 @@ def reference_table(metrics: pd.DataFrame, comparison: pd.DataFrame, judged: dic
 
 
 def reference_note(reference: pd.DataFrame) -> str:
-    """A sentence for every place that shows the reference: that it is one, and what differs from the
-    paper."""
+    """A sentence for every place that shows the reference: that it is one, and how it differs from
+    the paper."""
     parts = [
         "For orientation, not a reproduction: models without a comparable cell, next to the paper's nine"
     ]
