@@ -7,6 +7,7 @@ of a run is exactly right / PER_CLASS.
 
 import io
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +149,10 @@ def write_predicted(
     folder = run_folder(runs, run)
     facts = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts |= {"sources": "official" if comparable else "embedded", "comparable": comparable}
-    write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), facts)
+    # As many training images of each kind as test images.
+    kinds = ["-".join(row[role] for role in run["binding"].split("-")) for row in rows]
+    noted = {**facts, "trained": dict(Counter(kinds))}
+    write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), noted)
     groups = {
         group: {
             "accuracy": mean_per_class_accuracy(own[run["target"]], own["prediction"]),

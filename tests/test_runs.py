@@ -75,6 +75,9 @@ def test_run_folder(root, capsys):
     expected |= {"target": "hue", "cue": "shape", "sources": "embedded", "comparable": False}
     assert expected.items() <= metrics.items()
     assert {name: group["n"] for name, group in metrics["groups"].items()} == {"id": 12, "ood": 12}
+    seen = ImageFiles(root / "images").table(0, "train").to_pandas()
+    counts = (seen["hue"] + "-" + seen["shape"]).value_counts().to_dict()
+    assert metrics["trained"] == counts == read_metadata(run / "predictions.parquet")["trained"]
     factors = ["position", "hue", "lightness", "scale", "shape", "texture"]
     assert predictions.column_names == ["group", *factors, "prediction", "confidence"]
     frame = predictions.to_pandas()

@@ -13,8 +13,9 @@ from diagvib.foundation.files import open_parquet
 RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
 CELL = ["environment", "group", "target_class", "cue_class"]
 # misled: the number of wrong predictions that are a class the cue points to; missing where it
-# points to no class but the cell's own, and in studies whose metrics do not need it.
-CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct", "misled"]
+# points to no class but the cell's own, and in studies whose metrics do not need it. trained: the
+# number of training images with the cell's classes; missing if the run does not note them.
+CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct", "misled", "trained"]
 _CODED = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -34,12 +35,14 @@ def count_cells(
     target: str,
     cues: Sequence[str],
     spoken: Mapping[str, Set[str]] | None = None,
+    trained: Mapping[str, int] | None = None,
 ) -> list[dict]:
     """A run's part of the long table: each cell's CELL and counts, ordered by the first occurrence
     of environments, groups and classes.
 
     table: from `read_predictions`; spoken: class of the first cue -> classes that it points to, if
-    `misled` should be counted. ValueError if an image lacks a value.
+    `misled` should be counted; trained: classes, as {target}-{cues} -> training images. ValueError
+    if an image lacks a value.
     """
     by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
     if lacking := [name for name in [*by, "prediction"] if table[name].null_count]:
@@ -52,16 +55,18 @@ def count_cells(
     for place, row in zip(places, alike.to_pylist(), strict=True):
         label, n = row[target], row["count_all"]
         others = spoken.get(row[cues[0]], frozenset()) - {label} if spoken is not None else ()
+        names = [row[cue] for cue in cues]
         cell = cells.setdefault(
             place,
             {
                 "environment": row.get("environment", ""),
                 "group": row["group"],
                 "target_class": label,
-                "cue_class": "-".join(row[cue] for cue in cues),
+                "cue_class": "-".join(names),
                 "n": 0,
                 "correct": 0,
                 "misled": 0 if others else None,
+                "trained": trained.get("-".join([label, *names]), 0) if trained else None,
             },
         )
         cell["n"] += n
@@ -77,7 +82,7 @@ def cells_table(frame: pd.DataFrame, counted: Sequence[Sequence[dict]]) -> pd.Da
     keys = frame[RUN_KEYS].iloc[np.repeat(np.arange(len(frame)), list(map(len, counted)))]
     rows = [cell for cells in counted for cell in cells]
     values = pd.DataFrame(rows, keys.index, CELL_COLUMNS[len(RUN_KEYS) :])
-    counts = {"n": "int64", "correct": "int64", "misled": "Int64"}
+    counts = {"n": "int64", "correct": "int64", "misled": "Int64", "trained": "Int64"}
     values = values.astype({**dict.fromkeys(CELL, "str"), **counts})
     return pd.concat([keys, values], axis=1)
 
@@ -111,3 +116,15 @@ def worst_cell(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         .groupby(list(by), sort=False, as_index=False)["accuracy"]
         .min()
     )
+
+
+def adjusted(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The accuracies of all cells, averaged by the shares that their classes have in training, as in
+    Sagawa et al. (2020): a row per combination of `by`. NaN if a run does not note these. Columns:
+    by, accuracy."""
+    cell = [*by, "target_class", "cue_class"]
+    parts = {"n": "sum", "correct": "sum", "trained": "first"}
+    counts = cells.astype({"trained": float}).groupby(cell, sort=False, as_index=False).agg(parts)
+    counts["weighted"] = counts["correct"] / counts["n"] * counts["trained"]
+    sums = counts.groupby(list(by), sort=False, as_index=False)[["weighted", "trained"]].sum()
+    return sums[list(by)].assign(accuracy=sums["weighted"] / sums["trained"])

@@ -67,6 +67,7 @@ class _Names(BaseModel, strict=True):
 class _Origin(_Names):
     sources: str
     comparable: bool
+    trained: dict[str, int] = {}
 
 
 class _Group(BaseModel, strict=True):
@@ -262,7 +263,7 @@ def _read_cells(
     noted = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
     _check_names(noted, run)
     spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
-    cells = count_cells(table, run["target"], cues, spoken)
+    cells = count_cells(table, run["target"], cues, spoken, noted.trained)
     study = known.studies.get(run["study"])
     there = {cell["group"] for cell in cells}
     needed = () if study is None or study.as_published else study.groups

@@ -4,6 +4,7 @@
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -169,7 +170,8 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     predicted = _names(test, run, prediction)
     noted = _answers(job, run, test, batches, method, predicted)
-    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), out)
+    seen = _seen(data.train)
+    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), seen, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
         weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
@@ -365,19 +367,34 @@ def _answers(
         return answers(photos, logits_of, classes, scene.noted_class, groups)
 
 
+def _seen(train: Batches) -> dict[str, int]:
+    """The number of training images of each combination of classes, such as {"0-red": 12}."""
+    its = train.annotations
+    names = [its.classes, *its.cue_classes.values()]
+    columns = [train.labels, *(its.cues.T if its.cues is not None else ())]
+    found = Counter(zip(*(column.tolist() for column in columns), strict=True))
+    return {
+        "-".join(classes[index] for classes, index in zip(names, cell, strict=True)): count
+        for cell, count in sorted(found.items())
+    }
+
+
 def _write_results(
     run: Run,
     fitted: Fitted,
     test: Images,
     noted: pd.DataFrame,
     confidence: np.ndarray,
+    seen: dict[str, int],
     out: Path,
 ) -> dict:
     """Write everything about a run that depends only on its names; returns the metrics. noted: the
-    class predicted for each test image, and further columns; confidence: its probability, [N]."""
+    class predicted for each test image, and further columns; confidence: its probability, [N];
+    seen: from `_seen`."""
     predicted = noted.pop("prediction").to_numpy()
     facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
     facts |= {key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")}
+    facts["trained"] = seen
     placed = [name for name in ("group", "environment") if name in test.table.column_names]
     table = test.table.select([*placed, *test.factors])
     table = table.append_column("prediction", pa.array(predicted, pa.string()))

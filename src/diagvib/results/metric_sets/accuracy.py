@@ -1,33 +1,36 @@
-"""The set of metrics `accuracy`: each test group's mean per-class accuracy and worst cell, for any
-roles and groups."""
+"""The set of metrics `accuracy`: each test group's mean per-class accuracy and worst cell, and the
+accuracy of all cells by their shares in training, for any roles and groups."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import pandas as pd
 
-from diagvib.results.cells import RUN_KEYS, mean_per_class, worst_cell
+from diagvib.results.cells import RUN_KEYS, adjusted, mean_per_class, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
 from diagvib.results.table import Table
 from diagvib.results.texts import interval
 
 MEASURES = {"accuracy": mean_per_class, "worst_cell": worst_cell}
+ADJUSTED = "adjusted_accuracy"
 
 
 class Accuracy(MetricSet):
     """`{group}_accuracy` and `{group}_worst_cell`, and `{group}_accuracy_{environment}` in a test
-    group with environments. The worst cell is determined within each run."""
+    group with environments; ADJUSTED. The worst cell is determined within each run."""
 
     title = "Accuracy by test group"
     about: ClassVar[list[str]] = [
         "The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
-        "± standard error over the dataset samples, with the 95 % interval."
+        "± standard error over the dataset samples, with the 95 % interval. By training shares: the mean of all "
+        "cells' accuracies, weighted by their shares of the training images."
     ]
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         places = _places(study, known)
-        return [_name(group, measure, where) for group, where in places for measure in MEASURES]
+        named = [_name(group, measure, where) for group, where in places for measure in MEASURES]
+        return [*named, ADJUSTED]
 
     def of_run(self, results: Results) -> pd.DataFrame:
         parts = []
@@ -42,7 +45,9 @@ class Accuracy(MetricSet):
             for keys in zip(found["group"], found["measure"], found["environment"], strict=True)
         ]
         wide = found.assign(name=named).pivot(index=RUN_KEYS, columns="name", values="accuracy")
-        return results.runs[RUN_KEYS].merge(wide.reset_index(), how="left", on=RUN_KEYS)
+        found = results.runs[RUN_KEYS].merge(wide.reset_index(), how="left", on=RUN_KEYS)
+        shares = adjusted(results.cells, RUN_KEYS).rename(columns={"accuracy": ADJUSTED})
+        return found.merge(shares, how="left", on=RUN_KEYS)
 
     def shown(
         self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
@@ -52,15 +57,19 @@ class Accuracy(MetricSet):
             ["study", "baseline", "binding"], sort=False
         ):
             there = {row["metric"]: row for row in part.to_dict("records")}
-            for group, where in _places(study, known):
-                rows = [there[_name(group, measure, where)] for measure in MEASURES]
+            shown = [
+                (group, where or "all", [_name(group, measure, where) for measure in MEASURES])
+                for group, where in _places(study, known)
+            ]
+            for group, where, metrics in [*shown, ("all, by training shares", "all", [ADJUSTED])]:
+                rows = [there[metric] for metric in metrics]
                 texts = [
                     text
                     for row in rows
                     for text in (self.text(row), interval(row["low"], row["high"]))
                 ]
-                names = [known.title(study), baseline, binding, group, where or "all"]
-                lines.append([*names, *texts])
+                names = [known.title(study), baseline, binding, group, where]
+                lines.append([*names, *texts, *[""] * (4 - len(texts))])
         heads = ["study", "baseline", "binding", "group", "environment"]
         heads += ["mean per-class accuracy", "95 % interval", "worst cell", "95 % interval"]
         yield Table("accuracy", "All groups", heads, lines, section=self.title, about=self.about)
