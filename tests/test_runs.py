@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import textwrap
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -324,3 +326,16 @@ def test_cuda_without_a_gpu(root, monkeypatch):
     assert resolve_device("auto") == torch.device("cpu")
     with pytest.raises(DiagvibError, match="device: cuda"):
         train(root, "runs", device="cuda")
+
+
+def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
+    """A choice by few validation images; one class for every test image."""
+    rule = {**SETTINGS, "selection": "val_worst_group"}
+    metrics = read_json(train(root, "runs", samples=[0], settings=rule) / "0/metrics.json")
+    (doubt,) = metrics["doubts"]
+    assert re.search("chosen by val_worst_group, with only [0-7] validation images of", doubt)
+    assert f"small_cnn/zgo/hue-shape/0: doubtful, {doubt}" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_names", lambda test, run, found: np.full(len(found), "red"))
+        metrics = read_json(train(root, "other", samples=[0]) / "0/metrics.json")
+    assert metrics["doubts"] == ["predicts red for every test image"]

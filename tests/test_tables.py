@@ -16,7 +16,7 @@ from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.read_runs import mixed_note, read_runs, run_folder
 from diagvib.results.tables import read_tables
-from diagvib.results.texts import describe_missing, missing_runs
+from diagvib.results.texts import describe_doubtful, describe_missing, missing_runs
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -284,3 +284,17 @@ def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
 def test_the_note_names_sources_and_what_was_left_out(sources, comparable, note):
     runs = pd.DataFrame({"status": ["ok"], "sources": [sources], "comparable": [comparable]})
     assert source_note(runs, {}) == note
+
+
+def test_doubtful_runs_are_counted_and_named(runs, tmp_path):
+    wanted = EXPECTED[:6]
+    path = run_folder(runs, wanted[0]) / "metrics.json"
+    noted = {**json.loads(path.read_text()), "doubts": ["predicts a for every test image"]}
+    path.write_text(json.dumps(noted))
+    tabulate(runs, tmp_path, wanted, {})
+    frame = read_runs(runs, wanted).frame
+    assert set(frame["status"]) == {"ok"}
+    (line,) = describe_doubtful(frame)
+    assert line.endswith("doubtful (predicts a for every test image)")
+    shown = (tmp_path / "tables.md").read_text()
+    assert f"## Doubtful runs\n\n- {line}\n" in shown

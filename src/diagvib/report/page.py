@@ -32,7 +32,7 @@ from diagvib.results import selection
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.table import Table, by_section, html
 from diagvib.results.tables import metrics_of
-from diagvib.results.texts import describe_missing
+from diagvib.results.texts import describe_doubtful, describe_missing
 
 NUMBERS, MATRIX = "In numbers", "Target by cue"
 # The sections in their order, by the name of their macro in the template, if they have one. Others
@@ -122,6 +122,7 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "margin": round(100 * MARGIN),
         "least_samples": LEAST_SAMPLES,
         "missing": describe_missing(runs),
+        "doubtful": describe_doubtful(runs),
         "cues": frames["metrics"]["cues"].max(),
         "paper_cues": PAPER_CUES,
         "made": made,

@@ -24,7 +24,7 @@ from diagvib.results.tables import (
     result_tables,
     write_tidy,
 )
-from diagvib.results.texts import describe_missing
+from diagvib.results.texts import describe_doubtful, describe_missing
 
 
 def all_tables(
@@ -97,7 +97,7 @@ def write_tables(
 
 
 def markdown_page(tables: Sequence[Table], note: str, runs: pd.DataFrame) -> str:
-    """Tables by section, then the missing runs. note: what must come first."""
+    """Tables by section, then missing and doubtful runs. note: what must come first."""
     parts = ["# Tables", *(["", f"**{note}**"] if note else [])]
     for title, about, own in by_section(tables):
         parts += ["", f"## {title}"]
@@ -105,7 +105,10 @@ def markdown_page(tables: Sequence[Table], note: str, runs: pd.DataFrame) -> str
         parts += [line for table in own for line in ("", *markdown(table))]
     missing = [f"- {line}" for line in describe_missing(runs)]
     parts += ["", "## Missing runs", ""]
-    return "\n".join([*parts, *(missing or ["None: every configured run is complete."])]) + "\n"
+    parts += missing or ["None: every configured run is complete."]
+    if doubtful := describe_doubtful(runs):
+        parts += ["", "## Doubtful runs", "", *(f"- {line}" for line in doubtful)]
+    return "\n".join(parts) + "\n"
 
 
 def latex_page(tables: Sequence[Table], note: str) -> str:

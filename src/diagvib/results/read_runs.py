@@ -78,6 +78,7 @@ class _Group(BaseModel, strict=True):
 class _Metrics(_Names):
     groups: dict[str, _Group]
     epochs: int | None = None
+    doubts: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,9 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
     about = noted.sources, noted.comparable
-    return _Read("ok", "", *about, cells, metrics.groups, made, epochs, measures)
+    return _Read(
+        "ok", "; ".join(metrics.doubts), *about, cells, metrics.groups, made, epochs, measures
+    )
 
 
 @contextmanager

@@ -57,10 +57,19 @@ def describe_missing(runs: pd.DataFrame) -> list[str]:
 
     runs: the frame of `read_runs.read_runs`.
     """
+    return _described(runs, runs["status"] != "ok")
+
+
+def describe_doubtful(runs: pd.DataFrame) -> list[str]:
+    """The same of complete runs with a reason to distrust their numbers."""
+    doubtful = (runs["status"] == "ok") & (runs["reason"].fillna("") != "")
+    return _described(runs.assign(status="doubtful"), doubtful)
+
+
+def _described(runs: pd.DataFrame, wanted: pd.Series) -> list[str]:
     lines = []
     configured = runs.groupby(["baseline", "study"], sort=False).size()
-    missing = runs[runs["status"] != "ok"]
-    for (baseline, study, status, reason), group in missing.groupby(
+    for (baseline, study, status, reason), group in runs[wanted].groupby(
         ["baseline", "study", "status", "reason"], sort=False, dropna=False
     ):
         if len(group) == configured[baseline, study]:

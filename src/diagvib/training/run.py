@@ -48,6 +48,8 @@ from diagvib.training.protocol import Protocol, deterministic, enough_memory
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import write_visualisations
 
+# With fewer images of a group, the standard error of its accuracy may exceed 9 points.
+_FEW = 30
 # Metadata that the three files of a dataset must have in common.
 _SHARED = (
     "roles",
@@ -171,7 +173,8 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     predicted = _names(test, run, prediction)
     noted = _answers(job, run, test, batches, method, predicted)
     seen = _seen(data.train)
-    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), seen, out)
+    doubts = _doubts(job, predicted, seen, _seen(data.val))
+    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), seen, doubts, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
         weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
@@ -201,6 +204,8 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     print(
         f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
         f"{len(fitted.history)} selected, {tested - started:.0f} s",
+        *(f"{run.name}: doubtful, {doubt}" for doubt in doubts),
+        sep="\n",
         file=sys.stderr,
         flush=True,
     )
@@ -379,6 +384,24 @@ def _seen(train: Batches) -> dict[str, int]:
     }
 
 
+def _doubts(
+    job: Job, predicted: np.ndarray, seen: dict[str, int], validated: dict[str, int]
+) -> list[str]:
+    """Reasons to distrust a run's numbers. seen, validated: images of each combination of classes in
+    training and validation."""
+    doubts, rule = [], job.settings.get("selection", "val_loss")
+    if len(set(predicted)) == 1:
+        doubts.append(f"predicts {predicted[0]} for every test image")
+    if rule.startswith("val_worst_group"):
+        name, least = min(((cell, validated.get(cell, 0)) for cell in seen), key=lambda one: one[1])
+        if least < _FEW:
+            doubts.append(
+                f"its epoch was chosen by {rule}, with only {least} validation images of {name}, so "
+                "the choice is mostly noise"
+            )
+    return doubts
+
+
 def _write_results(
     run: Run,
     fitted: Fitted,
@@ -386,11 +409,12 @@ def _write_results(
     noted: pd.DataFrame,
     confidence: np.ndarray,
     seen: dict[str, int],
+    doubts: list[str],
     out: Path,
 ) -> dict:
     """Write everything about a run that depends only on its names; returns the metrics. noted: the
     class predicted for each test image, and further columns; confidence: its probability, [N];
-    seen: from `_seen`."""
+    seen, doubts: from `_seen` and `_doubts`."""
     predicted = noted.pop("prediction").to_numpy()
     facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
     facts |= {key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")}
@@ -409,6 +433,7 @@ def _write_results(
         "selected_epoch": fitted.selected_epoch,
         "epochs": len(fitted.history),
         "val_loss": fitted.val_loss,
+        "doubts": doubts,
     }
     write_table(out / "predictions.parquet", table, facts)
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
