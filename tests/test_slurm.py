@@ -1,8 +1,6 @@
 """The workflow on a real Slurm of one node: whatever goes wrong there, it ends as an undisturbed
 local run does."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,6 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 
 from conftest import BIN, REPOSITORY
@@ -114,19 +113,13 @@ def training_jobs(cluster: slurm.Slurm) -> set[str]:
     return {line.split()[0] for line in lines if "rule_train" in line}
 
 
-def training_process(job: str) -> int | None:
+def training_process(job: str) -> psutil.Process | None:
     """The process of `diagvib train` in a Slurm job, if it runs."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_bytes().split(b"\0")
-            if (
-                b"train" in words
-                and any(word.endswith(b"/diagvib") for word in words)
-                and f"SLURM_JOB_ID={job}".encode() in (path / "environ").read_bytes().split(b"\0")
-            ):
-                return int(path.name)
-        except OSError:
-            continue
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        words, variables = process.info["cmdline"] or [], process.info["environ"] or {}
+        started = "train" in words and any(word.endswith("/diagvib") for word in words)
+        if started and variables.get("SLURM_JOB_ID") == job:
+            return process
     return None
 
 
@@ -159,7 +152,7 @@ def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
             head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs
         )
         cluster.run("scancel", cancelled)
-        os.kill(wait_for(head, lambda: training_process(killed)), signal.SIGKILL)
+        wait_for(head, lambda: training_process(killed)).kill()
         cluster.kill_node()
         cluster.start_node()
         retried = min(wait_for(head, lambda: training_jobs(cluster) - {killed, cancelled}))

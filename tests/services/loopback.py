@@ -3,7 +3,9 @@ be held or cut."""
 
 import contextlib
 import json
+import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable
 
 ADDRESS = "127.0.0.1"
+PATH = os.environ["PATH"] + os.pathsep + "/usr/sbin"
 _SECONDS = 60
 _PIECE = 1 << 14
 
@@ -49,6 +52,14 @@ class Service:
 
     def __exit__(self, *_) -> None:
         self._process.communicate()
+
+
+def missing(packages: str, *programs: str) -> str | None:
+    """Why a service's programs cannot be started here; None if they can."""
+    absent = [program for program in programs if not shutil.which(program, path=PATH)]
+    if not absent:
+        return None
+    return f"no {' and no '.join(absent)} (Debian, Ubuntu: apt install {packages})"
 
 
 def serve(**facts) -> None:

@@ -21,15 +21,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from loopback import ADDRESS, Service, ServiceError, free_port, serve
+import psutil
+from loopback import ADDRESS, PATH, Service, ServiceError, free_port, missing, serve
 
 CPUS, MEMORY_MB, GPU_DEVICES = 8, 64_000, ("/dev/null", "/dev/zero")
-PROGRAMS = {
-    "munged": "munge",
-    "slurmctld": "slurm-wlm",
-    "slurmd": "slurm-wlm",
-    "sbatch": "slurm-wlm",
-}
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 # In the environment of every daemon, so that they can be found when the service ends, with the
 # keepers of their jobs.
 MARK = "DIAGVIB_SLURM_FOLDER"
@@ -72,15 +68,7 @@ def why_not() -> str | None:
     """Why Slurm cannot run here; None if it can."""
     if sys.platform != "linux":
         return "Slurm runs on Linux only"
-    path = os.environ["PATH"] + os.pathsep + "/usr/sbin"
-    missing = sorted(
-        {package for program, package in PROGRAMS.items() if not shutil.which(program, path=path)}
-    )
-    if missing:
-        return (
-            f"{' and '.join(missing)} not installed (Debian, Ubuntu: apt install slurm-wlm munge)"
-        )
-    return None
+    return missing("slurm-wlm munge", *PROGRAMS)
 
 
 class Slurm(Service):
@@ -169,7 +157,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         **os.environ,
         "SLURM_CONF": f"{folder}/slurm.conf",
-        "PATH": os.pathsep.join([f"{folder}/bin", os.environ["PATH"], "/usr/sbin"]),
+        "PATH": f"{folder}/bin{os.pathsep}{PATH}",
     }
 
 
@@ -217,25 +205,23 @@ def _last_words(folder: Path) -> str:
 
 def _end(folder: Path) -> None:
     while processes := _processes(folder):
-        for pid in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         time.sleep(0.1)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _processes(folder: Path) -> list[int]:
+def _processes(folder: Path) -> list[psutil.Process]:
     """The daemons started for `folder`, and the processes of its jobs."""
-    mark, conf = f"{MARK}={folder}".encode(), f"SLURM_CONF={folder}/slurm.conf".encode()
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            variables = path.read_bytes().split(b"\0")
-        except OSError:  # ended meanwhile, or not ours
-            continue
-        in_job = any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
-        if mark in variables or (in_job and conf in variables):
-            found.append(int(path.parent.name))
+    for process in psutil.process_iter(["environ"]):
+        variables = process.info["environ"] or {}  # None: ended meanwhile, or not ours
+        in_job = "SLURM_JOB_ID" in variables
+        if variables.get(MARK) == str(folder) or (
+            in_job and variables.get("SLURM_CONF") == f"{folder}/slurm.conf"
+        ):
+            found.append(process)
     return found
 
 

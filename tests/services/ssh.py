@@ -15,9 +15,17 @@ import tempfile
 from pathlib import Path
 
 import psutil
-from loopback import ADDRESS, Service, ServiceError, free_port, serve, wait_for_port
+from loopback import (
+    ADDRESS,
+    PATH,
+    Service,
+    ServiceError,
+    free_port,
+    missing,
+    serve,
+    wait_for_port,
+)
 
-PATH = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
 # Debian's sshd, started by root, requires this folder, which Debian's own service creates.
 SEPARATION = Path("/run/sshd")
 
@@ -42,12 +50,7 @@ Subsystem sftp internal-sftp
 
 def why_not() -> str | None:
     """Why no SSH server can run here; None if one can."""
-    missing = [
-        program for program in ("sshd", "ssh", "ssh-keygen") if not shutil.which(program, path=PATH)
-    ]
-    if missing:
-        return f"no {' and no '.join(missing)} (Debian, Ubuntu: apt install openssh-server)"
-    return None
+    return missing("openssh-server", "sshd", "ssh", "ssh-keygen")
 
 
 class SSH(Service):
