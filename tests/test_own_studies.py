@@ -13,13 +13,11 @@ from diagvib.images.datasets import ImageFiles
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, datasets
-from diagvib.settings.jobs import stage_settings
-from diagvib.stages import draw, prepare, render
 from diagvib.studies.dataset_sample import dataset_sample
+from toy import images_here
 
 FILE = REPOSITORY / "tests" / "square_studies.yaml"
-SCENE = "squares:Squares"
-SQUARES = load_scene(SCENE)
+SQUARES = load_scene("squares:Squares")
 CONFIG = f"""
 root: squares
 sources: embedded
@@ -36,20 +34,10 @@ BINDINGS = {"two-cues": "corner-colour-extent", "two-places": "corner-colour"}
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory) -> dict:
-    path = tmp_path_factory.mktemp("config") / "squares.yaml"
-    path.write_text(CONFIG)
-    return load_config(path)
-
-
-@pytest.fixture(scope="module")
-def layout(config, tmp_path_factory) -> Layout:
-    layout = Layout(tmp_path_factory.mktemp("root"))
-    prepare(layout, stage_settings(config, "prepare"), SCENE)
-    for study, binding in datasets(config):
-        draw(layout, stage_settings(config, "draw", study=study), study, binding)
-        render(layout, stage_settings(config, "render", study=study), study, binding, "cpu", 1)
-    return layout
+def layout(tmp_path_factory) -> Layout:
+    root = tmp_path_factory.mktemp("squares")
+    (root / "squares.yaml").write_text(CONFIG)
+    return images_here(load_config(root / "squares.yaml"), root)
 
 
 def frame(layout: Layout, study: str) -> pd.DataFrame:
