@@ -306,8 +306,9 @@ def check_command(words: list[str], folder: Path) -> None:
 
 def _exists(path: str | Path) -> bool:
     """Whether a file is in the repository, in the reader's folder, one that some page shows, or
-    written to a root."""
+    written to a root or by `diagvib new photos`."""
     written = Path(path).name == "config.yaml" and str(Path(path).parent) in _roots()
+    written = written or str(path) in ("NAME_config.yaml", "grounds_config.yaml")
     return written or Path(path).exists() or (REPOSITORY / path).exists() or str(path) in SHOWN
 
 

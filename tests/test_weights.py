@@ -158,11 +158,12 @@ def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
         (model, file.parent.parent),
         (None, file.parent),
         ({**model, "weights": None}, file.parent),
-        ({**model, "weights": "IMAGENET1K_V9"}, file.parent),
         ({**model, "weights_file": "mine.pth"}, file.parent),
         ({**model, "name": "timm/resnet10t"}, file.parent),
     ):
         assert located(unchanged, folder) == unchanged
+    with pytest.raises(DiagvibError, match="IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):
+        located({**model, "weights": "IMAGENET1K_V9"}, file.parent)
 
 
 def test_a_training_takes_them_from_there_and_keeps_quiet_about_the_path(

@@ -104,9 +104,11 @@ def compile_everything(checkout: Path) -> None:
 def copy_of_the_repository(folder: Path, checkout: Path = REPOSITORY) -> Path:
     """A copy of what the workflow needs, with what is compiled of it, and the toy configuration."""
     compile_everything(checkout)
-    for name in ("Snakefile", "rules", "src", "config", "profiles"):
-        copy = shutil.copytree if (checkout / name).is_dir() else shutil.copy2
-        copy(checkout / name, folder / name)
+    shutil.copy2(checkout / "Snakefile", folder)
+    # Without files that another process is writing just now.
+    unfinished = shutil.ignore_patterns("*.tmp.*", "*.pyc.*")
+    for name in ("rules", "src", "config", "profiles"):
+        shutil.copytree(checkout / name, folder / name, ignore=unfinished)
     write(folder, FILES)
     return folder
 
