@@ -26,6 +26,7 @@ from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E40
 # In the order of the paper's FAAvg in ZGO.
 FACTORS = ("position", "hue", "lightness", "shape", "scale", "texture")
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
+FROZEN = {"lite0": "ImageNet weights", "lite0_untrained": "random weights"}
 # The paper's network that ours stand beside, and its number of dataset samples.
 PAPER, PAPER_SAMPLES = "resnet18", 5
 CONTRASTS = [("zgo", "zso"), *((study, "zgo") for study in STUDIES[2:])]
@@ -179,6 +180,43 @@ def full_size_table() -> list[str]:
     return lines
 
 
+def frozen_table() -> list[str]:
+    """Accuracy by target without a shortcut (ZSO) and where it misleads (ZGO, mean over five cues),
+    of linear layers on features, and the network with weights minus the one without."""
+    runs = pd.read_csv(REPOSITORY / "docs/results/frozen/runs.csv")
+    values = runs["ood_accuracy"].fillna(runs["id_accuracy"])
+    by = [runs[name] for name in ("target", "study", "baseline")]
+    means = values.groupby(by).mean().unstack(["study", "baseline"])
+    columns = [(study, name) for study in ("zso", "zgo") for name in ("lite0", "lite0_untrained")]
+    lines = table(["target", *(f"{study.upper()}, {FROZEN[name]}" for study, name in columns)])
+    for target in FACTORS:
+        lines.append(line([target, *(f"{100 * means.loc[target, one]:.1f}" for one in columns)]))
+    every = [f"{100 * means[one].mean():.1f}" for one in columns]
+    return [*lines, line(["mean", *every])]
+
+
+def frozen_methods_table() -> list[str]:
+    """Methods on frozen features: means and 95 % intervals over the dataset samples, and the gain
+    over ERM, paired by sample."""
+    runs = pd.read_csv(REPOSITORY / "docs/results/frozen_environments/runs.csv")
+    metrics = pd.read_csv(REPOSITORY / "docs/results/frozen_environments/metrics.csv")
+    accuracy = runs.pivot(index="sample", columns="baseline", values="ood_accuracy")
+    lines = table(
+        ["method", "in distribution", "test environment", "95 % interval", "more than ERM"]
+    )
+    for name in sorted(accuracy, key=lambda name: name != "lite0_erm_env"):
+        own = metrics[(metrics["baseline"] == name) & (metrics["study"] == "o2o-hard")]
+        own = own.set_index("metric")
+        cells = [f"{100 * own.loc[metric, 'mean']:.1f}" for metric in ("id_accuracy", "accuracy")]
+        cells.append("{:.1f} to {:.1f}".format(*100 * own.loc["accuracy", ["low", "high"]]))
+        gain = accuracy[name] - accuracy["lite0_erm_env"]
+        low, high = sample_interval(accuracy[name], accuracy["lite0_erm_env"])
+        more = f"{100 * gain.mean():+z.1f} ({100 * low:+z.1f} to {100 * high:+z.1f})"
+        cells.append(more if gain.any() else "")
+        lines.append(line([name.removeprefix("lite0_").removesuffix("_env"), *cells]))
+    return lines
+
+
 def watermark_result() -> dict:
     """The newest result of `benchmarks/watermark.py`."""
     return read_json(max((REPOSITORY / "benchmarks/results").glob("watermark-cpu-*.json")))
@@ -253,6 +291,7 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "in-distribution": lambda: in_distribution_table("laptop"),
     },
     "results_full_size": {"full size": full_size_table},
+    "results_frozen": {"factors": frozen_table, "methods": frozen_methods_table},
     "watermark": {
         "texts": text_table,
         "photos": photo_table,
