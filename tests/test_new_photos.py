@@ -14,6 +14,7 @@ from diagvib.foundation.files import read_yaml
 from diagvib.operations.new_photos import Columns, cells_text, look, write, write_sheet
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos, read_labels
+from diagvib.settings.config import load_config
 
 
 def photos(folder: Path, cells: dict[tuple[str, str], int], table: str | None = "labels.csv"):
@@ -67,6 +68,8 @@ def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, uni
     agree = table.loc[table["split"] == "train", "group"] == "agree"
     assert agree.mean() == pytest.approx(proposal.agree, abs=0.05)
     assert len(data) / sum(cells.values()) > (0.04 if unit else 0.2)
+    for baseline in load_config(paths["configuration"]).baselines:
+        assert baseline.settings["batch_size"] <= given["counts"]["train"]
 
 
 def test_the_cue_agrees_where_photos_say_so_most_often(tmp_path):
@@ -116,7 +119,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         ),
         ({"target": "animal"}, "--cue; columns with 2 to 50 values: animal"),
         ({"target": "animul"}, "unknown column 'animul'; did you mean animal"),
-        ({"target": "id", "cues": ["ground"]}, "id has 160 values"),
+        ({"target": "id", "cues": ["ground"]}, "values of id: 160; a factor has 2 to 50"),
         ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
         ({"levels": ["a"]}, "it does not go with a table"),
     ):
@@ -129,6 +132,21 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     write(proposal, tmp_path)
     with pytest.raises(DiagvibError, match=r"mine.yaml: is there already"):
         write(proposal, tmp_path)
+    for text, said in (
+        (
+            b"animal;ground;path\n",
+            r"such as photos/0000.png; name it with --file.*: animal;ground;path",
+        ),
+        ("tier\nk\xe4fer\n".encode("utf-16"), "use Parquet, or CSV with commas in UTF-8"),
+        (b"", "not a table that can be read"),
+    ):
+        (tmp_path / "other.csv").write_bytes(text)
+        with pytest.raises(DiagvibError, match=said):
+            look(tmp_path, "other.csv", Columns(target="animal"))
+    alike = tmp_path / "alike"
+    photos(alike, {("bird", "sea"): 30, ("cow", "land"): 30})
+    with pytest.raises(DiagvibError, match="each animal has its own ground, so nothing tells"):
+        look(alike, None, Columns(target="animal", cues=["ground"]))
     few = tmp_path / "few"
     photos(few, dict.fromkeys(EVEN, 5))
     with pytest.raises(DiagvibError, match="too few photos of some combinations"):
@@ -161,4 +179,4 @@ def test_photos_that_look_alike_are_named_unless_they_share_a_split(
     labelled_photos(its, tmp_path, "mine")
     said = capsys.readouterr().err
     assert ("0.png: looks like 3.png" in said) == named
-    assert ("1 pairs of photos look alike" in said) == named
+    assert ("different splits: 1;" in said) == named

@@ -1,6 +1,7 @@
 """Photos from a user's folder: what is listed, what is left out and why, how they are decoded."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +69,9 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     (urban / "notes.txt").write_text("notes")
     (urban / "gone.jpg").symlink_to(urban / "absent.jpg")
     huge_png(urban / "huge.png")
+    Image.new("RGB", (900, 3)).save(urban / "thin.png")
+    Image.fromarray(np.eye(20, dtype=np.float32)).save(urban / "deep.jpg", "tiff")
+    Path(os.fsdecode(os.fsencode(urban) + b"/\xe9.jpg")).write_bytes(whole)
     assert usable(folder, files_in(folder)) == good
     lines = capsys.readouterr().err.splitlines()
     wanted = {
@@ -77,6 +81,9 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
         "notes.txt": "name",
         "gone.jpg": "No such file",
         "huge.png": "million pixels",
+        "thin.png": "900 x 3 pixels; each side needs at least 16",
+        "deep.jpg": "32 bits",
+        "\\udce9.jpg": "its name cannot be printed",
     }
     assert len(lines) == len(wanted)
     for name, why in wanted.items():

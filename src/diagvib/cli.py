@@ -467,7 +467,7 @@ def new_photos(
     sheet = out / f"{proposal.name}_cells.png"
     write_sheet(proposal, sheet)
     print(f"\nwritten: {', '.join(map(str, [*paths.values(), sheet]))}; each choice has a comment")
-    print("Look at them, change what you like, then run")
+    print("Look at them, change what you like, then run in the repository's folder")
     print(f"  diagvib plan --config {paths['configuration']}")
     print(f"  snakemake --cores all --configfile {paths['configuration']}")
 

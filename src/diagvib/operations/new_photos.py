@@ -132,9 +132,9 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
             )
         columns.cues = others
     for one in (columns.target, *columns.cues):
-        if numbers[one] > _MOST_CLASSES:
+        if not 2 <= len(_values(found[one])) <= _MOST_CLASSES:
             raise DiagvibError(
-                f"{folder}: {one} has {numbers[one]:,} values; a factor has 2 to {_MOST_CLASSES}"
+                f"{folder}: values of {one}: {numbers[one]:,}; a factor has 2 to {_MOST_CLASSES}"
             )
     left = {c: n for c, n in free.items() if c not in (columns.target, *columns.cues)}
     proposal = Proposal(name, folder, found, columns, _classes(found, columns), table, left)
@@ -159,9 +159,15 @@ def _classes(photos: pd.DataFrame, columns: Columns) -> dict[str, list[str]]:
 def _with_counter_examples(proposal: Proposal) -> Proposal:
     """The proposal with the strongest shortcut that leaves enough counter-examples. DiagvibError if
     there are too few photos."""
+    differing = int(((proposal.cells() > 0) & ~_diagonal(proposal)).sum())
+    if not differing:
+        raise DiagvibError(
+            f"{proposal.folder}: each {proposal.columns.target} has its own "
+            f"{proposal.columns.cues[0]}, so nothing tells a shortcut from the task; add photos of other "
+            "combinations"
+        )
     if proposal.splits:
         return proposal
-    differing = int(((proposal.cells() > 0) & ~_diagonal(proposal)).sum())
     for agree in _AGREE:
         proposal = replace(proposal, agree=agree)
         counts = fitting_counts(proposal)
@@ -266,7 +272,7 @@ def _configuration(proposal: Proposal, paths: Mapping[str, Path]) -> str:
         lines.append(f"counts: {_flow(counts)} # as many as the photos allow; each is used once")
     lines += [
         f"image_size: {224 if pretrained else 128}",
-        f"baselines: {_flow(baselines[: 1 + bool(whole)])} # "
+        f"baselines: {_flow(_chosen(baselines[: 1 + bool(whole)], proposal))} # "
         + (
             "a linear layer on features of a network with ImageNet weights"
             if pretrained
@@ -278,6 +284,16 @@ def _configuration(proposal: Proposal, paths: Mapping[str, Path]) -> str:
         lines.append("# Without group_dro, which needs photos of every combination of classes.")
     lines.append("training: {max_epochs: 30}")
     return "\n".join(lines) + "\n"
+
+
+def _chosen(baselines: list[str], proposal: Proposal) -> list[str | dict]:
+    """The baselines, with smaller batches if there are few training images."""
+    if proposal.splits:
+        images = int((proposal.photos[proposal.columns.split] == proposal.splits["train"][0]).sum())
+    else:
+        images = fitting_counts(proposal)["train"]
+    size = max(2, images // 4)
+    return [{"name": name, "batch_size": size} if size < 32 else name for name in baselines]
 
 
 def proposed_studies(proposal: Proposal, scene: Path) -> dict[str, dict]:
@@ -388,12 +404,13 @@ def _labelled(folder: Path, table: str | None, columns: Columns) -> pd.DataFrame
         raise DiagvibError("--levels names folders; it does not go with a table")
     found = read_labels(folder / table, "--table")
     if columns.file is None:
-        known = set(files_in(folder))
+        known = {path for path in files_in(folder) if path.lower().endswith(EXTENSIONS)}
         columns.file = _only(c for c in found if len(found) and found[c].isin(known).mean() > 0.5)
         if columns.file is None:
             raise DiagvibError(
-                f"{folder / table}: no column, or more than one, has paths of photos in {folder}; name "
-                f"it with --file. Columns: {', '.join(found)}"
+                f"{folder / table}: no column, or more than one, has paths of photos in {folder}, such "
+                f"as {min(known, default='gull/1.jpg')}; name it with --file. Columns, separated by "
+                f"commas: {', '.join(found)}"
             )
     if columns.file not in found:
         raise unknown_name("column", columns.file, list(found), str(folder / table))

@@ -15,6 +15,7 @@ import yaml
 from diagvib.foundation.files import read_yaml, write_text
 from diagvib.operations.dvc import stages_of
 from diagvib.operations.records import PROVENANCE
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
 
 
@@ -35,8 +36,10 @@ def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
     for key in ("studies", "bindings"):
         if getattr(entry, key) != getattr(config, key):
             chosen[key] = getattr(entry, key)
-    if "max_epochs" in entry.settings:
-        chosen["max_epochs"] = entry.settings["max_epochs"]
+    known = load_settings(entry.name, config.baselines_from)
+    for key in ("max_epochs", "batch_size"):
+        if entry.settings.get(key) != known.get(key):
+            chosen[key] = entry.settings[key]
     return chosen
 
 

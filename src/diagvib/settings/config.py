@@ -214,8 +214,7 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
             own = [study_of(config, name) for name in studies]
             _check_bindings(config, entry.bindings or "all", own)
         check_baseline(settings, config, studies)
-    if entry.max_epochs is not None:
-        settings["max_epochs"] = entry.max_epochs
+    settings |= entry.model_dump(include={"max_epochs", "batch_size"}, exclude_none=True)
     return ResolvedBaseline(name=entry.name, studies=studies, bindings=bindings, settings=settings)
 
 

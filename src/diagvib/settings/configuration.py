@@ -73,12 +73,13 @@ class Tuning(Strict):
 
 
 class BaselineChoice(Strict):
-    """A baseline for some studies or bindings only, or with another number of epochs."""
+    """A baseline for some studies or bindings only, or with another number of epochs or batch size."""
 
     name: Name
     studies: unique(Name) | None = None
     bindings: unique(str) | None = None
     max_epochs: Count | None = None
+    batch_size: Annotated[int, Field(ge=2, le=65536)] | None = None
 
 
 class ResolvedBaseline(Strict):
@@ -120,7 +121,7 @@ class Experiment(Strict):
         list[Name | BaselineChoice], Field(min_length=1), AfterValidator(no_item_twice)
     ] = Field(
         description="names from config/baselines, or entries that restrict a baseline to some studies or bindings, or "
-        "change its max_epochs"
+        "change its max_epochs or batch_size"
     )
     training: Training
 

@@ -16,16 +16,16 @@ from PIL import Image, ImageOps
 from diagvib.foundation.errors import DiagvibError, one_line
 
 # An image of this many pixels takes 400 MB; a file of a few bytes may claim more than any memory
-# can hold.
+# can hold. One whose shorter side has fewer than LEAST_SIDE pixels shows nothing.
 MOST_PIXELS = 100_000_000
+LEAST_SIDE = 16
 _AT_A_TIME = 512
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-warnings.filterwarnings(
-    "ignore", category=Image.DecompressionBombWarning
-)  # MOST_PIXELS is the limit
+# MOST_PIXELS is the limit for large ones; damaged EXIF data do not damage a photo.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def open_photo(
@@ -53,8 +53,16 @@ def open_photo(
 
 def check_photo(path: Path, data: bytes) -> np.ndarray:
     """A small grey copy of a photo, uint8[16, 18], by which photos that look alike are found. The
-    DiagvibError of `open_photo`, unless the file's bytes can be fully decoded."""
+    DiagvibError of `open_photo`, unless the file's bytes can be fully decoded; also for photos under
+    LEAST_SIDE pixels, and for 32 bits per channel."""
     with _decoding(path, data) as image:
+        if min(image.size) < LEAST_SIDE:
+            width, height = image.size
+            raise DiagvibError(
+                f"{path}: {width} x {height} pixels; each side needs at least {LEAST_SIDE}"
+            )
+        if image.mode in ("I", "F"):  # nobody can tell which value is white
+            raise DiagvibError(f"{path}: has 32 bits per channel; save it with 8 or 16")
         # A JPEG is decoded several times faster at reduced size, and just as completely.
         image.draft("L", (64, 64))
         image.load()
@@ -118,6 +126,8 @@ def _decoding(path: Path, data: bytes | None) -> Iterator[Image.Image]:
             f"{path}: at most {MOST_PIXELS // 10**6} million pixels are read, so make it smaller "
             f"({one_line(error)})"
         ) from None
+    except DiagvibError:
+        raise
     except Image.UnidentifiedImageError:
         raise DiagvibError(
             f"{path}: not an image that can be read; use JPEG, PNG or WebP"

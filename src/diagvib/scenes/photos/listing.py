@@ -34,11 +34,16 @@ def state(folder: Path | None) -> str:
 
 
 def files_in(folder: Path) -> list[str]:
-    """The paths, relative to a folder, of all files in it that are not hidden, sorted. DiagvibError
-    if there is no such folder."""
+    """The paths, relative to a folder, of all files in it that are not hidden, sorted; those whose
+    names cannot be printed are left out, with a line on standard error. DiagvibError if there is no
+    such folder."""
     if not folder.is_dir():
         raise DiagvibError(f"{folder}: no such folder; it should hold the photos")
-    return sorted(path for path, _ in _files(folder))
+    paths = sorted(path for path, _ in _files(folder))
+    for path in paths:
+        if not path.isprintable():
+            leave_out(folder / ascii(path)[1:-1], "because its name cannot be printed")
+    return [path for path in paths if path.isprintable()]
 
 
 def usable(
@@ -146,8 +151,6 @@ def _hashed(path: Path) -> tuple[str, str, np.ndarray | None]:
 
     if not path.name.lower().endswith(EXTENSIONS):
         return "", f"because its name is not that of a photo ({', '.join(EXTENSIONS)})", None
-    if not path.name.isprintable():
-        return "", "because its name cannot be printed", None
     try:
         data = path.read_bytes()
         if not data:

@@ -87,8 +87,8 @@ def _name_look_alikes(folder: Path, listed: pd.DataFrame, small: dict[str, np.nd
         print(f"{folder / first}: looks like {second}", file=sys.stderr)
     if len(pairs):
         print(
-            f"{folder}: {len(pairs):,} pairs of photos look alike and may be in different splits; leave "
-            "out one of each, or give both the same value in a column for `unit`",
+            f"{folder}: pairs of photos that look alike and may be in different splits: {len(pairs):,}; "
+            "leave out one of each, or give both the same value in a column for `unit`",
             file=sys.stderr,
         )
 
@@ -140,7 +140,10 @@ def read_labels(path: Path, where: str) -> pd.DataFrame:
     except FileNotFoundError:
         raise DiagvibError(f"{where}: {path}: no such file") from None
     except Exception as error:  # either reader may raise anything
-        raise DiagvibError(f"{path}: not a table that can be read ({one_line(error)})") from None
+        raise DiagvibError(
+            f"{path}: not a table that can be read; use Parquet, or CSV with commas in UTF-8 "
+            f"({one_line(error)})"
+        ) from None
 
 
 def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:
