@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
@@ -50,7 +51,7 @@ def exported(config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_GROUP", 10)  # so that a file has several row groups
-        return folder, export(config, folder)
+        return folder, export(config, folder, png=True)
 
 
 def test_the_hubs_library_reads_the_same_pixels_and_classes(config, exported, tmp_path):
@@ -80,6 +81,48 @@ def test_the_card_names_every_dataset(exported):
         assert (folder / files["path"]).is_file()
     assert "# 222 images" in text and "zgo-shape-hue-1 | 30 | 12 | 18" in text
     assert "CC-BY-4.0: E. Alpaydin" in text and "cannot be compared with a paper's" in text
+
+
+def test_croissant_has_the_same_pixels_and_what_the_card_says(config, exported):
+    import mlcroissant
+
+    folder, made = exported
+    found = mlcroissant.Dataset(folder / "croissant.json")
+    assert not found.metadata.ctx.issues.errors
+    names = [f"{one.name}/{split}" for one in made for split in SPLITS]
+    assert [one.id for one in found.metadata.record_sets] == names
+    images = read_images(Layout(Path(config.root)).images("zgo", "shape-hue") / "1/test.parquet")
+    rows = [*found.records("zgo-shape-hue-1/test")]
+    pixels = np.stack([np.asarray(row["zgo-shape-hue-1/test/image"]) for row in rows])
+    assert np.array_equal(pixels, images.pixels)
+    assert [row["zgo-shape-hue-1/test/shape"] for row in rows] == images.labels("shape").tolist()
+    card = " ".join((folder / "README.md").read_text().split())
+    about = found.metadata
+    facts = [about.data_collection, *about.data_biases, *about.data_limitations]
+    for fact in [*facts, *about.data_use_cases, *about.personal_sensitive_information]:
+        assert len(fact) > 60 and fact in card
+    assert about.license == ["Apache-2.0", "CC-BY-4.0"] and "E. Alpaydin" in about.cite_as
+
+
+def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, tmp_path):
+    folder = exported[0] / "zgo/shape-hue/1/png"
+    scene = load_scene(str(folder / "photos.yaml"))
+    scene.fetch(tmp_path / "raw", None)
+    scene.make(tmp_path / "raw", tmp_path / "prepared", "official")
+    photos = scene.catalogue(tmp_path / "prepared").photos.set_index("path")
+    table = pd.read_csv(folder / "metadata.csv").set_index("img_filename")
+    for number, split in enumerate(SPLITS):
+        images = read_images(
+            Layout(Path(config.root)).images("zgo", "shape-hue") / f"1/{split}.parquet"
+        )
+        paths = [f"{split}/{n:06}.png" for n in range(len(images.pixels))]
+        assert list(photos.index[photos["split"] == split]) == paths
+        assert (table.loc[paths, "split"] == number).all()
+        assert table.loc[paths, "y"].tolist() == images.labels("shape").tolist()
+        for factor in scene.factors:
+            assert photos.loc[paths, factor].tolist() == images.table[factor].to_pylist()
+        for path, pixels in zip(paths, images.pixels, strict=True):
+            assert np.array_equal(np.asarray(Image.open(folder / path)), pixels)
 
 
 def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported):

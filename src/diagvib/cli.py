@@ -281,14 +281,17 @@ def export(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Where the files and the data card go.")
     ],
+    png: Annotated[
+        bool, typer.Option("--png", help="Also write PNG files, with WILDS' metadata.csv.")
+    ] = False,
     config: Config = None,
     override: Override = None,
 ) -> None:
-    """Write datasets in the layout of the Hugging Face Hub. Adds a data card. Reads image files,
-    which `snakemake images --cores all --configfile FILE` makes first."""
+    """Write datasets in the layout of the Hugging Face Hub. Adds a data card and Croissant metadata.
+    Reads image files, which `snakemake images --cores all --configfile FILE` makes first."""
     from diagvib.operations.export import export
 
-    export(load_config(config, override), folder)
+    export(load_config(config, override), folder, png)
 
 
 @app.command()

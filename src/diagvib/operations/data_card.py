@@ -46,23 +46,27 @@ def check_card(out: Path) -> None:
 
 def write_card(
     out: Path, config: Configuration, scene: Scene, exported: Sequence[Exported]
-) -> None:
-    """Write `out`/README.md. exported: every dataset that it describes."""
+) -> dict[str, str]:
+    """Write `out`/README.md. exported: every dataset that it describes. Returns the text of each of
+    the template's blocks, which are named as in Croissant's vocabulary for responsible AI."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        exported=exported,
-        studies={name: study_of(config, name) for name in config.studies},
-        scene=scene,
-        licences=scene.licences(config.sources),
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    values = {
+        "exported": exported,
+        "studies": {name: study_of(config, name) for name in config.studies},
+        "scene": scene,
+        "licences": scene.licences(config.sources),
         # The official sources of a scene with a state are photos in a folder of the user's.
-        photos=config.sources == "official" and scene.replicates == "seeds",
-        config=config,
-        version=__version__,
-        images=sum(sum(one.images.values()) for one in exported),
-    )
-    write_text(out / "README.md", text)
+        "photos": config.sources == "official" and scene.replicates == "seeds",
+        "config": config,
+        "version": __version__,
+        "images": sum(sum(one.images.values()) for one in exported),
+    }
+    write_text(out / "README.md", template.render(values))
+    blocks, context = template.blocks.items(), template.new_context(values)
+    return {name: " ".join("".join(block(context)).split()) for name, block in blocks}

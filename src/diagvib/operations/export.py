@@ -1,5 +1,5 @@
-"""Datasets in the layout of the Hugging Face Hub: Parquet files with an image column, and a data
-card.
+"""Datasets in the layout of the Hugging Face Hub: Parquet files with an image column, a data card,
+and Croissant metadata.
 
 `datasets.load_dataset(FOLDER, "zgo-shape-hue-0")` reads them back, with the same pixels.
 """
@@ -28,7 +28,9 @@ from diagvib.foundation.files import (
 from diagvib.images import DIGESTS_FILE
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
+from diagvib.operations.croissant import write_croissant
 from diagvib.operations.data_card import Exported, check_card, write_card
+from diagvib.operations.pngs import write_pngs
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, dataset_count, datasets, study_of
@@ -41,8 +43,9 @@ _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _LEFT_OUT = ("image", "sample", "split")
 
 
-def export(config: Configuration, out: Path) -> list[Exported]:
-    """Export every dataset of a resolved configuration from its image files to the folder `out`.
+def export(config: Configuration, out: Path, png: bool = False) -> list[Exported]:
+    """Export every dataset of a resolved configuration from its image files to the folder `out`;
+    with `png`, also as PNG files.
 
     Existing files with the right content are kept. Those of datasets that the configuration no
     longer has are left alone, but not listed in the data card. DiagvibError if an image file is
@@ -73,7 +76,11 @@ def export(config: Configuration, out: Path) -> list[Exported]:
             found.append(exported)
             count = sum(exported.images.values())
             print(f"{exported.name}: {count:,} images", file=sys.stderr, flush=True)
-    write_card(out, config, load_scene(scenes[0]), found)
+    scene = load_scene(scenes[0])
+    licences = scene.licences(config.sources)
+    for exported in found if png else ():
+        write_pngs(Path(out), exported, scene, config.image_size, licences)
+    write_croissant(out, found, licences, write_card(out, config, scene, found))
     return found
 
 

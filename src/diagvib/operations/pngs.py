@@ -1,0 +1,52 @@
+"""An exported dataset as PNG files with a table `metadata.csv`, as WILDS and Group DRO read
+Waterbirds, and a definition of these files as photos, which names the classes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from diagvib.foundation.files import open_parquet, whole_file, write_text
+from diagvib.operations.data_card import Exported
+from diagvib.scenes.scene import Scene
+
+_TABLE, _FILE, _BATCH = "metadata.csv", "img_filename", 500
+
+
+def write_pngs(
+    out: Path, dataset: Exported, scene: Scene, size: int, licences: Sequence[tuple[str, str]]
+) -> None:
+    """Write them to the folder `png` beside the dataset's Parquet files, from these. In the table,
+    splits and classes are numbers, and y is the target's class."""
+    target, folder, tables = dataset.binding.split("-")[0], out / dataset.folder / "png", []
+    for number, split in enumerate(dataset.images):
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        start = 0
+        with open_parquet(out / dataset.folder / f"{split}.parquet") as file:
+            for batch in file.iter_batches(batch_size=_BATCH):
+                table = batch.to_pandas()
+                names = [f"{split}/{start + n:06}.png" for n in range(len(table))]
+                for name, image in zip(names, table.pop("image"), strict=True):
+                    (folder / name).write_bytes(image["bytes"])
+                start += len(table)
+                known = {_FILE: names, "y": table[target], "split": number}
+                tables.append(pd.DataFrame(known).join(table))
+    with whole_file(folder / _TABLE) as temporary:
+        pd.concat(tables).to_csv(temporary, index=False)
+    numbered = {
+        factor: {"classes": {name: number for number, name in enumerate(classes)}}
+        for factor, classes in scene.factors.items()
+    }
+    definition = {
+        "folder": ".",
+        "table": _TABLE,
+        "file": _FILE,
+        "factors": numbered,
+        "split": {split: number for number, split in enumerate(dataset.images)},
+        "size": size,
+        "keep_twins": True,
+        "licence": " AND ".join(dict.fromkeys(licence for licence, _ in licences)),
+        "citation": "; ".join(citation for _, citation in licences),
+    }
+    write_text(folder / "photos.yaml", yaml.safe_dump(definition, sort_keys=False))
