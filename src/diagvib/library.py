@@ -54,7 +54,10 @@ class StudyDataset(Dataset):
 
     As in WILDS, `metadata_array` int64[N, F] has all metadata as numbers: `metadata_fields` names
     its columns, of which the last, y, is the target, and `metadata_map` the meaning of each number.
+    With `metadata="tensor"`, its loaders take the dataset, and its groupers several of them.
     """
+
+    collate = None  # WILDS' loaders ask for it
 
     def __init__(
         self,
