@@ -184,11 +184,16 @@ def test_the_two_networks_of_debian_learn_in_turns():
         assert torch.autograd.grad(losses[name], other.logits, allow_unused=True) == (None,)
 
 
-def test_jtt_without_an_error_says_so():
-    train = annotated(96, 0)
+@pytest.mark.parametrize(("wrong", "says"), [(False, "no .*lower"), (True, "every .*raise")])
+def test_jtt_says_so_if_its_first_network_errs_nowhere_or_everywhere(wrong, says, monkeypatch):
+    train, method = annotated(96, 0), made("jtt", identify_epochs=2)
+    predict = method.predict
+    monkeypatch.setattr(
+        method, "predict", lambda batch: -predict(batch) if wrong else predict(batch)
+    )
     with pytest.raises(
         DiagvibError,
-        match="^mine/zso/hue/0: method: jtt: phase identify ends without any error.*lower "
+        match=f"^mine/zso/hue/0: method: jtt: phase identify ends with errors on {says} "
         "identify_epochs or lr$",
     ):
-        Trainer(made("jtt", identify_epochs=2), train, train, RUN, PROTOCOL).fit()
+        Trainer(method, train, train, RUN, PROTOCOL).fit()

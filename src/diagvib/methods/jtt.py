@@ -41,10 +41,12 @@ class Jtt(Method):
             self.eval()
             wrong = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
             self.memory["errors"] = torch.cat(wrong)
-            if not self.memory["errors"].any():
+            right = int((~self.memory["errors"]).sum())
+            if right in (0, len(data)):
+                which, change = ("every", "raise") if right == 0 else ("no", "lower")
                 raise DiagvibError(
-                    f"method: {self.name}: phase identify ends without any error on the "
-                    "training images, so there is nothing to repeat; lower identify_epochs or lr"
+                    f"method: {self.name}: phase identify ends with errors on {which} training image, "
+                    f"so none is repeated more than others; {change} identify_epochs or lr"
                 )
             if self.options.restart:
                 self.model.load_state_dict(self.initial)
