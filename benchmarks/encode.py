@@ -4,22 +4,24 @@ of the same network by PyTorch; and its peak memory.
     pip install diagvib[pretrained]
     python benchmarks/encode.py
     python benchmarks/encode.py --size 224 --images 500
-    python benchmarks/encode.py --memory 5000 50000
+    python benchmarks/encode.py --memory 5000 --memory 50000
 
 One core. The ways alternate, and the table has the median of their rounds.
 """
 
-import argparse
 import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 import torch
+import typer
 from result_file import save_result
 
 from diagvib.images.datasets import RenderedRecipes
@@ -31,28 +33,36 @@ STUDY, BINDING = "zgo", "shape-hue"
 CPU = torch.device("cpu")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--model", default="timm/tf_efficientnet_lite0")
-    parser.add_argument("--size", type=int, default=128)
-    parser.add_argument("--images", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--memory", type=int, nargs="+", metavar="IMAGES")
-    asked = parser.parse_args()
+@dataclass
+class Asked:
+    model: str = "timm/tf_efficientnet_lite0"
+    size: int = 128
+
+
+def main(
+    model: str = Asked.model,
+    size: int = Asked.size,
+    images: int = 1500,
+    rounds: int = 5,
+    memory: Annotated[
+        list[int] | None, typer.Option(help="Measure the memory for so many images; repeatable.")
+    ] = None,
+) -> None:
+    asked = Asked(model, size)
     torch.set_num_threads(1)
     with TemporaryDirectory() as name:
-        if asked.memory:
-            rows = [measured_memory(asked, images, Path(name)) for images in asked.memory]
+        if memory:
+            rows = [measured_memory(asked, count, Path(name)) for count in memory]
         else:
-            rows = measured_speed(asked, Path(name))
+            rows = measured_speed(asked, images, rounds, Path(name))
     for row in rows:
         print(row)
-    save_result("encode-memory" if asked.memory else f"encode-{asked.size}", "cpu", rows)
+    save_result("encode-memory" if memory else f"encode-{size}", "cpu", rows)
 
 
-def measured_speed(asked: argparse.Namespace, root: Path) -> list[dict]:
+def measured_speed(asked: Asked, count: int, rounds: int, root: Path) -> list[dict]:
     """One row for each way, with its ratio to the first."""
-    images = drawn(asked, asked.images, root)
+    images = drawn(asked, count, root)
     network = load_network(encoding(asked, None), images)
     pixels = torch.randn(32, 3, asked.size, asked.size)
 
@@ -67,7 +77,7 @@ def measured_speed(asked: argparse.Namespace, root: Path) -> list[dict]:
             asked, runtime, images
         )
     seconds = {way: [] for way in ways}
-    for _ in range(asked.rounds):
+    for _ in range(rounds):
         for way, run in ways.items():
             start = time.process_time()
             run()
@@ -86,13 +96,13 @@ def measured_speed(asked: argparse.Namespace, root: Path) -> list[dict]:
     ]
 
 
-def measured_memory(asked: argparse.Namespace, count: int, root: Path) -> dict:
+def measured_memory(asked: Asked, count: int, root: Path) -> dict:
     """The peak memory of a process that encodes so many images, and of one that only loads."""
     peaks = {}
     for what in (True, False):
         code = (
-            "import resource, encode, argparse; from pathlib import Path\n"
-            f"asked = argparse.Namespace(model={asked.model!r}, size={asked.size})\n"
+            "import resource, encode; from pathlib import Path\n"
+            f"asked = encode.Asked(model={asked.model!r}, size={asked.size})\n"
             f"images = encode.drawn(asked, {count}, Path({str(root / f'{count}-{what}')!r}))\n"
             f"{what} and encode.encoded(asked, 'onnxruntime', images)\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
@@ -107,13 +117,13 @@ def measured_memory(asked: argparse.Namespace, count: int, root: Path) -> dict:
     return {"images": count, "peak_mib": peaks[True], "without_encoding_mib": peaks[False]}
 
 
-def encoded(asked: argparse.Namespace, runtime: str | None, images: RenderedRecipes) -> None:
+def encoded(asked: Asked, runtime: str | None, images: RenderedRecipes) -> None:
     """Features of all images, written to a folder that is removed."""
     with TemporaryDirectory() as folder:
         encode(encoding(asked, runtime), images, 1, Path(folder))
 
 
-def encoding(asked: argparse.Namespace, runtime: str | None) -> Encoding:
+def encoding(asked: Asked, runtime: str | None) -> Encoding:
     model = {"name": asked.model, "frozen": True, "input": {"mean": [0.5] * 3, "std": [0.5] * 3}}
     if runtime:
         model["runtime"] = runtime
@@ -123,7 +133,7 @@ def encoding(asked: argparse.Namespace, runtime: str | None) -> Encoding:
     return Encoding(encoder_settings(settings), CPU)
 
 
-def drawn(asked: argparse.Namespace, count: int, root: Path) -> RenderedRecipes:
+def drawn(asked: Asked, count: int, root: Path) -> RenderedRecipes:
     """So many images in all splits, drawn from the digits and textures in the package."""
     tests = count // 12 // 9 * 9
     counts = f"{{train: {count - 3 * tests}, val: {tests}, id: {tests}, ood: {tests}}}"
@@ -138,4 +148,4 @@ def drawn(asked: argparse.Namespace, count: int, root: Path) -> RenderedRecipes:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from browser import Browser, find_browser
 from diagvib.report.epochs import preference_curves
 from diagvib.report.gap_figures import gap_bars, gap_figures, gap_pareto, not_beaten
-from diagvib.report.judged import Comparison, comparisons, gap_sentences
+from diagvib.report.judged import Comparison, comparisons, gap_sentences, reference_sentence
 from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.reproduction.tabulate import tabulate
@@ -60,7 +60,9 @@ def compared(methods: dict = METHODS, **chosen) -> Comparison:
 
 
 def sentences(methods: dict = METHODS, **chosen) -> list[str]:
-    return list(gap_sentences(compared(methods, **chosen)))
+    one = compared(methods, **chosen)
+    lost = [reference_sentence(one, each) for each in one.ran if each.is_reference]
+    return [*lost, *gap_sentences(one)]
 
 
 def bars_of(figure, panel: int) -> dict:
@@ -267,14 +269,13 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
         *(f"gaps/{STUDY}_{binding}" for binding in ("all", BINDING, SECOND)),
         *(f"gaps/pareto_{STUDY}", f"sheets/{STUDY}_{BINDING}"),
     }
-    section = " ".join(page[page.index("<section") :].split())
-    assert section.startswith('<section aria-labelledby="gaps"')
-    assert "plain recognises the target in" in section
+    head, _, section = " ".join(page.split()).partition('<section aria-labelledby="gaps"')
+    assert '<p class="finding">plain recognises the target in' in head and "<section" not in head
     assert "first, told cue 1 alone: the gap of cue 1 shrinks" in section
     assert page.count("<title>first, told ") == 3 * 3, "of every bar of three figures"
     assert len(re.findall("<summary>WHAC-95, [^<]*: gaps of every method", section)) == 2
     assert "DiagViB" not in page and re.search(r" to [+-]", section)
-    for other in ("verdict", "results", "matrices", "groups", "cite"):
+    for other in ("verdict", "curves", "matrices", "groups", "cite"):
         assert f'id="{other}"' not in page, other
     if find_browser() and os.name == "posix":
         with Browser(find_browser(), tmp_path / "profile") as browser:

@@ -1,71 +1,190 @@
-"""The report's first sentences: the most telling bindings in words and bars."""
+"""What was found, in a sentence and a few bars: for each set of metrics, from the tables."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import pandas as pd
 
+from diagvib.report.figure import Material
+from diagvib.report.judged import comparisons, reference_sentence
 from diagvib.report.style import accuracy_colours
 from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.gaps import CUE_GAPS
 from diagvib.results.metric_sets.shortcut import telling_bindings
+from diagvib.results.tables import metrics_of
 from diagvib.studies.study import Headline
 
+# Baselines that have a headline of their own, where the cue is the shortcut.
+_MOST = 3
 
-def headlines(p: pd.DataFrame, known: KnownStudies) -> list[dict]:
-    """The most telling binding of each of three baselines in words and bars; only baselines and
-    studies that ran."""
+
+@dataclass
+class Finding:
+    """A sentence, and bars: what each is the accuracy of, its value, and chance level. section: the
+    title of the section that it belongs to."""
+
+    section: str
+    text: str
+    bars: list[dict] = field(default_factory=list)
+
+
+def findings(material: Material) -> list[Finding]:
+    """Those of every set of metrics that has results."""
+    known, p = material.known, material.frames["p_matrix"]
+    found = shortcut_findings(p, known) if known.headline(p["study"]) else []
+    for of_set in (_gaps, _average, _accuracy):
+        found += of_set(material)
+    return found
+
+
+def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
+    """The most telling binding of each of some baselines; only baselines and studies that ran."""
     bindings, headline = telling_bindings(p, known), known.headline(p["study"])
-    best = bindings[bindings["shortcut"].notna()].drop_duplicates("baseline").head(3)
+    best = bindings[bindings["shortcut"].notna()].drop_duplicates("baseline").head(_MOST)
     return [
-        {"text": _text(row, bindings, headline, known), "bars": _bars(row, headline, known)}
+        Finding(
+            METRIC_SETS["shortcut"].title,
+            _shortcut_text(row, headline, known),
+            [
+                _bar(f"{known.title(study)}: {known.studies[study].meaning}", value, study, known)
+                for study, value in (
+                    (headline.without, row.without),
+                    (headline.shortcut, row.shortcut),
+                    (row.by, row.recovered),
+                )
+                if study and value == value
+            ],
+        )
         for row in best.itertuples(index=False)
     ]
 
 
-def _text(row, bindings: pd.DataFrame, headline: Headline, known: KnownStudies) -> str:
-    model, target, cue, chance = row.baseline, row.target, row.cue, known.chance(headline.shortcut)
-    text = f"When {cue} gives {target} away in training ({known.title(headline.shortcut)}), "
-    whom = model
-    if row.without == row.without:
-        whom = "it"
-        text = (
-            f"Without a shortcut ({known.title(headline.without)}), {model} recognises {target} in "
-            f"{_percent(row.without)} of the test images. {text}"
-        )
-    text += (
-        f"{whom} is right in {_percent(row.shortcut)} of the images in which {cue} misleads; chance "
-        f"is {_percent(chance)}."
+def _shortcut_text(row, headline: Headline, known: KnownStudies) -> str:
+    text = (
+        f"Trained with {row.cue} as a shortcut to {row.target}, {row.baseline} recognises {row.target} "
+        f"in {_percent(row.shortcut)} of the test images where {row.cue} misleads"
     )
-    if row.shortcut < chance / 2:
-        text += f" It has learnt {cue} instead of {target}."
+    text += f", instead of {_percent(row.without)}." if row.without == row.without else "."
     if row.recovered == row.recovered:
         verb = "bring it back to" if row.recovered > row.shortcut + 0.05 else "leave it at"
         text += f" {known.studies[row.by].opportunity} {verb} {_percent(row.recovered)}."
-    pairs = bindings.set_index(["baseline", "target", "cue"])["shortcut"].dropna()
-    if (model, cue, target) in pairs:
-        text += (
-            f" The other way round, with {target} as the cue, {cue} is recognised in "
-            f"{_percent(pairs[model, cue, target])} of such images."
-        )
     return text
 
 
-def _bars(row, headline: Headline, known: KnownStudies) -> list[dict]:
-    points = [
-        (headline.without, row.without),
-        (headline.shortcut, row.shortcut),
-        (row.by, row.recovered),
-    ]
-    return [
-        {
-            "study": known.title(study),
-            "meaning": known.studies[study].meaning,
-            "value": value,
-            "text": _percent(value),
-            "colour": accuracy_colours(value, known.chance(study))[0],
-            "chance": known.chance(study),
-        }
-        for study, value in points
-        if study and value == value
-    ]
+def _gaps(material: Material) -> list[Finding]:
+    """What the first ERM loses where cues mislead."""
+    known, frames = material.known, material.frames
+    for study, of_study in comparisons(
+        metrics_of(frames, "gaps"), frames["whac_a_mole"], known
+    ).items():
+        for one in of_study[0].ran:
+            if one.is_reference:
+                inside, cues = one.mean("id_accuracy"), of_study[0].cues
+                misled = {f"{cues[cue]} misleads": one.mean(gap) for cue, gap in CUE_GAPS.items()}
+                lost = {"in distribution": 0.0, **misled, "both mislead": one.mean("joint_gap")}
+                bars = [_bar(text, inside + gap, study, known) for text, gap in lost.items()]
+                title, text = METRIC_SETS["gaps"].title, reference_sentence(of_study[0], one)
+                return [Finding(title, text, bars)]
+    return []
+
+
+def _average(material: Material) -> list[Finding]:
+    """The first baseline on the first study with environments, beside the best of the others."""
+    for study, target, cue, rows in _by_study(material, "average"):
+        tested = rows.loc[rows["metric"] == "accuracy"].set_index("baseline")["mean"].dropna()
+        inside = rows.loc[rows["metric"] == "id_accuracy"].set_index("baseline")["mean"]
+        if tested.empty:
+            continue
+        title, known = material.known.title(study), material.known
+        first, others = tested.index[0], tested.iloc[1:]
+        text = (
+            f"{first} recognises {target} in {_percent(inside[first])} of the images of its training "
+            f"environments ({title}), and in {_percent(tested[first])} of those of the test "
+            f"environment, where {cue} points to other classes."
+        )
+        bars = [
+            _bar(f"{first}, training environments", inside[first], study, known),
+            _bar(f"{first}, test environment", tested[first], study, known),
+        ]
+        if len(others):
+            best = others.idxmax()
+            text += f" The highest of {len(others)} other baselines is {best} with {_percent(others[best])}."
+            bars.append(_bar(f"{best}, test environment", others[best], study, known))
+        return [Finding(METRIC_SETS["average"].title, text, bars)]
+    return []
+
+
+def _accuracy(material: Material) -> list[Finding]:
+    """The first baseline on the study and test group with the lowest worst cell, and on the study's
+    other groups."""
+    found = []
+    for study, target, _, rows in _by_study(material, "accuracy"):
+        own = rows[rows["baseline"] == rows["baseline"].iloc[0]].set_index("metric")["mean"]
+        for group in material.known.studies[study].groups:
+            worst = own.get(f"{group}_worst_cell", float("nan"))
+            if worst == worst:
+                found.append((worst, study, group, target, own, rows))
+    if not found:
+        return []
+    worst, study, group, target, own, rows = min(found, key=lambda each: each[0])
+    known = material.known
+    text = (
+        f"{rows['baseline'].iloc[0]} recognises {target} in {_percent(own[f'{group}_accuracy'])} of "
+        f"the test images of group {group} ({known.title(study)}), and in {_percent(worst)} of those "
+        "of its worst combination of classes."
+    )
+    bars = []
+    for name in known.studies[study].groups:
+        bars.append(_bar(f"group {name}", own[f"{name}_accuracy"], study, known))
+        bars.append(_bar(f"group {name}, worst cell", own[f"{name}_worst_cell"], study, known))
+    return [Finding(METRIC_SETS["accuracy"].title, text, bars)]
+
+
+def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
+    """Study, target, cue, and rows of a set of metrics: of the first binding of each study."""
+    rows = metrics_of(material.frames, name)
+    rows = rows[(rows["study"] != "") & (rows["binding"] != "")]
+    for study, own in rows.groupby("study", sort=False):
+        own = own[own["binding"] == own["binding"].iloc[0]]
+        yield str(study), own["target"].iloc[0], own["cue"].iloc[0] or "the cue", own
+
+
+def shortcut_sentences(material: Material) -> tuple[str, str]:
+    """What the curves show, and what the matrix shows; empty where nothing ran."""
+    known, p = material.known, material.frames["p_matrix"]
+    headline, metrics = known.headline(p["study"]), metrics_of(material.frames, "shortcut")
+    curve = metrics[(metrics["metric"] == "faavg") & metrics["mean"].notna()]
+    if headline is None or curve.empty:
+        return "", ""
+    first = curve[curve["baseline"] == curve["baseline"].iloc[0]]
+    means = first.groupby("study", sort=False)["mean"].mean()
+    shown = ", ".join(
+        f"{known.title(str(name))} {_percent(value)}" for name, value in means.items()
+    )
+    curves = f"{first['baseline'].iloc[0]}, mean over the targets: {shown}."
+    ran = p[(p["study"] == headline.shortcut) & (p["group"] == "ood") & p["mean"].notna()]
+    if ran.empty:
+        return curves, ""
+    chance, lowest = known.chance(headline.shortcut), ran.loc[ran["mean"].idxmin()]
+    matrix = (
+        f"The cue wins, with accuracy below chance, in {int((ran['mean'] < chance).sum())} of {len(ran)} "
+        f"trained pairs of target and cue ({known.title(headline.shortcut)}). The lowest is "
+        f"{lowest['target']} by {lowest['cue']}, {_percent(lowest['mean'])} ({lowest['baseline']})."
+    )
+    return curves, matrix
+
+
+def _bar(text: str, value: float, study: str, known: KnownStudies) -> dict:
+    chance = known.chance(study)
+    return {
+        "label": text,
+        "value": value,
+        "text": _percent(value),
+        "colour": accuracy_colours(value, chance)[0],
+        "chance": chance,
+    }
 
 
 def _percent(value: float) -> str:
-    return f"{round(100 * value, 6):.0f} %"
+    return f"{round(100 * value, 6):.0f}\N{NO-BREAK SPACE}%"

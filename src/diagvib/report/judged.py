@@ -137,23 +137,26 @@ def _rows(table: pd.DataFrame, key: str) -> dict:
     return {row[key]: SimpleNamespace(**row) for row in table.to_dict("records")}
 
 
+def reference_sentence(comparison: Comparison, one: Judged) -> str:
+    """What an ERM loses."""
+    cues, target = comparison.cues, comparison.binding.partition("-")[0] or "the target"
+    where = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
+    first, second, both = (
+        -whole_points(one.mean(gap)) for gap in [*CUE_GAPS.values(), "joint_gap"]
+    )
+    return (
+        f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of "
+        f"in-distribution images ({where}). It loses {first} points where {cues[1]} misleads, "
+        f"{second} where {cues[2]} misleads and {both} where both do."
+    )
+
+
 def gap_sentences(comparison: Comparison) -> Iterator[str]:
-    """The effect in words: what ERM loses, and which methods narrow or widen which gaps."""
+    """Which methods narrow or widen which gaps."""
     ran, cues = comparison.ran, comparison.cues
     if not ran:
         yield f"No run of {comparison.title} has finished yet, so there are no numbers to show."
         return
-    for one in [one for one in ran if one.is_reference][:1]:
-        target = comparison.binding.partition("-")[0] or "the target"
-        where = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
-        first, second, both = (
-            -whole_points(one.mean(gap)) for gap in [*CUE_GAPS.values(), "joint_gap"]
-        )
-        yield (
-            f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of "
-            f"in-distribution images ({where}). It loses {first} points where {cues[1]} misleads, "
-            f"{second} where {cues[2]} misleads and {both} where both do."
-        )
     judged = [one for one in ran if set(one.cues("no verdict")) < set(one.verdicts)]
     if not judged and any(not one.is_reference for one in ran):
         yield "No ERM with the same model was run, so none of these methods' gaps is judged."

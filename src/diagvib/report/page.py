@@ -17,7 +17,7 @@ from diagvib.foundation.files import read_json, write_text
 from diagvib.report.curves import CURVES
 from diagvib.report.epochs import TRAINING
 from diagvib.report.figure import Figure, Material
-from diagvib.report.headlines import headlines
+from diagvib.report.headlines import Finding, findings, shortcut_sentences
 from diagvib.report.judged import comparisons, gap_sentences
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import PICTURES, webp_address
@@ -25,32 +25,32 @@ from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_s
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
 from diagvib.reproduction.published import PAPER_CUES
-from diagvib.reproduction.shown import REFERENCE, VERDICT
+from diagvib.reproduction.shown import REFERENCE, VERDICT, verdict_found
 from diagvib.reproduction.tabulate import shown_tables
-from diagvib.reproduction.verdicts import LEAST_SAMPLES, MARGIN
 from diagvib.results import selection
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.table import Table, by_section, html
 from diagvib.results.tables import metrics_of
 from diagvib.results.texts import describe_doubtful, describe_missing
 
-NUMBERS, MATRIX = "In numbers", "Target by cue"
+MATRIX = "Target by cue"
 # The sections in their order, by the name of their macro in the template, if they have one. Others
 # follow.
 SECTIONS = {
     "gaps": METRIC_SETS["gaps"].title,
-    "results": NUMBERS,
-    "verdict": VERDICT,
-    "reference": REFERENCE,
-    "pictures": PICTURES,
     "curves": CURVES,
     "matrices": MATRIX,
+    "tables": METRIC_SETS["shortcut"].title,
+    "overall": "Over all bindings",
     "average": METRIC_SETS["average"].title,
     "groups": METRIC_SETS["accuracy"].title,
-    "tables": METRIC_SETS["shortcut"].title,
-    "rules": selection.TITLE,
+    "pictures": PICTURES,
     "training": TRAINING,
+    "rules": selection.TITLE,
     "visualisations": INSIDE,
+    "verdict": VERDICT,
+    "reference": REFERENCE,
+    "times": "Run times",
 }
 
 # On the page, the theme's colours replace the figures' fixed ones.
@@ -67,14 +67,24 @@ _THEME = {
 
 @dataclass
 class Section:
-    """found: sentences that come first. about: paragraphs above the tables."""
+    """found: sentences that come first. findings: further ones, with bars. about: paragraphs above
+    the tables."""
 
     key: str
     title: str
     found: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     about: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+
+    @property
+    def folded(self) -> bool:
+        """Whether the tables are shown on request: details of what stands above them, or many
+        numbers."""
+        return bool(self.found or self.figures or len(self.tables) > 2) or any(
+            table.folded for table in self.tables
+        )
 
 
 def write_report(material: Material, figures: Sequence[Figure], folder: Path, out: Path) -> None:
@@ -104,23 +114,22 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
     runs, p = frames["runs"], frames["p_matrix"]
     paper = len(frames["comparison"]) > 0
     studies = list(p["study"].unique())
+    hero, *others = findings(material) or [None]
     return {
-        "sections": _sections(material, figures),
+        "hero": hero,
+        "sections": _sections(material, figures, others),
         "runs": runs_summary(runs),
         "note": source_note(runs, settings),
+        "stand_ins": settings.get("sources") == "embedded",
         "paper": paper,
         "remarks": " ".join(filter(None, [made["mixed"], scratch_note(runs, settings)])),
         "differences": protocol_differences(settings) if paper else [],
-        "headlines": headlines(p, known),
         "headline": known.headline(studies),
         "known": known,
-        "factors": known.factors(material.studies),
         "studies": studies,
         "first_study": next((study for study in studies if known.studies[study].cues), ""),
         "matrix": matrix_data(material),
         "scales": {chance: accuracy_stops(chance) for chance in map(known.chance, studies)},
-        "margin": round(100 * MARGIN),
-        "least_samples": LEAST_SAMPLES,
         "missing": describe_missing(runs),
         "doubtful": describe_doubtful(runs),
         "cues": frames["metrics"]["cues"].max(),
@@ -130,8 +139,11 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
     }
 
 
-def _sections(material: Material, figures: Sequence[Figure]) -> list[Section]:
-    """Those that have something to show."""
+def _sections(
+    material: Material, figures: Sequence[Figure], others: Sequence[Finding]
+) -> list[Section]:
+    """Those that have something to show. others: the findings but for the first, which is at the
+    top of the page."""
     parts = {title: Section(key, title) for key, title in SECTIONS.items()}
 
     def of(title: str) -> Section:
@@ -142,19 +154,25 @@ def _sections(material: Material, figures: Sequence[Figure]) -> list[Section]:
     for figure in figures:
         if figure.section:
             of(figure.section).figures.append(figure)
-    comparison = material.frames["comparison"]
-    why = comparison.loc[comparison["verdict"] == "not comparable", "reason"].value_counts()
-    reasons = [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()]
-    parts[VERDICT].found, parts[VERDICT].about = parts[VERDICT].about + reasons, []
+    for finding in others:
+        of(finding.section).findings.append(finding)
+    for title, sentence in zip((CURVES, MATRIX), shortcut_sentences(material), strict=True):
+        of(title).found = [sentence] if sentence else []
+    if len(material.frames["comparison"]):
+        found = verdict_found(material.frames["comparison"])
+        parts[VERDICT].found, parts[VERDICT].about = found, parts[VERDICT].about[len(found) :]
     gaps, whac = metrics_of(material.frames, "gaps"), material.frames["whac_a_mole"]
     for first, *_ in [*comparisons(gaps, whac, material.known).values()][:1]:
         parts[SECTIONS["gaps"]].found = list(gap_sentences(first))
-    p = material.frames["p_matrix"]
-    own = {NUMBERS: material.known.headline(p["study"]), MATRIX: len(p)}
+    drawn = {MATRIX} if len(material.frames["p_matrix"]) else set()
     return [
         part
         for part in parts.values()
-        if part.found or part.figures or part.tables or own.get(part.title)
+        if part.figures
+        or part.tables
+        or part.findings
+        or part.title in drawn
+        or (part.title == VERDICT and part.found)
     ]
 
 

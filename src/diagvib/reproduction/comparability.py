@@ -124,8 +124,8 @@ def _unequal(measures: list[tuple[str, int | None, int]]) -> list[str]:
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
-    """The note for everything made from sources other than the paper's, or from photos of which
-    some were left out; empty if none is needed.
+    """The note for everything made from sources other than a paper's, or from photos of which some
+    were left out; empty if none is needed.
 
     If nothing has run yet, the configuration's `sources` decide.
     """

@@ -7,6 +7,7 @@ import pandas as pd
 from diagvib.reproduction.agreement import agreement_sentence, rule_sentence, simulated_sentence
 from diagvib.reproduction.reference import reference_note
 from diagvib.reproduction.verdicts import (
+    COMPARED,
     LEAST_SAMPLES,
     MARGIN,
     summary_table,
@@ -26,11 +27,19 @@ MARKED = (
 )
 
 
+def verdict_found(comparison: pd.DataFrame) -> list[str]:
+    """How many cells agree with the paper's, and why others cannot be compared."""
+    why = comparison.loc[comparison["verdict"] == "not comparable", "reason"].value_counts()
+    reasons = [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()]
+    return [verdict_sentence(comparison), *reasons]
+
+
 def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
+    """No tables if no cell can be compared."""
     comparison, agreement = tables["comparison"], tables["agreement"]
-    if not len(comparison):
+    if not comparison["verdict"].isin(COMPARED).any():
         return
-    about = [verdict_sentence(comparison)]
+    about = verdict_found(comparison)
     if len(agreement):
         about += [agreement_sentence(agreement), rule_sentence()]
     about += [MARKED, simulated_sentence()]

@@ -10,7 +10,7 @@ from diagvib.reproduction.agreement import agreement_table
 from diagvib.reproduction.comparability import judge_runs, scratch_note, source_note
 from diagvib.reproduction.published import beside_papers, is_comparable, of_paper
 from diagvib.reproduction.reference import reference_table
-from diagvib.reproduction.shown import reference_tables, verdict_tables
+from diagvib.reproduction.shown import VERDICT, reference_tables, verdict_found, verdict_tables
 from diagvib.reproduction.verdicts import KEYS, comparison_table
 from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies, known_studies
@@ -62,9 +62,9 @@ def shown_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> lis
     """Every table for readers that has rows, in the order of the page: those of tables.md,
     tables.tex and the report. tables: the tidy ones."""
     found = [
+        *result_tables(tables, known),
         *verdict_tables(tables, known),
         *reference_tables(tables["reference"], known),
-        *result_tables(tables, known),
     ]
     return [table for table in found if table.rows]
 
@@ -80,8 +80,11 @@ def write_tables(
     notes = source_note(frame, settings), scratch_note(frame, settings), mixed
     note = " ".join(filter(None, notes))
     shown, matrices = shown_tables(tables, known), matrix_tables(tables["p_matrix"], known)
+    compared = []
+    if len(tables["comparison"]) and VERDICT not in {table.section for table in shown}:
+        compared = verdict_found(tables["comparison"])
     for name, text in {
-        "tables.md": markdown_page(shown, note, frame),
+        "tables.md": markdown_page(shown, note, frame, compared),
         "tables.tex": latex_page(shown, note),
         "p_matrix.md": markdown_page(matrices, note, frame),
         "p_matrix.tex": latex_page(matrices, note),
@@ -96,13 +99,17 @@ def write_tables(
     write_json(Path(out) / "versions.json", made)
 
 
-def markdown_page(tables: Sequence[Table], note: str, runs: pd.DataFrame) -> str:
-    """Tables by section, then missing and doubtful runs. note: what must come first."""
+def markdown_page(
+    tables: Sequence[Table], note: str, runs: pd.DataFrame, compared: Sequence[str] = ()
+) -> str:
+    """Tables by section, then missing and doubtful runs. note: what must come first; compared: why
+    nothing can be compared with the paper."""
     parts = ["# Tables", *(["", f"**{note}**"] if note else [])]
     for title, about, own in by_section(tables):
         parts += ["", f"## {title}"]
         parts += [line for text in about for line in ("", text)]
         parts += [line for table in own for line in ("", *markdown(table))]
+    parts += [line for text in compared for line in ("", text)]
     missing = [f"- {line}" for line in describe_missing(runs)]
     parts += ["", "## Missing runs", ""]
     parts += missing or ["None: every configured run is complete."]

@@ -148,10 +148,12 @@ class Photos(Scene):
         return hashlib.sha256((photos.to_csv(index=False) + drawn).encode()).hexdigest()
 
     def _is_published(self, photos: pd.DataFrame) -> bool:
+        """Whether the numbers of photos are the published ones, if any are known."""
         published, classes = self.definition.published, [*self.definition.classes]
+        if published is None:
+            return True
         if not isinstance(published, dict):
-            counts = photos.groupby([*classes, "lot"]).size()
-            return published is not None and set(counts) == {published}
+            return set(photos.groupby([*classes, "lot"]).size()) == {published}
         return all(
             set(photos[photos[classes[-1]] == name].groupby(classes).size()) == {number}
             for name, number in published.items()
