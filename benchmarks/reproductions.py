@@ -110,7 +110,7 @@ def accuracies(
 
 
 def printed(truth: Truth, drawn: np.ndarray) -> pd.DataFrame:
-    """What the paper would have printed for these accuracies."""
+    """These accuracies as the paper would have printed them."""
     spread = drawn.std(axis=1, ddof=1) / np.where(truth.change, 1, PAPER_SAMPLES**0.5)
     return truth.paper.assign(paper_mean=drawn.mean(axis=1).round(2), paper_spread=spread.round(2))
 

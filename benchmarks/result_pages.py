@@ -223,7 +223,8 @@ def watermark_result() -> dict:
 
 
 def text_table() -> list[str]:
-    """What each text does to P(carton); what the published one does more, paired by photo."""
+    """The effect of each text on P(carton), and how much larger that of the published one is, paired
+    by photo."""
     result = watermark_result()
     rises = [np.log([photo["factor"] for photo in row["photos"]]) for row in result["rows"]]
     shape = (result["resamples"], len(rises[0]))
@@ -245,7 +246,7 @@ def text_table() -> list[str]:
 
 
 def photo_table() -> list[str]:
-    """What the published watermark does to each photo."""
+    """The effect of the published watermark on each photo."""
     result = watermark_result()
     found = {photo["photo"]: photo for photo in result["rows"][0]["photos"]}
     lines = table(["photo", "licence", "author", "P(carton)", "times", "rank"])

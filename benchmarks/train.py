@@ -57,7 +57,7 @@ _SAMPLES = (0, 1)
 
 @dataclass(frozen=True)
 class Task:
-    """What one process measures. begun: when it was requested, in seconds of `time.time()`."""
+    """Measurements of one process. begun: when it was requested, in seconds of `time.time()`."""
 
     name: str
     settings: dict

@@ -1,4 +1,4 @@
-"""What the watermark of ImageNet-W and other texts do to P(carton) of a network with ImageNet
+"""The effect of ImageNet-W's watermark and other texts on P(carton) of a network with ImageNet
 weights, on the sample photos of scikit-image and scikit-learn: docs/watermark.md.
 
     pip install diagvib[pretrained] scikit-learn && pip install --no-deps imagenet-w

@@ -1,4 +1,4 @@
-"""What several tests share: the local mirror of the real sources, where there is one, and a core
+"""Fixtures that several tests share: the local mirror of the real sources, where there is one, and a core
 for each."""
 
 import gc

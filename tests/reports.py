@@ -32,7 +32,7 @@ def write_images(folder: Path, study: str, factors: list[str]) -> None:
 
 
 def material_of(root: Path, settings: dict, runs: Path | None = None) -> Material:
-    """What the page of a test's root is made from."""
+    """The material of the page of a test's root."""
     runs = runs or root / "runs"
     return Material(
         root / "tables", settings, root / "images", runs, lambda scene: root / "prepared"

@@ -241,7 +241,7 @@ class Killer(Callback):
 
 
 def trained(root: Path, activation: str) -> list[bytes]:
-    """What a run writes, with a network of this activation, whose modules are imported anew."""
+    """The files of a run, with a network of this activation, whose modules are imported anew."""
     (root / "my_parts.py").write_text(f"from torch.nn import {activation} as Activation\n")
     for name in ("my_nets", "my_parts"):
         sys.modules.pop(name, None)

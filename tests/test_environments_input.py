@@ -1,4 +1,4 @@
-"""What does not fit studies with environments is refused when planning, in a line naming study,
+"""Settings that do not fit studies with environments are refused when planning: a line names study,
 method or factor."""
 
 import re

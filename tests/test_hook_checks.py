@@ -1,4 +1,4 @@
-"""What a method's hooks may give, and what would silently make a wrong result."""
+"""A method's hooks are checked: nothing that they return makes a wrong result silently."""
 
 import random
 

@@ -216,8 +216,8 @@ def path_of(module: str) -> str:
 
 
 def test_every_plug_in_depends_on_its_own_files():
-    """What strings name is found: the files of the project's scenes, models and methods, and only
-    for what uses them."""
+    """Modules that strings name are found: the files of the project's scenes, models and methods, and
+    only for what uses them."""
     files = {module: derived("train", [module]) for module in PLUG_INS}
     for module in PLUG_INS:
         assert path_of(module) in files[module]

@@ -68,7 +68,7 @@ def test_methods_that_use_environments_get_equal_shares(name, data):
     assert sum(map(len, sets)) == 64
 
 
-# What is refused
+# Refused settings
 
 
 @pytest.mark.parametrize(

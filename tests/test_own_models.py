@@ -76,7 +76,7 @@ def data():
 
 
 def plain(kind):
-    """What the user's function gives, with the initial weights of `method_of`."""
+    """The user's network, with the initial weights of `method_of`."""
     return initialised(lambda: own(6, SIZE, kind), 3)
 
 

@@ -188,5 +188,5 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
 
 
 def like(image: Image.Image) -> np.ndarray:
-    """What two pictures of the same thing have in common."""
+    """Properties that two pictures of the same thing share."""
     return np.asarray(image.resize((32, 32)), float)

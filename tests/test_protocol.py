@@ -1,4 +1,4 @@
-"""What every training sets while it runs, and restores afterwards."""
+"""Every training sets PyTorch's switches while it runs, and restores them afterwards."""
 
 import pytest
 import torch

@@ -108,7 +108,7 @@ def test_every_image_size_agrees_with_plain(stacks, size):
 
 @pytest.mark.parametrize("used", [slice(0, 40), slice(0, 3), slice(17, 18), slice(38, 40)])
 def test_digits_anywhere_in_their_square_are_drawn(stacks, used):
-    """What is computed follows the digits, including those that reach the square's border."""
+    """The computed region follows the digits, including those that reach the square's border."""
     digits = np.zeros((7, 40, 40), np.uint8)
     digits[:, used, used] = np.random.default_rng(5).integers(140, 256, digits[:, used, used].shape)
     assert_agrees_with_plain(digits, stacks[1], 128, 0.95)

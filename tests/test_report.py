@@ -65,8 +65,8 @@ def page(results):
 
 
 class Page(HTMLParser):
-    """What a browser would load, the ids, the links within the page, and whether tags are
-    closed."""
+    """Collects the files that a browser would load, the ids, the links within the page, and
+    whether tags are closed."""
 
     VOID = ("meta", "link", "br", "hr", "img", "input")
 

@@ -46,7 +46,7 @@ _LAYOUT = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
-# What the analysis of a text depends on besides it: this module and Python's grammar.
+# The analysis of a text also depends on this module and Python's grammar.
 _ANALYSIS = Path(__file__).read_bytes() + sys.version.encode()
 _QUOTED_FILE = re.compile(r'"([\w.-]+(?:/[\w.-]+)*\.(?!py")\w+)"')
 

@@ -11,7 +11,8 @@ FEATURES_FILE = "features.json"
 
 
 def made_from(recipes: dict, size: int) -> dict:
-    """What images are made from, given the metadata of their recipe file: part of DIGESTS_FILE."""
+    """Digests of everything that images are made from, given the metadata of their recipe file:
+    part of DIGESTS_FILE."""
     noted = {key: recipes.get(key) for key in ("digests", "sources_digest")}
     return {"recipes": noted, "image_size": size}
 

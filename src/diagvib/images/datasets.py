@@ -181,7 +181,7 @@ class RenderedRecipes:
 
     @property
     def made_from(self) -> dict:
-        """What the images of all samples and splits are made from."""
+        """Digests of the recipes and sources of all samples' images, and their size."""
         return made_from(self._noted, self.renderer.size)
 
     def __len__(self) -> int:

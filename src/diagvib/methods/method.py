@@ -50,7 +50,7 @@ class Batch(Unlabelled):
 
 
 class Counterfactuals(Protocol):
-    """What a scene can provide about its training images besides their pixels; tensors on the
+    """Further images and facts that a scene can provide about its training images; tensors on the
     training device."""
 
     def exchanged(self, index: Tensor, cue: int, donors: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class Counterfactuals(Protocol):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a method may know about all N training images; the tensors are on the training device.
+    """All N training images, as far as a method may know them; tensors on the training device.
 
     labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the
     target's classes; cue_classes: those of each cue, by the cue's name; environments: names.
@@ -97,7 +97,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step reports about a batch: loss float[B], one value per image; logits [B, classes],
+    """The results of a step on a batch: loss float[B], one value per image; logits [B, classes],
     None if the phase does not classify; labels, what counts as correct: int64[B], or the largest
     share of float[B, classes]. None: the batch's own."""
 
@@ -108,8 +108,8 @@ class StepOutput:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """What one optimiser updates, and how: settings as in a baseline's `optimiser`, including its
-    name. A parameter that no optimiser of a phase holds is frozen in that phase."""
+    """The parameters that one optimiser updates, and its settings, as in a baseline's `optimiser`,
+    including its name. A parameter that no optimiser of a phase holds is frozen in that phase."""
 
     parameters: Sequence[nn.Parameter]
     settings: dict
@@ -146,7 +146,7 @@ class Visualisation:
 # Inputs, float[N, 3, H, W] z-scored like a batch's, back to uint8[N, H, W, 3].
 Denormalise = Callable[[Tensor], Tensor]
 
-# What `Method.sampling` may return.
+# The results that `Method.sampling` may return.
 Sampling = Tensor | list[Tensor] | None
 
 
@@ -183,7 +183,7 @@ class Method(nn.Module):
     options = {}
     # Whether it builds its own network; then a baseline names no `model`.
     own_network = False
-    # What the scene must be able to do: "exchange" cues between images, "object_boxes". Provided as
+    # Abilities that the scene must have: "exchange" cues between images, "object_boxes". Provided as
     # `data.counterfactuals`.
     needs = ()
     # Whether it changes pixels or reads more of them than features, and so cannot train a head on

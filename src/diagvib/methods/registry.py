@@ -61,7 +61,7 @@ class _Schema(Strict):
 
 
 class Declaration(Strict):
-    """What a method declares, as literals in the body of its class; see `Method`."""
+    """The declarations of a method, which are literals in the body of its class; see `Method`."""
 
     supervision: list[Literal["none", "cues", "cue", "cue_types", "environments"]] = Field(
         [], min_length=1

@@ -40,7 +40,7 @@ class Encoder(nn.Module):
         self.to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
     def inputs(self, pixels: Tensor) -> Tensor:
-        """What the network gets, float32[B, 3, S, S]."""
+        """Resize and normalise images for the network: float32[B, 3, S, S]."""
         images = pixels.float().permute(0, 3, 1, 2)
         if self.size and images.shape[-1] != self.size:
             images = F.interpolate(

@@ -103,7 +103,7 @@ def _test(cells: pd.DataFrame, groups: list) -> np.ndarray:
     counted = np.arange(other.shape[-1]) < n[:, None]
     mean = (other * counted).sum(-1) / n
     squares = ((other - mean[..., None]) ** 2 * counted).sum(-1)
-    # What was found, above what is honest.
+    # The first row has the accuracies found; those below are simulated, as if all were right.
     theirs = np.vstack([theirs, printed(first.std(-1, ddof=1))])
     own = np.vstack([own, squares / np.maximum(n - 1, 1)])
     difference = np.vstack([ours - paper, mean - first.mean(-1).round(2)])

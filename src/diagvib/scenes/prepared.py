@@ -11,8 +11,8 @@ DESCRIPTION = "sources.json"
 
 
 def read_description(folder: Path) -> dict:
-    """What a folder's DESCRIPTION says of its origin: the fields of `scene.Catalogue`. DiagvibError
-    if nothing is prepared."""
+    """Read the origin of a folder from its DESCRIPTION: the fields of `scene.Catalogue`.
+    DiagvibError if nothing is prepared."""
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
         raise DiagvibError(

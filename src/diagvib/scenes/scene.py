@@ -53,7 +53,7 @@ AddedCue = Annotated[tuple[Literal[1, 2], Literal[0, 2], Literal[0, 1]], BeforeV
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What drawing knows about the prepared sources. comparable: whether results can be compared
+    """The prepared sources, as drawing knows them. comparable: whether results can be compared
     with a paper's. digest: of all that images are made from."""
 
     sources: str
@@ -86,7 +86,7 @@ class Renderer:
 
 
 class Scene:
-    """What images show: factors and their classes, source files, recipe columns, a renderer.
+    """Defines images: factors and their classes, source files, recipe columns, a renderer.
 
     A scene of your own is a subclass with `factors`, `columns`, `realize` and `renderer`; if it is
     made from files, also with `prepare` and either `sources` (files to download) or `fetch`.
@@ -164,7 +164,8 @@ class Scene:
         return ""
 
     def catalogue(self, prepared: Path) -> Catalogue:
-        """What is prepared, without its pixels. DiagvibError if it is missing or incomplete."""
+        """Describe the prepared sources without their pixels. DiagvibError if they are missing or
+        incomplete."""
         noted = read_description(prepared)
         return Catalogue(noted["sources"], noted["comparable"], noted["digest"])
 

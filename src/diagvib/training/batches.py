@@ -53,7 +53,7 @@ IMAGENET = Scaling((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 
 
 @dataclass(frozen=True)
 class Annotations:
-    """What is known about a split's images in addition to their target class.
+    """Facts about a split's images besides their target class.
 
     cues: int64[N, k], the class of each cue; environment: int64[N]; None: no cue, one environment.
     classes: names of the target's classes; cue_classes: those of each cue, by the cue's name;
@@ -108,7 +108,7 @@ class Batches:
         return len(self.labels)
 
     def training_data(self) -> TrainingData:
-        """What a method may know about these images."""
+        """The facts about these images that a method may know."""
         known = self.annotations
         return TrainingData(
             self.labels,

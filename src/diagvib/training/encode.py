@@ -101,7 +101,7 @@ def load_network(encoding: Encoding, datasets: Datasets) -> Network:
 
 
 def made_from(encoding: Encoding, network: Network) -> dict:
-    """What decides features besides the images, as their metadata say it."""
+    """Everything besides the images that decides features, as their metadata have it."""
     settings = of_encoder(encoding.settings)
     return {
         **encoding.settings,

@@ -33,8 +33,8 @@ def what_makes(
 
 
 def digest_of_images(metadata: dict) -> str:
-    """What identifies a split's images, given their metadata (`images.datasets`): the sha256 of
-    their file, or of the recipes, with the digest of the sources and the size."""
+    """Identify a split's images by their metadata (`images.datasets`): the sha256 of their file, or
+    of the recipes, with the digest of the sources and the size."""
     rendered = (metadata.get(key) for key in ("recipe_digest", "sources_digest", "image_shape"))
     return metadata.get("sha256") or " ".join(map(str, rendered))
 

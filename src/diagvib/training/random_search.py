@@ -78,8 +78,8 @@ def _rows(run: Run, number: int, trial: Trial, outcome: dict) -> Iterator[dict]:
 
 
 def rule_rows(history: Sequence[dict]) -> list[dict]:
-    """What each rule chooses in a training: rule, epoch, score, TESTED and the accuracy on each
-    test group.
+    """Each rule's choice in a training: rule, epoch, score, TESTED and the accuracy on each test
+    group.
 
     history: epochs as the trainer records them. Trials are compared by the score: the rule's own
     column at its epoch; for the last epoch, the accuracy on validation images of the training

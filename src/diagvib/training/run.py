@@ -106,7 +106,7 @@ class Job:
         return Checkpoint(path, digest({**asked, **self.conditions(), "device": self.device.type}))
 
     def conditions(self) -> dict:
-        """What may change the last bits of a run, as its run.json has it."""
+        """Conditions that may change the last bits of a run, as its run.json has them."""
         cuda = self.device.type == "cuda"
         return {
             "threads": self.protocol.threads,

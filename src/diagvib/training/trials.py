@@ -45,7 +45,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Task:
-    """What is tuned. settings: the baseline's, as in config/baselines; tuning: the configuration's
+    """A baseline to tune. settings: the baseline's, as in config/baselines; tuning: the configuration's
     section; datasets: the study's, by binding; out: folder for the results; kept: folder for
     finished and unfinished training runs; prepared: the scene's prepared sources; weights: folder
     with published weights."""
