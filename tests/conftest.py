@@ -5,6 +5,7 @@ import gc
 import itertools
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -111,6 +112,16 @@ def mirror() -> Path:
             f"no local mirror of the real sources beside the repository ({MIRROR.name} folder absent)"
         )
     return MIRROR
+
+
+@pytest.fixture
+def own_disk() -> list[str]:
+    """The start of a command, before a script: in a namespace in which it may mount a disk."""
+    start = ["unshare", "--mount", "--map-root-user", "sh", "-e", "-c"]
+    trial = [*start, "mount -t tmpfs tmpfs /mnt"]
+    if not shutil.which("unshare") or subprocess.run(trial, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here, not even in a namespace, to be filled")
+    return start
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
+from diagvib.training.visualisations import visualisation_schema
 
 PER_CLASS = 20
 CLASSES = ("first", "second", "third")
@@ -73,21 +74,6 @@ def accuracy(run: dict, group: str) -> float:
     return right(run, group) / PER_CLASS
 
 
-EXHIBITS = pa.schema(
-    [
-        ("what", pa.string()),
-        ("image", pa.int32()),
-        ("dimension", pa.int32()),
-        ("kl", pa.float32()),
-        ("value", pa.float32()),
-        ("prediction", pa.string()),
-        ("group", pa.string()),
-        *((factor, pa.string()) for factor in FACTORS),
-        ("picture", pa.binary()),
-    ]
-)
-
-
 def exhibits(rows: list[dict] = ()) -> pa.Table:
     """An exhibits file's content, by default that of a baseline without pictures; all images have
     the same class.
@@ -96,7 +82,8 @@ def exhibits(rows: list[dict] = ()) -> pa.Table:
     """
     shown = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
     return pa.Table.from_pylist(
-        [{**shown, **row, "picture": _webp(row["pixels"])} for row in rows], schema=EXHIBITS
+        [{**shown, **row, "picture": _webp(row["pixels"])} for row in rows],
+        schema=visualisation_schema(FACTORS),
     )
 
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 from diagvib.foundation.files import file_sha256
 from diagvib.scenes.digits.factors import classes
+from diagvib.scenes.digits.prepare import DigitCatalogue
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
@@ -53,6 +54,12 @@ def write_definitions(path: Path, raw: Path) -> Path:
     ]
     path.write_text(yaml.safe_dump({"files": entries}))
     return path
+
+
+def digit_catalogue() -> DigitCatalogue:
+    """700 digits without pixels, in three splits."""
+    splits = np.repeat(["train", "val", "test"], [400, 100, 200])
+    return DigitCatalogue("synthetic", False, "0", np.tile(np.arange(10), 70), splits)
 
 
 def assert_flat(texture: np.ndarray) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -16,10 +15,10 @@ from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.cells import count_cells
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
+from diagvib.results.metric_sets.metric_set import describe
 from diagvib.results.scores import write_scores
 from diagvib.results.tables import metrics_of, read_tables
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs as grid_runs
 from diagvib.studies.binding import bind
@@ -34,6 +33,7 @@ from diagvib.studies.study import (
 )
 from reports import make_report
 from synthetic_runs import configured, expected_runs, settings, write_predicted
+from synthetic_sources import digit_catalogue
 
 DIGITS = load_scene("digits")
 DOGS = ("bulldog", "corgi", "dachshund", "labrador")
@@ -84,17 +84,9 @@ def sample_of(number: int):
 
 @pytest.mark.parametrize("study", ["o2o-hard", "m2m-easy"])
 def test_drawn_images_are_as_many_as_the_published_ones(study):
-    digits = DigitCatalogue(
-        "synthetic",
-        False,
-        "0",
-        np.tile(np.arange(10), 70),
-        np.repeat(["train", "val", "test"], [400, 100, 200]),
-    )
     definition, sample = load_study(study), sample_of(3)
-    drawn = draw_recipes(
-        definition, bind(definition, "shape-hue", DIGITS.factors), [sample], COUNTS, DIGITS, digits
-    )
+    bound = bind(definition, "shape-hue", DIGITS.factors)
+    drawn = draw_recipes(definition, bound, [sample], COUNTS, DIGITS, digit_catalogue())
     frame = drawn.to_pandas()
     dogs = dict(zip(sample.chosen("shape", 4, DIGITS.factors["shape"]), DOGS, strict=True))
     places = dict(zip(sample.chosen("hue", 6, DIGITS.factors["hue"]), PLACES, strict=True))
@@ -426,6 +418,17 @@ PAPERS = {
 }
 
 
+def accuracies_of(studies, baselines: dict, binding="breed-background") -> pd.DataFrame:
+    """An accuracy of 50 % for every study and baseline, as rows of `metrics`."""
+    rows = [
+        {"study": study, **describe(name, baselines), "mean": 0.5}
+        for study in studies
+        for name in baselines
+    ]
+    same = {"metric": "accuracy", "metric_set": "average", "note": ""}
+    return pd.DataFrame(rows).assign(binding=binding, **same)
+
+
 def beside_the_paper(
     studies=SIX, comparable=True, binding="breed-background", **changed
 ) -> pd.DataFrame:
@@ -438,25 +441,7 @@ def beside_the_paper(
             for study in known
         ]
     )
-    average = pd.DataFrame(
-        [
-            {
-                "study": study,
-                "baseline": name,
-                "model": made["model"]["name"],
-                "method": made["method"]["name"],
-                "supervision": made["method"]["supervision"],
-                "selection": made.get("selection", "val_loss"),
-                "binding": binding,
-                "metric": "accuracy",
-                "metric_set": "average",
-                "mean": 0.5,
-                "note": "",
-            }
-            for study in [*known, ""]
-            for name, made in PAPERS.items()
-        ]
-    )
+    average = accuracies_of([*known, ""], PAPERS, binding)
     found = beside_papers(average, runs, SimpleNamespace(studies=load_studies() | known), PAPERS)
     return found[found["paper"].notna()].set_index(["baseline", "study"])
 

@@ -236,7 +236,7 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
     own = copied(mirror, tmp_path)
     urban = own / "cars" / "cars" / "urban"
     Image.new("L", Image.open(urban / "001.jpg").size).save(urban / "001.mask.png")
-    Image.new("L", (5, 5), 255).save(urban / "003.mask.png")
+    Image.new("L", (20, 20), 255).save(urban / "003.mask.png")
     (urban / "005.mask.png").unlink()
     shutil.copy2(urban / "007.mask.png", urban / "orphan.mask.png")
     shutil.copy2(urban / "000.png", urban / "twin.png")
@@ -245,7 +245,7 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
     assert count.endswith("cars: 7 of 97 files left out"), "those named, and the partners of two"
     wanted = {
         "001.mask.png": "the mask is empty",
-        "003.mask.png": "the mask is 5 x 5 pixels and the photo",
+        "003.mask.png": "the mask is 20 x 20 pixels and the photo",
         "005.jpg": "`diagvib cutout` can make",
         "orphan.mask.png": "there is no photo for this mask",
         "twin.png": "the same photo as cars/urban/000.png",

@@ -14,22 +14,18 @@ from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
-from diagvib.stages import draw, prepare, render
 from diagvib.studies.recipes import read_recipes
 from diagvib.training.finished_runs import digest_of_images
+from toy import images_here
 
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory) -> Layout:
     """A root with embedded sources and the files of ZGO shape-hue."""
-    config = load_config(
-        None, ["sources=embedded", "samples=1", "counts={train: 40, val: 9, id: 9, ood: 9}"]
-    )
-    layout = Layout(tmp_path_factory.mktemp("root"))
-    prepare(layout, stage_settings(config, "prepare"), "digits")
-    draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
-    render(layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1)
-    return layout
+    counts = "counts={train: 40, val: 9, id: 9, ood: 9}"
+    names = ("studies=[zgo]", "bindings=[shape-hue]")
+    config = load_config(None, ["sources=embedded", "samples=1", counts, *names])
+    return images_here(config, tmp_path_factory.mktemp("root"))
 
 
 def rendered(layout: Layout, recipes=None) -> RenderedRecipes:

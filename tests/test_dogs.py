@@ -26,7 +26,7 @@ from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import Draw, draw_recipes
 from diagvib.studies.study import load_study
 from test_average import DOGS as BREEDS
-from test_average import M2M, O2O, PLACES, published
+from test_average import M2M, O2O, PLACES, accuracies_of, published
 from toy import run_here
 
 DOGS = load_scene("dogs")
@@ -172,26 +172,7 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
             for run in grid_runs(CONFIG)
         ]
     )
-    average = pd.DataFrame(
-        [
-            {
-                "study": study,
-                "baseline": name,
-                "model": made["model"]["name"],
-                "method": made["method"]["name"],
-                "supervision": made["method"]["supervision"],
-                "selection": made["selection"],
-                "binding": "breed-background",
-                "metric": "accuracy",
-                "metric_set": "average",
-                "mean": 0.5,
-                "note": "",
-            }
-            for study in [*CONFIG.studies, ""]
-            for name, made in settings.items()
-        ]
-    )
-    found = beside_papers(average, frame, SHIPPED, settings)
+    found = beside_papers(accuracies_of([*CONFIG.studies, ""], settings), frame, SHIPPED, settings)
     found = found[found["study"] != ""].groupby("baseline")["paper"].count()
     paper = (
         read_spawrious_tables()

@@ -8,12 +8,12 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.settings.config import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import _quotas, draw_recipes
 from diagvib.studies.study import load_studies
+from synthetic_sources import digit_catalogue
 
 HUE = "bindings=[shape-hue]"
 MINE = """
@@ -98,13 +98,6 @@ def test_an_environment_without_a_class_is_named_at_planning(mine):
 def test_so_many_images_are_needed_for_one_of_every_class(tmp_path, mine, images, least):
     mine("[[1, 1]]")
     study, digits = load_studies([tmp_path / "mine.yaml"])["mine"], load_scene("digits")
-    catalogue = DigitCatalogue(
-        "synthetic",
-        False,
-        "0",
-        np.tile(np.arange(10), 70),
-        np.repeat(["train", "val", "test"], [400, 100, 200]),
-    )
     sample = dataset_sample(0, digits.factors, digits.published_samples)
     names = sample.chosen("shape", 2, digits.factors["shape"])
     drawn = draw_recipes(
@@ -113,7 +106,7 @@ def test_so_many_images_are_needed_for_one_of_every_class(tmp_path, mine, images
         [sample],
         {"train": images, "val": 9, "id": 9, "ood": 9},
         digits,
-        catalogue,
+        digit_catalogue(),
     ).to_pandas()
     own = drawn[
         (drawn["split"] == "train") & (drawn["environment"] == "b") & (drawn["shape"] == names[1])

@@ -15,7 +15,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.search_space import (
     read_ranges,
@@ -25,6 +24,7 @@ from diagvib.settings.search_space import (
 from diagvib.settings.tuning import tuned_baselines
 from diagvib.training.random_search import choose, rule_rows
 from diagvib.training.selection_rules import kept_epochs
+from toy import images_here
 
 STUDY, BINDING = "o2o-easy", "shape-hue"
 TOY = [
@@ -166,8 +166,9 @@ def history(*epochs: tuple) -> list[dict]:
     ]
 
 
-# Each rule has a different epoch; the last is the fifth.
-EPOCHS = history(
+# Validation loss, accuracy, worst group, accuracy of the environments; accuracy on id and on ood.
+# Each rule has a different epoch.
+EPOCHS = [
     (0.1, 0.5, 0.1, 0.5, 0.9, 0.3),
     (0.5, 0.9, 0.2, 0.6, 0.9, 0.4),
     (0.6, 0.6, 0.8, 0.7, 0.9, 0.5),
@@ -175,11 +176,11 @@ EPOCHS = history(
     (0.8, 0.4, 0.1, 0.4, 0.9, 0.2),
     (0.9, 0.3, 0.0, 0.3, 0.9, 0.7),
     (0.9, 0.2, 0.0, 0.3, 0.8, 0.1),
-)
+]
 
 
 def test_each_rule_keeps_its_epoch():
-    found = pd.DataFrame(rule_rows(EPOCHS)).set_index("rule")
+    found = pd.DataFrame(rule_rows(history(*EPOCHS))).set_index("rule")
     assert found["epoch"].to_dict() == dict(zip(RULES, (1, 2, 3, 4, 7, 6), strict=True))
     assert found["test_accuracy"].to_list() == [0.3, 0.4, 0.5, 0.6, 0.1, 0.7]
     # For the last epoch, the accuracy on validation images of the training environments.
@@ -243,11 +244,8 @@ def test_rules_choose_trials_by_their_mean_scores():
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory) -> Path:
     """A root with one dataset, in which coral was tuned once."""
-    layout = Layout(tmp_path_factory.mktemp("search"))
     config = load_config(None, [*SEARCH, searching()])
-    jobs.prepare(layout, stage_settings(config, "prepare"), "digits")
-    jobs.draw(layout, stage_settings(config, "draw", study=STUDY), STUDY, BINDING)
-    jobs.render(layout, stage_settings(config, "render", study=STUDY), STUDY, BINDING, "cpu", 1)
+    layout = images_here(config, tmp_path_factory.mktemp("search"))
     jobs.tune(layout, stage_settings(config, "tune", baseline="coral"), "coral", "cpu")
     return layout.root
 

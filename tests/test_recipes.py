@@ -25,6 +25,7 @@ from diagvib.studies.recipes import (
     write_recipes,
 )
 from diagvib.studies.study import load_study
+from synthetic_sources import digit_catalogue
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
 # Random draws fail a test at this level once in a million; the draws are seeded, so it either
@@ -54,9 +55,7 @@ def catalogue_of(label: np.ndarray, split: np.ndarray) -> DigitCatalogue:
 
 @pytest.fixture(scope="module")
 def pool() -> DigitCatalogue:
-    return catalogue_of(
-        np.tile(np.arange(10), 70), np.repeat(["train", "val", "test"], [400, 100, 200])
-    )
+    return digit_catalogue()
 
 
 def dataset_sample(number: int) -> DatasetSample:

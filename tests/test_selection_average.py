@@ -13,18 +13,8 @@ from diagvib.results.selection import read_searches
 from diagvib.results.tables import read_tables
 from synthetic_runs import configured
 from test_average import SETTINGS, expected, perfect, write
-from test_random_search import RULES, history
+from test_random_search import EPOCHS, RULES, history
 
-# Validation loss, accuracy, worst group, accuracy of the environments; accuracy on id and on ood.
-# Each rule has one.
-EPOCHS = [
-    (0.1, 0.5, 0.1, 0.5, 0.9, 0.3),
-    (0.5, 0.9, 0.2, 0.6, 0.9, 0.4),
-    (0.6, 0.6, 0.8, 0.7, 0.9, 0.5),
-    (0.7, 0.7, 0.3, 0.8, 0.9, 0.6),
-    (0.9, 0.3, 0.0, 0.3, 0.9, 0.7),
-    (0.9, 0.2, 0.0, 0.3, 0.8, 0.1),
-]
 BY_RULE = dict(zip(RULES, (0.3, 0.4, 0.5, 0.6, 0.1, 0.7), strict=True))
 
 

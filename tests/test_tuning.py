@@ -23,6 +23,7 @@ from diagvib.training.trainer import Trainer
 from diagvib.training.trials import Task, Trial
 from diagvib.training.tuning import COLUMNS, grid_trial, ranked
 from synthetic_methods import settings_of
+from toy import images_here
 
 TOY = [
     "sources=embedded",
@@ -43,11 +44,7 @@ def images(tmp_path_factory) -> Path:
     """A root with ZSO's images of two factors. Not to be changed."""
     root = tmp_path_factory.mktemp("tuning")
     config = load_config(None, TOY)
-    layout = Layout(root)
-    jobs.prepare(layout, stage_settings(config, "prepare"), "digits")
-    for factor in ("position", "hue"):
-        jobs.draw(layout, stage_settings(config, "draw", study="zso"), "zso", factor)
-        jobs.render(layout, stage_settings(config, "render", study="zso"), "zso", factor, "cpu", 1)
+    images_here(config, root)
     return root
 
 

@@ -46,7 +46,11 @@ class AugMix(Method):
         if self.options.flip:
             mirrored = torch.rand(len(pixels), 1, 1, 1, device=pixels.device) < 0.5
             pixels = torch.where(mirrored, pixels.flip(2), pixels)
-        logits = self.model(self.views(pixels).flatten(0, 1)).float().unflatten(0, (3, -1))
+        return self.consistent_step(self.views(pixels).flatten(0, 1), batch, update)
+
+    def consistent_step(self, inputs: Tensor, batch: Batch, update: Update) -> StepOutput:
+        """A step on the clean images and then their two mixtures, one after the other."""
+        logits = self.model(inputs).float().unflatten(0, (3, -1))
         losses = self.losses(logits[0], batch.labels) + self.options.js_weight * jensen_shannon(
             logits
         )

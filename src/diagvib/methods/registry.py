@@ -133,12 +133,10 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         raise DiagvibError(
             f"{where} cannot be read: {path} is not valid Python ({one_line(wrong)})"
         )
-    found = next(
-        (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name),
-        None,
-    )
-    if found is None:
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if class_name not in classes:
         raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")
+    found = classes[class_name]
     given = {
         target.id: node.value
         for node in found.body
@@ -156,7 +154,7 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
     as_lists = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
     validated(Declaration, as_lists, f"{where}: {path}: {class_name}")
     # Classes of this module, and those imported by `from module import name`.
-    known = {node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
+    known = {name: (module, name) for name in classes}
     known |= {
         alias.asname or alias.name: (node.module, alias.name)
         for node in tree.body

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.augmix import AugMix, jensen_shannon
+from diagvib.methods.augmix import AugMix
 from diagvib.methods.eiil import Eiil
 from diagvib.methods.lle import Lle
 from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, TrainingData, Update
@@ -67,12 +67,7 @@ class AugMixed(AugMix):
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         views = [batch.inputs, *(seen(self, f"augmix.{k}", batch) for k in (1, 2))]
-        logits = self.model(torch.cat(views)).float().unflatten(0, (3, -1))
-        losses = self.losses(logits[0], batch.labels) + self.options.js_weight * jensen_shannon(
-            logits
-        )
-        update("model", losses.mean())
-        return StepOutput(losses, logits[0])
+        return self.consistent_step(torch.cat(views), batch, update)
 
 
 class WatermarkEnsemble(Lle):

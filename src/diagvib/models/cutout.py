@@ -16,10 +16,11 @@ from torch import nn
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import whole_file
 from diagvib.models.weights import load_weights
+from diagvib.scenes.cars.sources import MASK
 from diagvib.scenes.photos.decoding import open_photo
 from diagvib.scenes.photos.listing import EXTENSIONS, leave_out
 
-MODEL, WEIGHTS, MASK = "maskrcnn_resnet50_fpn_v2", "COCO_V1", ".mask.png"
+MODEL, WEIGHTS = "maskrcnn_resnet50_fpn_v2", "COCO_V1"
 # The score from which an instance counts, and the probability from which a pixel belongs to it.
 SURE = 0.5
 _NO_CATEGORIES = ("__background__", "N/A")
