@@ -82,7 +82,7 @@ def study_curves(
         few = f" ({cues} of {PAPER_CUES} cues)" if 0 < cues < PAPER_CUES else ""
         axes.set_title(f"{target}{few}")
     figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
-    add_legend(figure)
+    add_legend(figure, ncols=2 * min(len(targets), 3) - 1)
     return figure
 
 
@@ -96,7 +96,7 @@ def _draw_reference(axes: Axes, reference: pd.DataFrame, studies: list[str]) -> 
     columns = ["paper_low", "paper_high", "paper_resnet18"]
     paper = reference.drop_duplicates("study").set_index("study")[columns]
     low, high, resnet = paper.astype(float).reindex(studies).to_numpy().T
-    if np.isfinite(low).any():
+    if np.isfinite(low).sum() > 1:  # one point makes no line
         label = "paper's nine, range (reference)"
         look = {"alpha": 0.6, "linewidth": 0, "zorder": 0}
         axes.fill_between(range(len(studies)), low, high, color=RULE, label=label, **look)
