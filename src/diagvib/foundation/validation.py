@@ -88,7 +88,13 @@ class Misplaced(ValueError):
 class Strict(BaseModel):
     """A record that accepts no unknown keys, no text for numbers and no NaN, and is immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     @model_validator(mode="before")
     @classmethod

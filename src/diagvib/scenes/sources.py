@@ -17,9 +17,8 @@ class Source(Strict):
         "a path is relative to the scene's folder in data/raw/ and to a mirror, and never leads outside "
         "them",
     )
-    urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://")) = Field(
-        description="tried in turn"
-    )
+    urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://"))
+    """tried in turn"""
     sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
     licence: Annotated[str, Field(min_length=1, description="an SPDX identifier")]
     citation: Annotated[str, Field(min_length=1)]

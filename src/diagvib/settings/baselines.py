@@ -58,13 +58,12 @@ Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length
 class WeightsFile(Strict):
     """A file with a network's state dict: on disk, or the only one in an installed package."""
 
-    file: str | None = Field(None, description="A local file.")
-    package: str | None = Field(
-        None, description="An installed Python package, by the name under which it is imported."
-    )
-    sha256: str | None = Field(
-        None, pattern=SHA256, description="The file's sha256, or its first digits."
-    )
+    file: str | None = None
+    """A local file."""
+    package: str | None = None
+    """An installed Python package, by the name under which it is imported."""
+    sha256: str | None = Field(None, pattern=SHA256)
+    """The file's sha256, or its first digits."""
 
     @model_validator(mode="before")
     @classmethod
@@ -85,19 +84,16 @@ class Input(Sparse):
     """The input of a frozen network. Without mean and std, the baseline's `normalise` decides."""
 
     kept = ("size", "mean", "std")
-    size: int | None = Field(
-        None, ge=16, le=2048, description="Pixels per side to which images are resized."
-    )
-    mean: Channels | None = Field(None, description="Per channel, of values from 0 to 1.")
-    std: Channels | None = Field(None, description="Per channel, of values from 0 to 1.")
+    size: int | None = Field(None, ge=16, le=2048)
+    """Pixels per side to which images are resized."""
+    mean: Channels | None = None
+    """Per channel, of values from 0 to 1."""
+    std: Channels | None = None
+    """Per channel, of values from 0 to 1."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    resize: int | None = Field(
-        None,
-        ge=16,
-        le=2048,
-        description="The shorter side to which photos are scaled for this "
-        "network; the square of `size` in their middle is used.",
-    )
+    resize: int | None = Field(None, ge=16, le=2048)
+    """The shorter side to which photos are scaled for this network; the square of `size` in their
+    middle is used."""
 
     @model_validator(mode="after")
     def _both(self) -> "Input":
@@ -111,7 +107,8 @@ class Input(Sparse):
 class Mlp(Strict):
     """A head with one hidden layer."""
 
-    mlp: int = Field(ge=1, le=65536, description="Units of the hidden layer.")
+    mlp: int = Field(ge=1, le=65536)
+    """Units of the hidden layer."""
 
 
 # A model or method without options may be given by its name alone.
@@ -127,49 +124,34 @@ class ModelSettings(Sparse):
         "small_cnn, a torchvision classifier, timm/NAME, or your own as "
         "package.module:function is needed",
     )
-    options: dict[str, JsonValue] = Field({}, description="Arguments for the model.")
-    weights: str | WeightsFile | None = Field(
-        None,
-        description="The name of published weights (torchvision's, or timm's tag), or where a file "
-        "of them is; random if not given.",
-    )
-    weights_file: str | None = Field(
-        None, description="A local file with torchvision's weights instead of a download."
-    )
-    weights_sha256: str | None = Field(
-        None,
-        pattern=SHA256,
-        description="The sha256 of weights_file, "
-        "or its first digits; by default torchvision's hash.",
-    )
-    frozen: bool = Field(
-        False, description="Only a new head is trained, on features that are computed once."
-    )
-    frozen_statistics: bool = Field(
-        False, description="Batch norm keeps the statistics that came with the weights."
-    )
-    input: Input | None = Field(None, description="The input of a frozen network.")
-    layer: str | None = Field(
-        None,
-        description="The module of a frozen network whose output are the features, averaged over "
-        "the image; by default they are the input of its last linear layer.",
-    )
-    dtype: Literal["float32", "float16"] | None = Field(
-        None, description="How features are stored. Default: float32."
-    )
-    runtime: Literal["onnxruntime"] | None = Field(
-        None,
-        description="What computes features on a processor: ONNX Runtime, about twice as "
-        "fast (it needs the packages onnxruntime and onnxscript). Default: PyTorch.",
-    )
-    head: Literal["linear", "published"] | Mlp | None = Field(
-        None,
-        description="The head on the features: a new layer or MLP, or the network's own last layer. "
-        "Default: linear.",
-    )
-    views: unique(Literal[VIEWS]) | None = Field(
-        None, description="Changed training images whose features methods get, too."
-    )
+    options: dict[str, JsonValue] = Field({})
+    """Arguments for the model."""
+    weights: str | WeightsFile | None = None
+    """The name of published weights (torchvision's, or timm's tag), or where a file of them is;
+    random if not given."""
+    weights_file: str | None = None
+    """A local file with torchvision's weights instead of a download."""
+    weights_sha256: str | None = Field(None, pattern=SHA256)
+    """The sha256 of weights_file, or its first digits; by default torchvision's hash."""
+    frozen: bool = False
+    """Only a new head is trained, on features that are computed once."""
+    frozen_statistics: bool = False
+    """Batch norm keeps the statistics that came with the weights."""
+    input: Input | None = None
+    """The input of a frozen network."""
+    layer: str | None = None
+    """The module of a frozen network whose output are the features, averaged over the image; by
+    default they are the input of its last linear layer."""
+    dtype: Literal["float32", "float16"] | None = None
+    """How features are stored. Default: float32."""
+    runtime: Literal["onnxruntime"] | None = None
+    """Compute features on a processor with ONNX Runtime, about twice as fast (it needs the packages
+    onnxruntime and onnxscript). Default: PyTorch."""
+    head: Literal["linear", "published"] | Mlp | None = None
+    """The head on the features: a new layer or MLP, or the network's own last layer. Default:
+    linear."""
+    views: unique(Literal[VIEWS]) | None = None
+    """Changed training images whose features methods get, too."""
 
     @model_validator(mode="after")
     def _fitting(self) -> "ModelSettings":
@@ -223,10 +205,10 @@ class MethodSettings(Strict):
 
 class Adam(Strict):
     name: Literal["adam"]
-    lr: Positive = Field(description="Learning rate.")
-    betas: list[Decay] = Field(
-        [0.9, 0.999], min_length=2, max_length=2, description="Decay rates of the moments."
-    )
+    lr: Positive
+    """Learning rate."""
+    betas: list[Decay] = Field([0.9, 0.999], min_length=2, max_length=2)
+    """Decay rates of the moments."""
     weight_decay: NotNegative = 0.0
 
 
@@ -236,7 +218,8 @@ class AdamW(Adam):
 
 class Sgd(Strict):
     name: Literal["sgd"]
-    lr: Positive = Field(description="Learning rate.")
+    lr: Positive
+    """Learning rate."""
     momentum: Decay = 0.0
     weight_decay: NotNegative = 0.0
 
@@ -245,33 +228,23 @@ class BaselineSettings(Sparse):
     """A model, a method, an optimiser, and how they are used."""
 
     kept = ("model",)
-    model: Annotated[ModelSettings, _NAMED] | None = Field(
-        None,
-        description="A name, or a name with further keys; none if the method "
-        "builds its own network.",
-    )
-    method: Annotated[MethodSettings, _NAMED] = Field(
-        description="A name, or a name with the method's options."
-    )
+    model: Annotated[ModelSettings, _NAMED] | None = None
+    """A name, or a name with further keys; none if the method builds its own network."""
+    method: Annotated[MethodSettings, _NAMED]
+    """A name, or a name with the method's options."""
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
-    batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
-    drop_last: bool | None = Field(
-        None, description="Leave out an epoch's last batch if it is incomplete. Default: true."
-    )
-    normalise: Literal["dataset", "imagenet"] = Field(
-        "dataset",
-        description="The images whose pixel mean and standard deviation normalise the inputs.",
-    )
-    augment: unique(Literal[AUGMENTS]) | None = Field(
-        None,
-        description="Random changes to training images, in the order given. flip: half of them are mirrored; "
-        "jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none.",
-    )
-    depends: unique(str) | None = Field(
-        None,
-        description="Files, by their paths from the current folder, that the model or method uses besides the "
-        "modules that it imports: if one changes, the runs are made again.",
-    )
+    batch_size: int = Field(ge=2, le=65536)
+    """Images per training step."""
+    drop_last: bool | None = None
+    """Leave out an epoch's last batch if it is incomplete. Default: true."""
+    normalise: Literal["dataset", "imagenet"] = "dataset"
+    """The images whose pixel mean and standard deviation normalise the inputs."""
+    augment: unique(Literal[AUGMENTS]) | None = None
+    """Random changes to training images, in the order given. flip: half of them are mirrored;
+    jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none."""
+    depends: unique(str) | None = None
+    """Files, by their paths from the current folder, that the model or method uses besides the
+    modules that it imports: if one changes, the runs are made again."""
     selection: (
         text_like(
             SELECTION,
@@ -279,19 +252,14 @@ class BaselineSettings(Sparse):
             "val_environment_accuracy, or last, is needed",
         )
         | None
-    ) = Field(
-        None,
-        description="Which epoch is kept: the one with the lowest val_loss, or with the highest value of another "
-        "column of the history; or the last. Default: val_loss.",
-    )
-    max_epochs: int | None = Field(
-        None, ge=1, le=100_000, description="Overrides training.max_epochs."
-    )
-    schedule: Literal["cosine"] | None = Field(
-        None,
-        description="cosine: in each phase, the learning rate falls to 0 along half a cosine, after "
-        "every epoch. Default: it is constant.",
-    )
+    ) = None
+    """Which epoch is kept: the one with the lowest val_loss, or with the highest value of another
+    column of the history; or the last. Default: val_loss."""
+    max_epochs: int | None = Field(None, ge=1, le=100_000)
+    """Overrides training.max_epochs."""
+    schedule: Literal["cosine"] | None = None
+    """cosine: in each phase, the learning rate falls to 0 along half a cosine, after every epoch.
+    Default: it is constant."""
 
     @field_validator("depends")
     @classmethod
@@ -332,7 +300,8 @@ class BaselineSettings(Sparse):
 class Baseline(BaselineSettings):
     """One entry of config/baselines."""
 
-    origin: str = Field(min_length=1, description="Where the values come from.")
+    origin: str = Field(min_length=1)
+    """Where the values come from."""
 
 
 class EncoderSettings(Strict):

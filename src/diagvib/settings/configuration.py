@@ -30,46 +30,37 @@ class Training(Strict):
     """How every baseline is trained."""
 
     max_epochs: Count
-    patience: Count | None = Field(
-        description="training stops after this many epochs in a row that are no better by the baseline's selection "
-        "rule; not with selection: last. Counted in each phase of a method; phases of which it keeps the "
-        "last epoch (identify of jtt, reference of eiil) do not stop early. null: never"
-    )
+    patience: Count | None
+    """training stops after this many epochs in a row that are no better by the baseline's selection
+    rule; not with selection: last. Counted in each phase of a method; phases of which it keeps the
+    last epoch (identify of jtt, reference of eiil) do not stop early. null: never"""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
-    precision: Literal["bf16", "fp32"] = Field(
-        description="bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or "
-        "AMX; on other CPUs fp32"
-    )
-    threads: Annotated[int, Field(ge=1, le=1024)] = Field(
-        description="CPU threads of one training job; their number affects the result, since sums depend on it"
-    )
-    track_test: bool = Field(
-        description="runs also record test accuracies after every epoch, to draw curves and "
-        "compare selection rules; they never select an epoch"
-    )
+    precision: Literal["bf16", "fp32"]
+    """bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or AMX; on other CPUs fp32"""
+    threads: Annotated[int, Field(ge=1, le=1024)]
+    """CPU threads of one training job; their number affects the result, since sums depend on it"""
+    track_test: bool
+    """runs also record test accuracies after every epoch, to draw curves and compare selection
+    rules; they never select an epoch"""
 
 
 class Tuning(Strict):
     """The candidates of `diagvib tune`: every batch size with every learning rate, or the trials of
     a random search."""
 
-    study: Name = Field(
-        description="the study on which candidates are compared; for the grid, one that binds only a "
-        "target"
-    )
+    study: Name
+    """the study on which candidates are compared; for the grid, one that binds only a target"""
     batch_sizes: unique(Annotated[int, Field(ge=2, le=65536)])
     learning_rates: unique(Annotated[float, Field(gt=0, le=1000)])
-    factors: unique(str) = Field(
-        description="target factors over which the grid's validation loss is averaged"
-    )
-    samples: unique(Annotated[int, Field(ge=0)]) = Field(
-        description="numbers of the dataset samples that candidates are trained on; their results are averaged"
-    )
-    max_epochs: Count | None = Field(description="null: as in other runs of the baseline")
-    random_search: RandomSearch | None = Field(
-        description="trials of a random search instead of the grid of batch_sizes, learning_rates and factors; null: "
-        "the grid"
-    )
+    factors: unique(str)
+    """target factors over which the grid's validation loss is averaged"""
+    samples: unique(Annotated[int, Field(ge=0)])
+    """numbers of the dataset samples that candidates are trained on; their results are averaged"""
+    max_epochs: Count | None
+    """null: as in other runs of the baseline"""
+    random_search: RandomSearch | None
+    """trials of a random search instead of the grid of batch_sizes, learning_rates and factors;
+    null: the grid"""
 
 
 class BaselineChoice(Strict):
@@ -95,34 +86,30 @@ class ResolvedBaseline(Strict):
 class Experiment(Strict):
     """The keys of a configuration that its results depend on."""
 
-    sources: Sources = Field(
-        description="official: the published source files; embedded: stand-ins that need no download"
-    )
-    studies: unique(Name) = Field(description="names from config/studies")
-    studies_from: unique(str, least=0) = Field(
-        description="your own study files; paths are relative to the current folder"
-    )
-    bindings: Literal["all"] | unique(str) = Field(
-        description="which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all"
-    )
-    samples: Samples = Field(
-        description="how many dataset samples; the published ones come first, further ones are drawn. With a scene of "
-        "photos, which has one dataset: how many training runs on it, each with its own seed"
-    )
-    counts: Counts = Field(
-        description="images per dataset: train, val, and a number for each test group; or test, the total for studies "
-        "none of whose groups has a number, divided according to the weights of their rows"
-    )
-    image_size: ImageSize = Field(description="side length of the images in pixels")
-    images: Images = Field(
-        description="parquet: image files; render: each job renders the images that it needs, and none are written"
-    )
+    sources: Sources
+    """official: the published source files; embedded: stand-ins that need no download"""
+    studies: unique(Name)
+    """names from config/studies"""
+    studies_from: unique(str, least=0)
+    """your own study files; paths are relative to the current folder"""
+    bindings: Literal["all"] | unique(str)
+    """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all"""
+    samples: Samples
+    """how many dataset samples; the published ones come first, further ones are drawn. With a scene
+    of photos, which has one dataset: how many training runs on it, each with its own seed"""
+    counts: Counts
+    """images per dataset: train, val, and a number for each test group; or test, the total for
+    studies none of whose groups has a number, divided according to the weights of their rows"""
+    image_size: ImageSize
+    """side length of the images in pixels"""
+    images: Images
+    """parquet: image files; render: each job renders the images that it needs, and none are
+    written"""
     baselines: Annotated[
         list[Name | BaselineChoice], Field(min_length=1), AfterValidator(no_item_twice)
-    ] = Field(
-        description="names from config/baselines, or entries that restrict a baseline to some studies or bindings, or "
-        "change its max_epochs or batch_size"
-    )
+    ]
+    """names from config/baselines, or entries that restrict a baseline to some studies or bindings,
+    or change its max_epochs or batch_size"""
     training: Training
 
 
@@ -130,23 +117,19 @@ class Configuration(Experiment):
     """A configuration. Missing keys take their values from config/config.yaml, the paper's
     protocol."""
 
-    root: Root = Field(description="folder for this configuration's data/ and results/")
-    mirror: Annotated[str, Field(min_length=1)] | None = Field(
-        description="local folder with the source files, instead of a download"
-    )
-    baselines_from: unique(str, least=0) = Field(
-        description="your own baseline files; paths are relative to the current folder"
-    )
+    root: Root
+    """folder for this configuration's data/ and results/"""
+    mirror: Annotated[str, Field(min_length=1)] | None
+    """local folder with the source files, instead of a download"""
+    baselines_from: unique(str, least=0)
+    """your own baseline files; paths are relative to the current folder"""
     tuning: Tuning
-    keep_weights: bool = Field(
-        description="every run also keeps its selected weights, in weights.pt"
-    )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        description="where networks are trained (digits are drawn on the CPU); auto: cuda if there is a GPU"
-    )
-    tensorboard: bool = Field(
-        description="every run also writes its curves to logs/tensorboard; changing this reruns nothing"
-    )
+    keep_weights: bool
+    """every run also keeps its selected weights, in weights.pt"""
+    device: Literal["auto", "cpu", "cuda"]
+    """where networks are trained (digits are drawn on the CPU); auto: cuda if there is a GPU"""
+    tensorboard: bool
+    """every run also writes its curves to logs/tensorboard; changing this reruns nothing"""
 
 
 class ResolvedConfiguration(Configuration):

@@ -48,16 +48,14 @@ Setting = text_like(
 class Range(Sparse):
     """The range or list that a setting is drawn from."""
 
-    log10: Exponents | None = Field(
-        None, description="10 to the power of a number drawn uniformly between these two"
-    )
-    log2: Exponents | None = Field(
-        None, description="2 to the power of a number drawn uniformly between these two"
-    )
-    uniform: Bounds | None = Field(None, description="a number drawn uniformly between these two")
-    choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(
-        None, description="one of these"
-    )
+    log10: Exponents | None = None
+    """10 to the power of a number drawn uniformly between these two"""
+    log2: Exponents | None = None
+    """2 to the power of a number drawn uniformly between these two"""
+    uniform: Bounds | None = None
+    """a number drawn uniformly between these two"""
+    choice: Annotated[list[JsonValue], Field(min_length=1)] | None = None
+    """one of these"""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Range":
@@ -88,16 +86,14 @@ Ranges = dict[str, dict[Setting, Range]]
 class RandomSearch(Strict):
     """Trials: the first has the baseline's own settings, and every other draws some of them."""
 
-    bindings: unique(str) = Field(description="which factor plays which role in the study")
+    bindings: unique(str)
+    """which factor plays which role in the study"""
     trials: Annotated[int, Field(ge=1, le=10_000)]
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
-        0, description="another seed draws other trials"
-    )
-    ranges: Name | Ranges = Field(
-        "domainbed",
-        description="what settings are drawn from: a set of config/search_ranges.yaml, or your own in the "
-        "same form: under `all` for every method, under a method's name for it alone",
-    )
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    """another seed draws other trials"""
+    ranges: Name | Ranges = "domainbed"
+    """what settings are drawn from: a set of config/search_ranges.yaml, or your own in the same
+    form: under `all` for every method, under a method's name for it alone"""
 
 
 def read_ranges(ranges: str | Ranges) -> Ranges:

@@ -25,25 +25,19 @@ class Row(Strict):
     total."""
 
     splits: unique(Literal["train", "val", "test"])
-    group: Name = Field(
-        description="the common name of the cells; test results are given for each group"
-    )
-    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = Field(
-        1.0,
-        description="how often the row's cells occur in total, relative to the other rows of the split (of the "
-        "group, in the split test)",
-    )
-    environment: Name = Field(
-        MAIN,
-        description="the environment that the images belong to; its share of a split is "
-        "the sum of its rows' weights",
-    )
-    cells: Literal["others"] | Relations | Annotated[list[Cell], Field(min_length=1)] = Field(
-        description="class indices in the order of the roles; or relations to the target's class, {cue: same} or {cue: "
-        "other}, or class indices of some cues, {cue: 1}; or `others`, all cells that no training row "
-        "has. `added` stands for the cue class that "
-        "the dataset sample adds to the cell's target class"
-    )
+    group: Name
+    """the common name of the cells; test results are given for each group"""
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    """how often the row's cells occur in total, relative to the other rows of the split (of the
+    group, in the split test)"""
+    environment: Name = MAIN
+    """the environment that the images belong to; its share of a split is the sum of its rows'
+    weights"""
+    cells: Literal["others"] | Relations | Annotated[list[Cell], Field(min_length=1)]
+    """class indices in the order of the roles; or relations to the target's class, {cue: same} or
+    {cue: other}, or class indices of some cues, {cue: 1}; or `others`, all cells that no training
+    row has. `added` stands for the cue class that the dataset sample adds to the cell's target
+    class"""
 
     @field_validator("group")
     @classmethod

@@ -39,36 +39,25 @@ class Study(Sparse):
 
     name: SkipJsonSchema[Name]  # the study's key in its file
     title: Annotated[str, Field(min_length=1, max_length=64)]
-    meaning: Annotated[str, Field(min_length=1)] = Field(
-        description="one sentence, for legends and reports"
-    )
-    scene: Annotated[str, Field(min_length=1)] = Field(
-        "digits",
-        description="what the images show: a scene of the program, photos of your own as path/to/photos.yaml, "
-        "or any scene of your own as package.module:Class",
-    )
-    metrics: Literal[tuple(METRICS)] = Field(
-        "shortcut",
-        description="how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: "
-        "each group and its worst cell; gaps: two cues; average: environments; watermark: ImageNet-W",
-    )
-    as_published: Literal[True] | None = Field(
-        None,
-        description="every photo of a photo set is used in each row that it fits, also in several; otherwise, images "
-        "are drawn by the rows' weights, and no photo is used twice",
-    )
-    roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
-        description="role -> number of classes, `target` first. The dataset sample chooses this many of a factor's "
-        "classes: its own three, or, for any other number, that many drawn with the sample's number as "
-        "seed"
-    )
-    bound: Annotated[list[str], Field(min_length=1)] = Field(
-        default_factory=list,
-        description="the roles that a binding such as shape-hue gives a factor to; default: all",
-    )
-    opportunity: str = Field(
-        "", description="what headlines call the help that this study offers against a shortcut"
-    )
+    meaning: Annotated[str, Field(min_length=1)]
+    """one sentence, for legends and reports"""
+    scene: Annotated[str, Field(min_length=1)] = "digits"
+    """what the images show: a scene of the program, photos of your own as path/to/photos.yaml, or
+    any scene of your own as package.module:Class"""
+    metrics: Literal[tuple(METRICS)] = "shortcut"
+    """how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: each
+    group and its worst cell; gaps: two cues; average: environments; watermark: ImageNet-W"""
+    as_published: Literal[True] | None = None
+    """every photo of a photo set is used in each row that it fits, also in several; otherwise,
+    images are drawn by the rows' weights, and no photo is used twice"""
+    roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    """role -> number of classes, `target` first. The dataset sample chooses this many of a factor's
+    classes: its own three, or, for any other number, that many drawn with the sample's number as
+    seed"""
+    bound: Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
+    """the roles that a binding such as shape-hue gives a factor to; default: all"""
+    opportunity: str = ""
+    """what headlines call the help that this study offers against a shortcut"""
     rows: Annotated[list[Row], Field(min_length=1)]
 
     @model_validator(mode="before")
@@ -275,21 +264,15 @@ class StudyFile(Strict):
     """One file of studies: a benchmark. routes: studies in the order in which curves show them."""
 
     title: Annotated[str, Field(min_length=1)]
-    routes: dict[Name, Annotated[list[Name], Field(min_length=2)]] = Field(
-        default_factory=dict, description="studies in the order in which curves show them"
-    )
-    contrasts: dict[Name, Contrast] = Field(
-        default_factory=dict,
-        description="a study's accuracy on held-out cells minus that of a reference study",
-    )
-    headline: Headline | None = Field(
-        None, description="which studies the report's first sentence compares"
-    )
+    routes: dict[Name, Annotated[list[Name], Field(min_length=2)]] = Field(default_factory=dict)
+    """studies in the order in which curves show them"""
+    contrasts: dict[Name, Contrast] = Field(default_factory=dict)
+    """a study's accuracy on held-out cells minus that of a reference study"""
+    headline: Headline | None = None
+    """which studies the report's first sentence compares"""
     studies: Annotated[dict[Name, Study], Field(min_length=1)]
-    aliases: dict[Name, Name] = Field(
-        default_factory=dict,
-        description="further names of the file's studies, such as a source's own: alias -> study",
-    )
+    aliases: dict[Name, Name] = Field(default_factory=dict)
+    """further names of the file's studies, such as a source's own: alias -> study"""
 
     @model_validator(mode="before")
     @classmethod
