@@ -49,10 +49,6 @@ FORMER = {
 }
 
 
-def catalogue_of(label: np.ndarray, split: np.ndarray) -> DigitCatalogue:
-    return DigitCatalogue("synthetic", False, "0", label, split)
-
-
 @pytest.fixture(scope="module")
 def pool() -> DigitCatalogue:
     return digit_catalogue()

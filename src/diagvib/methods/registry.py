@@ -92,15 +92,14 @@ class Declaration(Strict):
         return {key: schema["default"] for key, schema in self.schemas.items()}
 
 
-def declaration(name: str, where: str = "method") -> Declaration:
-    """The declaration of the method of that name. DiagvibError, beginning with `where`, if there is
-    no such method."""
+def declaration(name: str) -> Declaration:
+    """The declaration of the method of that name. DiagvibError if there is no such method."""
     if name not in METHODS and ":" not in name:
-        raise unknown_name("method", name, [*METHODS, "package.module:Class"], where)
-    found = _shipped(name) if name in METHODS else _read(*name.split(":", 1), f"{where}: {name}")
+        raise unknown_name("method", name, [*METHODS, "package.module:Class"], "method")
+    found = _shipped(name) if name in METHODS else _read(*name.split(":", 1))
     if not found.supervision:
         raise DiagvibError(
-            f"{where}: {name} is not a subclass of diagvib.methods.method.Method, imported with `from "
+            f"method: {name} is not a subclass of diagvib.methods.method.Method, imported with `from "
             "diagvib.methods.method import Method`"
         )
     return found
@@ -108,7 +107,7 @@ def declaration(name: str, where: str = "method") -> Declaration:
 
 @cache
 def _shipped(name: str) -> Declaration:
-    return _read(*METHODS[name].split(":"), f"method: {name}")
+    return _read(*METHODS[name].split(":"))
 
 
 def check_scene(method: dict, scene: str) -> None:
@@ -121,8 +120,8 @@ def check_scene(method: dict, scene: str) -> None:
             )
 
 
-def _read(module: str, class_name: str, where: str) -> Declaration:
-    path = find_source(module)
+def _read(module: str, class_name: str) -> Declaration:
+    path, where = find_source(module), f"method: {module}:{class_name}"
     if path is None:
         raise DiagvibError(
             f"{where} cannot be found: there is no module {module}, neither installed nor in the "
@@ -162,7 +161,7 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         for alias in node.names
     }
     bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in known]
-    base = _read(*known[bases[0]], where) if bases else Declaration()
+    base = _read(*known[bases[0]]) if bases else Declaration()
     # Unlike what is validated, this keeps the schemas as they were written.
     options = {**base.options, **values.get("options", {})}
     return base.model_copy(update={**as_lists, "options": options})

@@ -70,38 +70,35 @@ class AugMixed(AugMix):
         return self.consistent_step(torch.cat(views), batch, update)
 
 
-class WatermarkEnsemble(Lle):
-    """lle with random watermarks as its only shift: with equal probability, an image is unchanged or
-    replaced by its view."""
-
-    supervision = ("none",)
-    needs = ()
-
-    def setup(self, data: TrainingData) -> None:
-        Method.setup(self, data)
-        self.add_heads(2, data.labels.device)
-
-    def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
-        shift = torch.randint(2, batch.labels.shape, device=batch.labels.device)
-        view = seen(self, "watermark", batch)
-        return replace(batch, inputs=torch.where((shift == 1)[:, None], view, batch.inputs)), shift
-
-
 class CueEnsemble(Lle):
     """lle on features: each image also has a view for each cue, in which it has the cue of an image of
     another target class. The views are drawn once, not anew in each epoch."""
 
     needs = ()
 
-    def setup(self, data: TrainingData) -> None:
-        Method.setup(self, data)
-        self.add_heads(1 + data.cues.shape[1], data.labels.device)
+    def shifts(self) -> list[str]:
+        """The view for each shift."""
+        return [f"cue.{number}" for number in range(1, len(self.heads))]
 
     def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
         shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
-        views = [seen(self, f"cue.{number}", batch) for number in range(1, len(self.heads))]
+        views = [seen(self, name, batch) for name in self.shifts()]
         inputs = torch.stack([batch.inputs, *views])[shift, torch.arange(len(shift))]
         return replace(batch, inputs=inputs), shift
+
+
+class WatermarkEnsemble(CueEnsemble):
+    """lle with random watermarks as its only shift: with equal probability, an image is unchanged or
+    replaced by its view."""
+
+    supervision = ("none",)
+
+    def setup(self, data: TrainingData) -> None:
+        Method.setup(self, data)
+        self.add_heads(2, data.labels.device)
+
+    def shifts(self) -> list[str]:
+        return ["watermark"]
 
 
 class EiilOfLargeBatches(Eiil):

@@ -13,13 +13,13 @@ from PIL import Image, ImageDraw
 _FINER = 4
 
 
-def _star(corners: int, inner: float = 1.0, wide: float = 1.0, turn: float = 0.25) -> np.ndarray:
+def _star(corners: int, inner: float = 1.0, turn: float = 0.25) -> np.ndarray:
     """A closed outline around 0 with radius at most 1, float[points, 2]: a regular polygon or, with
-    an inner radius, a star; wide: its width by its height; turn: of its first corner, in circles."""
+    an inner radius, a star; turn: of its first corner, in circles."""
     count = corners if inner == 1 else 2 * corners
     angles = 2 * np.pi * (np.arange(count) / count + turn)
     radii = np.where(np.arange(count) % 2, inner, 1.0)
-    return np.stack([radii * np.cos(angles) * wide, -radii * np.sin(angles)], 1) / max(wide, 1)
+    return np.stack([radii * np.cos(angles), -radii * np.sin(angles)], 1)
 
 
 def _polygon(*points: tuple[float, float]) -> np.ndarray:
