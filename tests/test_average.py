@@ -10,12 +10,14 @@ import pytest
 from diagvib.cli import Stage
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table
+from diagvib.report.confusion import confusion_shares
 from diagvib.reproduction.published import beside_papers, read_spawrious_tables
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.cells import count_cells
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
 from diagvib.results.metric_sets.metric_set import describe
+from diagvib.results.read_runs import run_folder
 from diagvib.results.scores import write_scores
 from diagvib.results.tables import metrics_of, read_tables
 from diagvib.scenes import load_scene
@@ -518,7 +520,14 @@ def test_the_page_of_environments_alone(tmp_path):
     tables_of(tmp_path, {"net": by_hand, "cue": following}, wanted)
     page = make_report(tmp_path, {"sources": "embedded"})
     drawn = sorted((tmp_path / "figures").glob("confusion/*.svg"))
-    assert [path.stem for path in drawn] == ["m2m-easy", "o2o-easy"]
+    kinds = ("", "_matrix")
+    assert [path.stem for path in drawn] == [f"{s}-easy{k}" for s in ("m2m", "o2o") for k in kinds]
+    run = {"baseline": "cue", "study": "o2o-easy", "binding": BINDING, "sample": 0}
+    factors = BINDING.split("-")
+    shares = confusion_shares(run_folder(tmp_path / "runs", run), *factors)
+    spoken = SHIPPED.spoken("o2o-easy", factors, 0)
+    for (_, cue), row in shares.iterrows():
+        assert row[list(spoken[cue])].sum() == 1, "who follows the cue predicts what it points to"
     assert 'id="average"' in page and "O2O-Easy" in page
     assert "a class that the cue points to" in page
     for section in ("verdict", "results", "matrices", "groups", "gaps", "cite"):

@@ -1,15 +1,21 @@
-"""How many predictions on the test environment follow the cue (Lynch et al., 2023, Sec. 5)."""
+"""Predictions on the test environment: how many follow the cue, and which class they are (Lynch et
+al., 2023, Sec. 5 and Fig. 5)."""
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.patches import Rectangle
 
 from diagvib.report.figure import Figure, Material
-from diagvib.report.style import HELD_OUT, INK, Drawing, draw_chance, new_figure
+from diagvib.report.style import HELD_OUT, INK, Drawing, draw_chance, new_figure, new_panels
+from diagvib.results.cells import read_predictions
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.average import METRIC_SET, guessed_confusion
+from diagvib.results.metric_sets.shortcut import OOD
+from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import metrics_of
 
 
@@ -23,6 +29,58 @@ def confusion_figures(material: Material) -> Iterator[Figure]:
             partial(confusion_bars, average, study, known),
             METRIC_SET.title,
         )
+        runs = material.frames["runs"]
+        runs = runs[(runs["study"] == study) & (runs["sample"] == 0) & (runs["status"] == "ok")]
+        own = runs[runs["binding"] == runs["binding"].min()].to_dict("records")
+        if own:
+            yield Figure(
+                f"confusion/{study}_matrix",
+                f"{known.title(study)}, {own[0]['binding']}: what is predicted in the test environment",
+                partial(confusion_matrices, material.runs, own, known),
+                METRIC_SET.title,
+                "Percent of the images of each class and cue that are predicted as each class (dataset "
+                "sample 0). Framed: the classes that the cue points to in training.",
+            )
+
+
+def confusion_matrices(runs: Path, own: list[dict], known: KnownStudies) -> Drawing:
+    """A panel for each run of a study and binding: rows are the classes of target and cue on the
+    test environment, columns the predicted classes.
+
+    runs: the folder of all runs.
+    """
+    study, factors = own[0]["study"], own[0]["binding"].split("-")
+    target, cue = factors[0], factors[1]
+    classes = known.classes(study, factors, 0)[0]
+    spoken = known.spoken(study, factors, 0) or {}
+    tables = {run["baseline"]: confusion_shares(run_folder(runs, run), target, cue) for run in own}
+    rows = sorted(next(iter(tables.values())).index, key=lambda row: classes.index(row[0]))
+    size = 1.3 + 0.42 * len(classes), 0.5 + 0.27 * len(rows)
+    figure, panels = new_panels(len(tables), 3, size, (0.2, 0.5))
+    for axes, (baseline, table) in zip(panels, tables.items(), strict=True):
+        shares = table.reindex(index=rows, columns=classes, fill_value=0).to_numpy()
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
+        for (row, column), share in np.ndenumerate(shares):
+            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5)
+            if classes[column] in spoken.get(rows[row][1], ()):
+                frame = {"fill": False, "edgecolor": HELD_OUT, "linewidth": 1.4}
+                axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, **frame))
+        axes.set_yticks(range(len(rows)), [f"{label}, {of}" for label, of in rows], fontsize=7.5)
+        axes.set_xticks(range(len(classes)), classes, fontsize=7.5, rotation=30)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(baseline, fontsize=9)
+    figure.supxlabel(f"predicted {target}", fontsize=8.5)
+    return figure
+
+
+def confusion_shares(folder: Path, target: str, cue: str) -> pd.DataFrame:
+    """Of the images of each class and cue on the test environment, the share predicted as each
+    class."""
+    table = read_predictions(folder / "predictions.parquet", target, [cue]).to_pandas()
+    tested = table[table["group"] == OOD].astype(str)
+    by = [tested[target], tested[cue]]
+    return pd.crosstab(by, tested["prediction"], normalize="index")
 
 
 def confusion_bars(average: pd.DataFrame, study: str, known: KnownStudies) -> Drawing | None:
