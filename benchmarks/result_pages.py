@@ -217,6 +217,27 @@ def frozen_methods_table() -> list[str]:
     return lines
 
 
+def frozen_cues_table() -> list[str]:
+    """Methods on frozen features with two shortcuts: accuracy where the cues agree with the target,
+    where one misleads and where both do, and the gain over ERM there, paired by sample."""
+    runs = pd.read_csv(REPOSITORY / "docs/results/frozen_whac_a_mole/runs.csv")
+    groups = {
+        "common": "both agree",
+        "no-cue-1": "position misleads",
+        "no-cue-2": "hue misleads",
+        "neither": "both mislead",
+    }
+    lines = table(["method", *groups.values(), "more than ERM"])
+    both = runs.pivot(index="sample", columns="baseline", values="neither_accuracy")
+    for name, own in runs.groupby("baseline", sort=False):
+        cells = [f"{100 * own[f'{group}_accuracy'].mean():.1f}" for group in groups]
+        low, high = sample_interval(both[name], both["lite0_erm"])
+        gain = 100 * (both[name] - both["lite0_erm"]).mean()
+        more = f"{gain:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" if gain else ""
+        lines.append(line([name.removeprefix("lite0_"), *cells, more]))
+    return lines
+
+
 def watermark_result() -> dict:
     """The newest result of `benchmarks/watermark.py`."""
     return read_json(max((REPOSITORY / "benchmarks/results").glob("watermark-cpu-*.json")))
@@ -292,7 +313,11 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "in-distribution": lambda: in_distribution_table("laptop"),
     },
     "results_full_size": {"full size": full_size_table},
-    "results_frozen": {"factors": frozen_table, "methods": frozen_methods_table},
+    "results_frozen": {
+        "factors": frozen_table,
+        "methods": frozen_methods_table,
+        "cues": frozen_cues_table,
+    },
     "watermark": {
         "texts": text_table,
         "photos": photo_table,
