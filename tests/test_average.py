@@ -31,7 +31,6 @@ from diagvib.studies.study import (
     load_studies,
     load_study,
     parse_study,
-    read_study_file,
 )
 from reports import make_report
 from synthetic_runs import configured, expected_runs, settings, write_predicted
@@ -136,61 +135,6 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     )
     with pytest.raises(DiagvibError, match=twice):
         load_config(None, ["studies=[m2m-hard, paper_table2_m2m_easy]", *given[1:]])
-
-
-MINE = """
-title: Mine
-aliases: {%s}
-studies:
-  mine:
-    title: Mine
-    meaning: m
-    metrics: average
-    roles: {target: 2, cue: 2}
-    rows:
-      - {splits: [train, val, test], group: id, environment: a, cells: {cue: same}}
-      - {splits: [train, val, test], group: id, environment: b, cells: %s}
-      - {splits: [test], group: ood, environment: c, cells: %s}
-"""
-SAME, OTHER = "[[0, 0], [1, 1]]", "[[0, 1], [1, 0]]"
-
-
-def test_an_alias_names_one_study_of_its_file(tmp_path):
-    path = tmp_path / "mine.yaml"
-    for aliases, says in (
-        ("other: mind", "aliases.other: mind is not one of the file's studies: mine"),
-        ("m2m-hard: mine", "aliases.m2m-hard: another study has this name"),
-    ):
-        path.write_text(MINE % (aliases, SAME, OTHER))
-        with pytest.raises(DiagvibError, match=says):
-            load_study("nowhere", [path])
-
-
-def test_average_needs_one_cue_both_groups_and_every_class_in_each_environment(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(MINE % ("other: mine", SAME, OTHER))
-    study = load_studies([path])["mine"]
-    assert (
-        read_study_file(path).aliases == {"other": "mine"} and load_study("other", [path]) is study
-    )
-    supervision = {**study.model_dump(exclude={"name"}), "roles": {"target": 2, "cue": 2}}
-    rows = supervision["rows"]
-    for changed, says in (
-        (
-            {"bound": ["target"]},
-            "roles: the metrics `average` need 1 bound role besides the target, not 0",
-        ),
-        (
-            {"rows": rows[:2]},
-            "no row of the split test has the group ood, which the metrics `average` need",
-        ),
-        (
-            {"rows": [rows[0], {**rows[1], "cells": [[1, 1]]}, rows[2]]},
-            "rows: the environment b has no training images of target class 0, which other environments have",
-        ),
-    ):
-        with pytest.raises(DiagvibError, match=says):
-            parse_study("mine", {**supervision, **changed})
 
 
 def test_a_cue_may_speak_for_several_classes():

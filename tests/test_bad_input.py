@@ -207,6 +207,16 @@ WRONG = [
     ),
     (
         "studies.yaml",
+        study(TRAIN, OOD) | {"aliases": {"other": "y"}},
+        ("aliases.other", "y is not one of the file's studies"),
+    ),
+    (
+        "studies.yaml",
+        study(TRAIN, OOD, metrics="average", bound=["target"]),
+        ("studies.x.roles", "need 1 bound role besides the target, not 0"),
+    ),
+    (
+        "studies.yaml",
         study(TRAIN, OOD) | {"headline": {"without": "x", "shortcut": "y"}},
         ("headline", "y"),
     ),

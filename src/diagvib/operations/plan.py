@@ -12,7 +12,6 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import is_frozen, network_name
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
 from diagvib.settings.grid import dataset_count, datasets, study_of, train_jobs
 from diagvib.studies.scarcity import split_counts
@@ -51,7 +50,7 @@ def estimate(
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
     rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
     pairs, jobs = datasets(config), train_jobs(config)
-    networks = {entry.name: network_name(entry.settings) for entry in config.baselines}
+    networks = {entry.name: entry.network for entry in config.baselines}
     encoded = len({(networks[name], *of) for name, *of in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.samples))
     weights = _weights(config) if config.keep_weights else {}
@@ -122,7 +121,7 @@ def _weights(config: Configuration) -> dict[str, int | None]:
     for baseline in config.baselines:
         settings, model = baseline.settings, baseline.settings["model"] or {}
         names = settings["method"]["name"] + model.get("name", "")
-        if is_frozen(settings) or ":" in names:
+        if baseline.network or ":" in names:
             found[baseline.name] = None
             continue
         if model:
@@ -178,7 +177,7 @@ def _training_seconds(
             for phase, row in phases.items()
         )
         one = trained + size["test"] / test
-        if is_frozen(settings):  # one pass for the features; the head takes little
+        if baseline.network:  # one pass for the features; the head takes little
             one = sum(size.values()) / test
         return first.startup_seconds / first.processes + config.samples * one
 

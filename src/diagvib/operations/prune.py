@@ -10,7 +10,6 @@ import typer
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.operations.records import RECORDS
-from diagvib.settings.baselines import network_name
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, dataset_count, datasets, train_jobs
 
@@ -71,7 +70,7 @@ def _needed(config: Configuration) -> Iterable[Path]:
             yield layout.digests(study, binding)
             for sample in range(dataset_count(config)):
                 yield layout.images(study, binding) / str(sample)
-    networks = {entry.name: network_name(entry.settings) for entry in config.baselines}
+    networks = {entry.name: entry.network for entry in config.baselines}
     for baseline, study, binding in train_jobs(config):
         if network := networks[baseline]:
             yield layout.features(network, study, binding)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from diagvib.foundation.validation import Name, Strict, no_item_twice, text_like, unique
+from diagvib.settings.baselines import network_name
 from diagvib.settings.search_space import RandomSearch
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
@@ -81,6 +82,11 @@ class ResolvedBaseline(Strict):
     studies: list[Name]
     bindings: Literal["all"] | list[str]
     settings: dict[str, JsonValue]
+
+    @property
+    def network(self) -> str | None:
+        """The folder of the features of a frozen network; None without one."""
+        return network_name(self.settings)
 
 
 class Experiment(Strict):

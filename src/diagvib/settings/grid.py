@@ -9,7 +9,6 @@ from diagvib.foundation.files import file_sha256
 from diagvib.foundation.seeding import name_digest
 from diagvib.images import DIGESTS_FILE
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import network_name
 from diagvib.settings.configuration import Experiment
 from diagvib.studies.binding import Binding, chosen_bindings
 from diagvib.studies.study import Study, load_study
@@ -101,8 +100,7 @@ def train_jobs(config: Experiment) -> list[tuple[str, str, str]]:
 
 def networks(config: Experiment) -> dict[str, str]:
     """The folder of each frozen network's features -> the first baseline with that network."""
-    frozen = [entry for entry in config.baselines if network_name(entry.settings)]
-    return {network_name(entry.settings): entry.name for entry in reversed(frozen)}
+    return {entry.network: entry.name for entry in reversed(config.baselines) if entry.network}
 
 
 def runs(config: Experiment) -> list[Run]:
