@@ -9,6 +9,7 @@ import torch
 
 from diagvib.foundation.files import write_table
 from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.training.batches import Batches
 
 SIZE = 64
 _COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]])
@@ -21,6 +22,12 @@ def separable(n: int, seed: int = 0, size: int = SIZE) -> tuple[torch.Tensor, to
     pixels = generator.integers(90, 160, (n, size, size, 3))
     pixels[:, 16:40, 16:40] = _COLOURS[labels][:, None, None]
     return torch.from_numpy(pixels.astype(np.uint8)), torch.from_numpy(labels)
+
+
+def small_batches(n: int) -> tuple[Batches, Batches]:
+    """This many `separable` images for training, and 30 for validation, on the CPU."""
+    train = Batches(*separable(n), torch.device("cpu"))
+    return train, Batches(*separable(30, seed=1), train.device, train.scaling)
 
 
 def write_dataset(

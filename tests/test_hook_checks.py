@@ -8,20 +8,18 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, Optimiser, StepOutput, initialised
-from diagvib.training.batches import Batches
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.prediction import predict
 from diagvib.training.trainer import Trainer
-from synthetic_images import SIZE, separable
+from synthetic_images import SIZE, small_batches
 from synthetic_methods import small_cnn
-from test_trainer import CPU, PROTOCOL, RUN, Interrupted, Interruption, fit, fitted
+from test_trainer import PROTOCOL, RUN, Interrupted, Interruption, fit, fitted
 
 
 @pytest.fixture(scope="module")
 def data():
-    train = Batches(*separable(100, seed=0), CPU)
-    return train, Batches(*separable(30, seed=1), CPU, train.scaling)
+    return small_batches(100)
 
 
 def outputs(**changed):

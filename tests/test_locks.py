@@ -57,6 +57,12 @@ def training(repository):
     running.wait()
 
 
+def goes_on(repository: Path) -> None:
+    (repository / "go").touch()
+    said, _ = (again := start(repository)).communicate()
+    assert again.returncode == 0, said
+
+
 def test_killed_it_says_how_to_unlock_and_then_continues(repository, training):
     said, _ = (second := start(repository)).communicate()
     assert second.returncode == 1 and "Directory cannot be locked" in said
@@ -65,9 +71,7 @@ def test_killed_it_says_how_to_unlock_and_then_continues(repository, training):
     os.killpg(training.pid, signal.SIGKILL)
     training.wait()
     assert start(repository, "--unlock").wait() == 0
-    (repository / "go").touch()
-    said, _ = (again := start(repository)).communicate()
-    assert again.returncode == 0, said
+    goes_on(repository)
 
 
 def test_nothing_is_half_deleted(repository):
@@ -81,6 +85,4 @@ def test_ended_by_a_signal_it_says_so_and_that_the_same_command_continues(reposi
     said, _ = training.communicate()
     assert training.returncode == 1 and "no backup found" not in said
     assert said.splitlines()[-1] == "error: stopped by SIGTERM; the same command goes on from there"
-    (repository / "go").touch()
-    said, _ = (again := start(repository)).communicate()
-    assert again.returncode == 0, said
+    goes_on(repository)

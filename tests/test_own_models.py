@@ -11,13 +11,12 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import initialised
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
-from diagvib.training.batches import Batches
 from diagvib.training.epochs import epoch_batches
 from diagvib.training.protocol import epoch_seed
 from diagvib.training.trainer import Trainer
-from synthetic_images import SIZE, separable
+from synthetic_images import SIZE, small_batches
 from synthetic_methods import settings_of
-from test_trainer import CPU, PROTOCOL, RUN
+from test_trainer import PROTOCOL, RUN
 
 
 class Own(nn.Module):
@@ -71,8 +70,7 @@ def method_of(kind, method="erm"):
 
 @pytest.fixture(scope="module")
 def data():
-    train = Batches(*separable(64, seed=0), CPU)
-    return train, Batches(*separable(30, seed=1), CPU, train.scaling)
+    return small_batches(64)
 
 
 def plain(kind):

@@ -15,7 +15,7 @@ from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer
-from synthetic_images import separable
+from synthetic_images import separable, small_batches
 from synthetic_methods import TwoPhases, small_cnn, two_phases
 
 CPU = torch.device("cpu")
@@ -46,8 +46,7 @@ class Interruption(Callback):
 
 @pytest.fixture(scope="module")
 def data():
-    train = Batches(*separable(100, seed=0), CPU)
-    return train, Batches(*separable(30, seed=1), CPU, train.scaling)
+    return small_batches(100)
 
 
 def fit(model, data, *arguments, protocol=PROTOCOL, **keywords):
