@@ -1,5 +1,6 @@
 """Two results folders compared: what is the same, what differs, what only one has."""
 
+import json
 import shutil
 
 import numpy as np
@@ -138,14 +139,32 @@ def test_it_is_printed_and_written(folders, tmp_path, kind):
     out = tmp_path / f"table.{kind}"
     result = CliRunner().invoke(app, ["compare", *map(str, folders), "--out", str(out)])
     assert result.exit_code == 0 and "6 cells: 6 same." in result.output
-    assert out.read_text().count("small_cnn") == 6
+    assert out.read_text().count("small_cnn") == 6 and "differs" not in result.output
+
+
+def test_what_the_runs_were_made_with_is_compared_too(folders, tmp_path):
+    third = shutil.copytree(folders[1], tmp_path / "third")
+    for path in third.rglob("run.json"):
+        made = json.loads(path.read_text())
+        made["settings"] = made.get("settings", {}) | {"batch_size": 7, "code": "f" * 64}
+        path.write_text(json.dumps(made))
+    out = tmp_path / "page.html"
+    args = ["compare", *map(str, [*folders, third]), "--out", str(out)]
+    assert CliRunner().invoke(app, args).exit_code == 0
+    page = out.read_text()
+    _, _, last = page.partition("made with, where it differs")
+    assert page.count("where it differs") == 1 and "A and B" in page and "A and C" in page
+    row = '<th scope="row">small_cnn</th><td>settings.{}</td>'
+    assert (
+        row.format("batch_size") in last and row.format("code") in last and ">ffffffffff<" in last
+    )
 
 
 def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders, tmp_path):
     with pytest.raises(DiagvibError, match="holds no runs"):
         compare_results(folders[0], tmp_path / "nowhere")
     with pytest.raises(DiagvibError, match=r"use \.csv, \.md, \.html"):
-        write_comparison(compare_results(*folders), tmp_path / "table.pdf")
+        write_comparison({"B": compare_results(*folders)}, tmp_path / "table.pdf")
 
 
 def test_runs_of_a_study_that_is_not_shipped_are_compared_by_their_own_groups(tmp_path):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Annotated, Literal
 
 import typer
@@ -182,19 +183,26 @@ _stage(_job_of(stages.plot))
 @app.command()
 def compare(
     runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
-    runs_b: Annotated[Path, typer.Argument(help="Another results folder.")],
+    others: Annotated[
+        list[Path], typer.Argument(help="Other results folders, each compared with the first.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Also write the table: .csv, .md or .html.")
+        Path | None, typer.Option(help="Also write the tables: .csv, .md or .html.")
     ] = None,
 ) -> None:
-    """Compare the runs of two results folders, cell by cell."""
+    """Compare the runs of results folders, cell by cell, and what they were made with."""
     from diagvib.results.compare import compare_results, shown, write_comparison
     from diagvib.results.table import print_table
 
-    table = compare_results(runs_a, runs_b, stages.cores())
-    print_table(shown(table))
+    letters = dict(zip(ascii_uppercase[1:], others, strict=False))
+    tables = {
+        letter: compare_results(runs_a, other, stages.cores()) for letter, other in letters.items()
+    }
+    for letter, table in tables.items():
+        for each in shown(table, letter):
+            print_table(each)
     if out:
-        write_comparison(table, out)
+        write_comparison(tables, out)
 
 
 @app.command()

@@ -1,5 +1,7 @@
 """Two results folders compared: another code version, another seed, another machine."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +12,27 @@ from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import estimate
-from diagvib.results.read_runs import read_runs
+from diagvib.results.read_runs import Collected, read_runs
 from diagvib.results.table import Table, html, markdown
 from diagvib.results.texts import describe_missing, interval, percent, points
 from diagvib.results.uncertainty import FEWEST, sample_interval
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
-HEADS = [*KEYS, "A", "B", "B - A", "95 % interval", "n", "verdict"]
+_MADE_WITH = (
+    "settings",
+    "training",
+    "seed",
+    "device",
+    "precision",
+    "versions",
+    "code",
+    "images",
+    "git",
+)
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><title>A and B compared</title>
+<meta name="viewport" content="width=device-width"><title>Results compared</title>
 <style>:root{{color-scheme:light dark}}body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem}}
-table{{border-collapse:collapse}}caption{{font-size:1.5rem;text-align:left}}
+table{{border-collapse:collapse;margin:0 0 2rem}}caption{{font-size:1.5rem;text-align:left}}
 th,td{{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid #8884}}
 .number{{text-align:right}}</style>
 {}</html>
@@ -36,11 +48,13 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     samples; low, high: its `sample_interval`. Verdict: same (equal in every common sample) |
     differs (the interval excludes zero, as in about one in twenty cells that do not differ) |
     cannot tell (it does not, or there is none) | only A | only B | no common sample | missing.
-    `attrs["damaged"]` names runs that could not be read. DiagvibError for folders without runs.
+    `attrs["damaged"]` names runs that could not be read, `attrs["changes"]` what the runs were made
+    with: rows of `_changes`. DiagvibError for folders without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
-    a, b = (read_runs(folder, expected.values(), threads).frame for folder in folders)
+    collected = [read_runs(folder, expected.values(), threads) for folder in folders]
+    a, b = (one.frame for one in collected)
     groups = {name: name.removesuffix("_accuracy") for name in [*a, *b] if "_accuracy" in name}
     if not groups:
         raise DiagvibError(f"{folders[0]}, {folders[1]}: no run can be read: {a['reason'].iloc[0]}")
@@ -50,7 +64,40 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
         for name, frame in (("A", a), ("B", b))
         for line in describe_missing(frame[frame["status"] != "missing"])
     ]
+    table.attrs["changes"] = _changes(*collected)
     return table
+
+
+def _changes(first: Collected, second: Collected) -> list[list[str]]:
+    """What the runs were made with, where it differs: baselines, key, its values in each folder.
+    Settings, training protocol, versions, device, and digests of code and images."""
+    values = [_made_with(one) for one in (first, second)]
+    differing: dict[tuple, list[str]] = {}
+    for baseline in values[0]:
+        both = [one.get(baseline, {}) for one in values]
+        for key in sorted({*both[0], *both[1]}) if both[1] else ():
+            found = [sorted(one.get(key, ["-"])) for one in both]
+            if found[0] != found[1]:
+                texts = (", ".join(v) if len(v) < 3 else f"{len(v)} values" for v in found)
+                differing.setdefault((key, *texts), []).append(baseline)
+    return [[", ".join(names), *found] for found, names in differing.items()]
+
+
+def _made_with(collected: Collected) -> dict[str, dict[str, set[str]]]:
+    """Baseline -> key -> the values that occur."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for baseline, made in zip(collected.frame["baseline"], collected.made, strict=True):
+        parts = {key: (made or {}).get(key) for key in _MADE_WITH}
+        flat = pd.json_normalize(parts).iloc[0].dropna().to_dict() if made else {}
+        for key, value in flat.items():
+            found.setdefault(baseline, {}).setdefault(key, set()).add(_short(value))
+    return found
+
+
+def _short(value: object) -> str:
+    """Digests are told apart by their beginning."""
+    text = str(value)
+    return text[:10] if re.fullmatch("[0-9a-f]{40,}", text) else text
 
 
 def runs_folder(path: Path) -> Path:
@@ -120,8 +167,8 @@ def compare_sentence(table: pd.DataFrame) -> str:
     return " ".join(parts)
 
 
-def shown(table: pd.DataFrame) -> Table:
-    """The comparison for readers."""
+def shown(table: pd.DataFrame, letter: str = "B") -> list[Table]:
+    """The comparison for readers, and what changed. letter: of the second folder."""
     rows = [
         [
             SHIPPED.title(r.study),
@@ -138,17 +185,24 @@ def shown(table: pd.DataFrame) -> Table:
         ]
         for r in table.itertuples(index=False)
     ]
-    title = "A and B compared (percent)"
-    return Table("comparison", title, HEADS, rows, [compare_sentence(table)])
+    heads = [*KEYS, "A", letter, f"{letter} - A", "95 % interval", "n", "verdict"]
+    title = f"A and {letter} compared (percent)"
+    cells = Table("comparison", title, heads, rows, [compare_sentence(table)])
+    changes = table.attrs.get("changes", [])
+    what = f"What the runs of A and {letter} were made with, where it differs"
+    made = Table("changes", what, ["baselines", "key", "A", letter], changes)
+    return [cells, *([made] if changes else [])]
 
 
-def write_comparison(table: pd.DataFrame, path: Path) -> None:
-    """Write as CSV, Markdown or HTML, depending on the file name's ending. DiagvibError for another
-    ending."""
+def write_comparison(tables: Mapping[str, pd.DataFrame], path: Path) -> None:
+    """Write comparisons as CSV, Markdown or HTML, depending on the file name's ending. tables: by
+    the letter of the second folder. DiagvibError for another ending."""
+    every = [each for letter, table in tables.items() for each in shown(table, letter)]
+    long = pd.concat([table.assign(folder=letter) for letter, table in tables.items()])
     writers = {
-        ".csv": lambda: table.to_csv(index=False, float_format="%.10g"),
-        ".md": lambda: "\n".join(markdown(shown(table))) + "\n",
-        ".html": lambda: _PAGE.format(html(shown(table))),
+        ".csv": lambda: long.to_csv(index=False, float_format="%.10g"),
+        ".md": lambda: "\n".join(line for each in every for line in (*markdown(each), "")),
+        ".html": lambda: _PAGE.format("\n".join(map(html, every))),
     }
     if path.suffix not in writers:
         raise DiagvibError(f"--out {path}: ends in '{path.suffix}'; use {', '.join(writers)}")
