@@ -24,13 +24,11 @@ def _texts(values: object) -> list[str]:
 class Factor(Strict):
     """One factor of a photo set."""
 
-    column: str = Field(
-        "", description="the table's column, or the pattern's field; default: the factor's name"
-    )
-    classes: Classes | dict[str, _Values] = Field(
-        description="the classes, if the column holds their names; or for each class the value that "
-        "stands for it, or several. Photos with other values are left out"
-    )
+    column: str = ""
+    """the table's column, or the pattern's field; default: the factor's name"""
+    classes: Classes | dict[str, _Values]
+    """the classes, if the column holds their names; or for each class the value that stands for it,
+    or several. Photos with other values are left out"""
 
     @field_validator("classes")
     @classmethod
@@ -72,27 +70,23 @@ class Watermark(Strict):
     """A watermark as on ImageNet-W (Li et al., 2023), drawn after a photo is cropped and scaled. It
     makes a factor `watermark`, whose classes are absent and present."""
 
-    points_to: str = Field(
-        description="the class that it makes networks predict; runs note its probability"
-    )
-    font: str | None = Field(
-        None, description="a font file; default: the installed font closest to the paper's"
-    )
-    text: Annotated[str, Field(min_length=1)] = Field(
-        TEXT,
-        description="the watermark's text; with another than the paper's, results are not comparable to it",
-    )
+    points_to: str
+    """the class that it makes networks predict; runs note its probability"""
+    font: str | None = None
+    """a font file; default: the installed font closest to the paper's"""
+    text: Annotated[str, Field(min_length=1)] = TEXT
+    """the watermark's text; with another than the paper's, results are not comparable to it"""
 
 
 class StandIns(Strict):
     """Drawn photos for `sources: embedded`: a shape for each class of the first factor, a pattern
     for each class of the second. They are not comparable to a paper's."""
 
-    each: Annotated[int, Field(ge=1)] = Field(
-        100, description="of each combination of classes, in each lot"
-    )
+    each: Annotated[int, Field(ge=1)] = 100
+    """of each combination of classes, in each lot"""
     size: Annotated[int, Field(ge=16, le=512)] = 96
-    lots: list[str] = Field([""], description="the values of `lot`")
+    lots: list[str] = Field([""])
+    """the values of `lot`"""
     shapes: dict[str, Literal[tuple(SHAPES)]]
     patterns: dict[str, Literal[tuple(PATTERNS)]]
 
@@ -101,63 +95,46 @@ class PhotoSet(Strict):
     """Labelled photos: a table of files and factors, or a path pattern such as
     `{background}/{breed}/*`."""
 
-    folder: str | None = Field(
-        None,
-        description="the folder of the photos, relative to this file; default: the folder named like this file in the "
-        "configuration's `mirror`",
-    )
-    table: str | None = Field(
-        None, description="a CSV or Parquet file in the folder, with a row for each photo"
-    )
-    file: str = Field(
-        "file", description="the table's column with the path of a photo in the folder"
-    )
-    pattern: str | None = Field(
-        None,
-        description="instead of a table: the paths of the photos in the folder; {name} is a field, * any text",
-    )
-    factors: Annotated[dict[FactorName, Factor | Classes], Field(min_length=1)] = Field(
-        description="name of a factor -> its classes, or its column and classes"
-    )
-    split: Split | None = Field(
-        None,
-        description="the split of each photo, by a column; default: any photo may be in any split, but only in one",
-    )
-    unit: str | None = Field(
-        None,
-        description="the column of what several photos show, such as a person: all its photos are in one split",
-    )
-    lot: str | None = Field(
-        None,
-        description="the column of lots: each training environment takes photos from a lot of its own while there is one",
-    )
-    size: Annotated[int, Field(ge=16, le=1024)] = Field(
-        224,
-        description="pixels per side to which photos are scaled, before they are scaled to `image_size`",
-    )
-    crop: bool = Field(True, description="whether only the middle square of a photo is used")
-    upright: bool = Field(True, description="whether photos are turned as their EXIF says")
-    keep_twins: bool = Field(
-        False, description="whether photos that are there twice are used, as in some benchmarks"
-    )
-    watermark: Watermark | None = Field(
-        None, description="a watermark as a further factor; default: there is none"
-    )
-    groups: str | None = Field(
-        None,
-        description="a JSON file in the folder, class index -> group, as of ImageNet-9: photos whose "
-        "class is given as a group's number, such as 00_dog, are of the group's first class",
-    )
-    licence: str = Field("", description="an SPDX identifier")
+    folder: str | None = None
+    """the folder of the photos, relative to this file; default: the folder named like this file in
+    the configuration's `mirror`"""
+    table: str | None = None
+    """a CSV or Parquet file in the folder, with a row for each photo"""
+    file: str = "file"
+    """the table's column with the path of a photo in the folder"""
+    pattern: str | None = None
+    """instead of a table: the paths of the photos in the folder; {name} is a field, * any text"""
+    factors: Annotated[dict[FactorName, Factor | Classes], Field(min_length=1)]
+    """name of a factor -> its classes, or its column and classes"""
+    split: Split | None = None
+    """the split of each photo, by a column; default: any photo may be in any split, but only in
+    one"""
+    unit: str | None = None
+    """the column of what several photos show, such as a person: all its photos are in one split"""
+    lot: str | None = None
+    """the column of lots: each training environment takes photos from a lot of its own while there
+    is one"""
+    size: Annotated[int, Field(ge=16, le=1024)] = 224
+    """pixels per side to which photos are scaled, before they are scaled to `image_size`"""
+    crop: bool = True
+    """whether only the middle square of a photo is used"""
+    upright: bool = True
+    """whether photos are turned as their EXIF says"""
+    keep_twins: bool = False
+    """whether photos that are there twice are used, as in some benchmarks"""
+    watermark: Watermark | None = None
+    """a watermark as a further factor; default: there is none"""
+    groups: str | None = None
+    """a JSON file in the folder, class index -> group, as of ImageNet-9: photos whose class is
+    given as a group's number, such as 00_dog, are of the group's first class"""
+    licence: str = ""
+    """an SPDX identifier"""
     citation: str = ""
-    published: int | dict[str, int] | None = Field(
-        None,
-        description="the number of photos of each combination of classes (and lot) that were published, or of those "
-        "with a class of the last factor; with others, results are not comparable to a paper's",
-    )
-    stand_ins: StandIns | None = Field(
-        None, description="drawn photos for `sources: embedded`; default: there are none"
-    )
+    published: int | dict[str, int] | None = None
+    """the number of photos of each combination of classes (and lot) that were published, or of
+    those with a class of the last factor; with others, results are not comparable to a paper's"""
+    stand_ins: StandIns | None = None
+    """drawn photos for `sources: embedded`; default: there are none"""
 
     @model_validator(mode="after")
     def _has_its_columns(self) -> PhotoSet:
