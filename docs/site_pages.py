@@ -13,6 +13,8 @@ from mkdocs.structure.files import File, Files
 
 from diagvib.cli import app
 from diagvib.foundation.files import read_yaml
+from diagvib.operations.submit import Entry, Number, read_entry
+from diagvib.results.table import markdown_table
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
 
@@ -77,6 +79,7 @@ def on_files(files: Files, config) -> Files:
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     """Make the links of a page of the repository lead to the site's pages."""
     site = page.file.src_uri
+    markdown += leaderboard() if site == "leaderboard.md" else ""
     own = next((name for name, uri in OUTSIDE.items() if uri == site), f"docs/{site}")
 
     def lead(match: re.Match) -> str:
@@ -100,6 +103,44 @@ def on_post_template(output: str, template_name: str, config) -> str:
     if template_name != "404.html" or config.site_url:
         return output
     return output.replace('="/', '="').replace('"/"', '"."')
+
+
+def leaderboard() -> str:
+    """A table for each study that has entries."""
+    entries: dict[str, list[Entry]] = {}
+    for path in sorted((REPOSITORY / "leaderboard").glob("*/*.json")):
+        entries.setdefault(path.parent.name, []).append(read_entry(path))
+    return "".join(f"\n\n## {study}\n\n{_ranking(own)}" for study, own in entries.items())
+
+
+def _ranking(entries: list[Entry]) -> str:
+    columns = list(dict.fromkeys((one.metric, one.binding) for e in entries for one in e.metrics))
+    several = len({binding for _, binding in columns}) > 1
+    names = [f"{metric} {binding}" if several else metric for metric, binding in columns]
+    rows = []
+    for entry in entries:
+        found = {(one.metric, one.binding): _number(one) for one in entry.metrics}
+        by = f"[{entry.by}]({entry.link})" if entry.link else entry.by
+        n = min((one.n for one in entry.metrics), default=0)
+        rows.append(
+            [
+                entry.baseline,
+                entry.model,
+                entry.method,
+                entry.supervision,
+                *(found.get(column, "") for column in columns),
+                str(n),
+                f"{by}, {entry.date}",
+                "; ".join(entry.doubts),
+            ]
+        )
+    heads = ["baseline", "model", "method", "supervision", *names, "n", "by", "doubts"]
+    return "\n".join(markdown_table(heads, [list(map(_cell, row)) for row in rows]))
+
+
+def _number(one: Number) -> str:
+    interval = "" if one.low is None else f" ({100 * one.low:.0f} to {100 * one.high:.0f})"
+    return f"{100 * one.mean:.1f}{interval}"
 
 
 def _leads_away(link: str) -> bool:

@@ -206,6 +206,20 @@ def compare(
 
 
 @app.command()
+def submit(
+    root: Annotated[Path, typer.Argument(help="The folder of a complete run.")],
+    by: Annotated[str, typer.Option(help="Who submits.")],
+    link: Annotated[str, typer.Option(help="Where the method or the network is described.")] = "",
+    out: Annotated[Path, typer.Option(help="The folder of the leaderboard.")] = Path("leaderboard"),
+) -> None:
+    """Write entries of the leaderboard, one for each baseline and study of a complete run."""
+    from diagvib.operations.submit import submit
+
+    for path in submit(root, by, link, out):
+        print(path)
+
+
+@app.command()
 def evaluate(
     model: Annotated[
         str,
