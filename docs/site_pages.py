@@ -125,17 +125,19 @@ def _ranking(entries: list[Entry]) -> str:
         rows.append(
             [
                 entry.baseline,
-                entry.model,
-                entry.method,
                 entry.supervision,
                 *(found.get(column, "") for column in columns),
                 str(n),
-                f"{by}, {entry.date}",
                 "; ".join(entry.doubts),
+                entry.model,
+                entry.method,
+                by,
+                entry.date,
             ]
         )
-    heads = ["baseline", "model", "method", "supervision", *names, "n", "by", "doubts"]
-    return "\n".join(markdown_table(heads, [list(map(_cell, row)) for row in rows]))
+    heads = ["baseline", "supervision", *names, "n", "doubts", "model", "method", "by", "date"]
+    cells = [[_cell(cell).replace(" ", "&nbsp;") for cell in row] for row in rows]
+    return "\n".join(markdown_table(heads, cells))
 
 
 def _number(one: Number) -> str:
