@@ -25,7 +25,7 @@ localrules: all, fetch, prepare, fetched, prepared, recipes, images, runs, tuned
 
 rule all:
     default_target: True
-    input: RAW, PREPARED, RECIPES, IMAGES, RUNS, TABLES, METRICS, REPORT, FIGURES
+    input: RAW, PREPARED, RECIPES, IMAGES, RUNS, TABLES, METRICS, REPORT, FIGURES, EXPLORER
     message: f"everything is done; see {REPORT}"
 
 rule fetched:

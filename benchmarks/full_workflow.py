@@ -69,7 +69,8 @@ case $stage in
   train) for sample in %(samples)s; do make "$root/results/runs/$a/$b/$c/$sample" %(runs)s; done
          list "$root/results/runs/$a/$b/$c" $(each %(runs)s) ;;
   tabulate) make "$root/results/tables" %(tables)s; make "$root/results/metrics/a" b.json ;;
-  plot) make "$root/results/figures/sheets" a.png; make "$root/results" report.html ;;
+  plot) make "$root/results/figures/sheets" a.png; make "$root/results" report.html
+        make "$root/results/explorer" index.html ;;
   *) echo "the stand-in knows no $stage" >&2; exit 1 ;;
 esac
 """

@@ -85,7 +85,7 @@ RUNS = [RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding)
         for baseline, study, binding in train_jobs(CONFIG)]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in tuned_baselines(CONFIG) for kind in ("csv", "yaml")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
-METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.figures)
+METRICS, REPORT, FIGURES, EXPLORER = map(str, (LAYOUT.metrics, LAYOUT.report, LAYOUT.figures, LAYOUT.explorer))
 
 
 wildcard_constraints:

@@ -5,6 +5,7 @@ rule plot:
         page=report(REPORT, category="Report", caption="report.rst"),
         figures=report(directory(FIGURES), patterns=["{kind}/{name}.png"], category="Figures", subcategory="{kind}",
                        caption="figures.rst"),
+        explorer=directory(EXPLORER),
     log:
         f"{LOGS}/plot/plot.log",
     benchmark:

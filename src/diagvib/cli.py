@@ -5,7 +5,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Annotated, Literal
@@ -178,6 +178,32 @@ def tune(
 
 _stage(_job_of(stages.tabulate))
 _stage(_job_of(stages.plot))
+
+
+@app.command()
+def view(
+    root: Annotated[
+        str, typer.Argument(help="The folder of a configuration, such as outputs/demo.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Default: any free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Also open it in the browser.")] = True,
+) -> None:
+    """Show test images and predictions in the browser. Serves the results folder to this machine
+    alone; stop it with Ctrl-C."""
+    import webbrowser
+    from contextlib import suppress
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    page = Layout(Path(root)).explorer / "index.html"
+    if not page.exists():
+        raise DiagvibError(f"{page}: no such file; make it with `snakemake --cores all`")
+    handler = partial(SimpleHTTPRequestHandler, directory=page.parents[1])
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server, suppress(KeyboardInterrupt):
+        address = f"http://127.0.0.1:{server.server_port}/explorer/index.html"
+        print(address, flush=True)
+        if browser:
+            webbrowser.open(address)
+        server.serve_forever()
 
 
 @app.command()

@@ -318,7 +318,8 @@ def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
 
 
 def plot(layout: Layout, job: jobs.Plot, threads: Threads = None) -> None:
-    """Make figures and results/report.html from the tables."""
+    """Make figures, results/report.html and results/explorer from tables, runs and images."""
+    from diagvib.report.explorer import write_explorer
     from diagvib.report.figure import Material
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
@@ -327,4 +328,5 @@ def plot(layout: Layout, job: jobs.Plot, threads: Threads = None) -> None:
     material = Material(layout.tables, job.plain(), *folders)
     drawn = draw_figures(material, layout.figures, cores(threads))
     write_report(material, drawn, layout.figures, layout.report)
+    write_explorer(material, layout.all_recipes, layout.explorer)
     _say_missing(material.frames["runs"], layout.report)

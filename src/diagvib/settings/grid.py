@@ -222,6 +222,11 @@ class Layout:
     def report(self) -> Path:
         return self.root / "results" / "report.html"
 
+    @property
+    def explorer(self) -> Path:
+        """The folder of the page that shows test images; the report links to it."""
+        return self.root / "results" / "explorer"
+
 
 def folder_name(name: str) -> str:
     """The name of a scene or similar as a folder name: for `package.module:Class` the class, for a

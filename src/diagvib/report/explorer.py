@@ -1,0 +1,202 @@
+"""The explorer: a page that shows test images by cell, with the predictions of one run or of two beside
+each other. A folder of plain files, which opens from the disk.
+
+All images are counted; a sample is shown, the first of each cell, so that the folder stays below about
+20 MB however many runs and images there are.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from PIL import Image
+
+from diagvib.foundation.files import file_metadata, open_parquet, read_table, write_text
+from diagvib.report.figure import Material
+from diagvib.report.sheets import webp_address
+from diagvib.results.known_studies import KnownStudies, sample_of
+from diagvib.results.read_runs import run_folder
+from diagvib.scenes import load_scene
+from diagvib.scenes.prepared import is_prepared
+from diagvib.studies.preference import spoken_for_among
+from diagvib.studies.recipes import read_recipes, select_recipes
+
+# The most images shown in all, of one dataset, and of one cell; and the most datasets.
+_IMAGES, _OF_DATASET, _OF_CELL, _DATASETS = 8000, 432, 12, 250
+_SIDE, _COLUMNS = 56, 24  # pixels of a thumbnail; thumbnails in a row of the sprite
+
+
+def write_explorer(material: Material, recipes: Path, out: Path) -> None:
+    """Write {out}/index.html, and a file for each dataset that it loads on demand, in place of those
+    that are there.
+
+    recipes: the folder of all recipes, from which images are rendered where there are no image
+    files. Without these, a dataset is left out.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    runs = material.frames["runs"]
+    by_dataset = runs[runs["status"] == "ok"].groupby(["study", "binding", "sample"], sort=False)
+    datasets = sorted(by_dataset, key=lambda named: named[0][2])  # all of sample 0 come first
+    most = min(_OF_DATASET, _IMAGES // max(1, min(len(datasets), _DATASETS)))
+    index = []
+    for (study, binding, sample), own in datasets[:_DATASETS]:
+        if found := _dataset(material, recipes, own.to_dict("records"), most):
+            file = f"{study}_{binding}_{sample}.js"
+            write_text(out / file, f"loaded({json.dumps(found, separators=(',', ':'))});\n")
+            names = {"study": study, "binding": binding, "sample": sample}
+            about = {"title": material.known.title(study), "runs": [*found["runs"]]}
+            index.append({**names, **about, "file": file})
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True
+    )
+    page = environment.get_template("explorer.html.j2").render(index=index, datasets=len(datasets))
+    write_text(out / "index.html", material.known.about_repetitions(page, material.studies))
+
+
+def _dataset(material: Material, recipes: Path, runs: list[dict], most: int) -> dict | None:
+    """What the page shows of the runs on one dataset; None if there are no images."""
+    target, cues = runs[0]["target"], runs[0]["cue"].split("-") if runs[0]["cue"] else []
+    by, scene = [target, *cues], load_scene(material.known.studies[runs[0]["study"]].scene)
+    first = _predictions(material, runs[0])
+    there = first[by].drop_duplicates()
+    rows, *others = (_in_order(there[name], scene.factors[name]) for name in by)
+    columns = [*product(*others)]
+    points = _points(material.known, runs[0]["study"], by, runs[0]["sample"])
+    cells = {
+        (row, *column): sorted(
+            {to for name, its in zip(column, points, strict=False) for to in its.get(name, ())}
+            - {row}
+        )
+        for row, column in product(rows, columns)
+    }
+    each = max(1, min(_OF_CELL, most // len(there)))
+    shown = np.sort(first.groupby(by, sort=False).head(each).index)[:most]
+    labels = first.loc[shown, by]
+    images = _images(material, recipes, runs[0], shown, labels)
+    if images is None:
+        return None
+    known, found = {name: at for at, name in enumerate(rows)}, {}
+    for run in runs:
+        own = first if run is runs[0] else _predictions(material, run)
+        if len(own) != len(first) or not own.loc[shown, by].equals(labels):
+            continue  # predictions for other images
+        predicted = own.loc[shown, "prediction"]
+        confidence = own.loc[shown, "confidence"] if "confidence" in own else []
+        found[run["baseline"]] = {
+            "counts": _counts(own, by, cells),
+            "predicted": [known.setdefault(name, len(known)) for name in predicted],
+            "percent": [round(100 * float(value), 1) for value in confidence],
+        }
+    at = {cell: number for number, cell in enumerate(cells)}
+    rest = first.loc[shown].drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
+    return {
+        "target": target,
+        "cue": " and ".join(cues),
+        "rows": rows,
+        "columns": [" and ".join(column) for column in columns],
+        "points": [*cells.values()],
+        "classes": [*known],
+        "cells": [at[cell] for cell in labels.itertuples(index=False, name=None)],
+        "numbers": shown.tolist(),
+        "about": [
+            ", ".join(f"{name} {value}" for name, value in row.items() if value)
+            for row in rest.to_dict("records")
+        ],
+        "runs": found,
+        "side": _SIDE,
+        "across": _COLUMNS,
+        "sprite": webp_address(_sprite(images)),
+    }
+
+
+def _in_order(names: pd.Series, known: Sequence[str]) -> list[str]:
+    at = {name: number for number, name in enumerate(known)}
+    return sorted(names.unique(), key=lambda name: at.get(name, len(at)))
+
+
+def _predictions(material: Material, run: dict) -> pd.DataFrame:
+    return read_table(run_folder(material.runs, run) / "predictions.parquet").to_pandas()
+
+
+def _points(
+    known: KnownStudies, study: str, by: list[str], sample: int
+) -> list[dict[str, set[str]]]:
+    """For each cue: its class -> the classes of the target that it stands for in training."""
+    own = known.studies[study]
+    target, *cues = known.classes(study, by, sample)
+    added_cue = sample_of(own.scene, sample).added_cue
+    return [
+        {
+            name: {target[at] for at in its}
+            for name, its in zip(names, spoken_for_among(own, cue, added_cue), strict=True)
+        }
+        for cue, names in zip(own.cues, cues, strict=False)
+    ]
+
+
+def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[int]]:
+    """Of all test images of each cell: right, wrong because of the cue, wrong otherwise."""
+    counts = {cell: [0, 0, 0] for cell in cells}
+    for (*cell, predicted), n in predictions.groupby([*by, "prediction"]).size().items():
+        outcome = 0 if predicted == cell[0] else 1 if predicted in cells[tuple(cell)] else 2
+        counts[tuple(cell)][outcome] += n
+    return [[int(n) for n in own] for own in counts.values()]
+
+
+def _images(
+    material: Material, recipes: Path, run: dict, shown: np.ndarray, labels: pd.DataFrame
+) -> Sequence[np.ndarray] | None:
+    """Test images uint8[H, W, 3] in these rows: from a file, or rendered. None if there are none of
+    these labels."""
+    study, binding, by = run["study"], run["binding"], [*labels]
+    name = material.known.studies[study].scene
+    scene, prepared = load_scene(name), material.prepared(name)
+    sample = 0 if scene.replicates == "seeds" else run["sample"]
+    file, recipe = (
+        material.images / study / binding / str(sample) / "test.parquet",
+        recipes / study / f"{binding}.parquet",
+    )
+    if file.exists():
+        table, shape = _rows_of(file, shown, by)
+        images = [np.frombuffer(one, np.uint8).reshape(shape) for one in table["image"].to_pylist()]
+    elif recipe.exists() and is_prepared(prepared):
+        drawn, noted = read_recipes(recipe)
+        if noted["sources_digest"] != scene.catalogue(prepared).digest:
+            return None
+        table = select_recipes(drawn, sample, "test", recipe).take(shown)
+        size = material.settings["image_size"]
+        images = scene.rendering(prepared, size, torch.device("cpu"))(table).numpy()
+    else:
+        return None
+    alike = table.select(by).to_pandas().to_numpy(str) == labels.to_numpy(str)
+    return images if alike.all() else None
+
+
+def _rows_of(path: Path, wanted: np.ndarray, by: list[str]) -> tuple[pa.Table, list[int]]:
+    """These rows of an image file, which are in order, and the shape of an image; reads no further
+    than necessary."""
+    parts, start = [], 0
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=256, columns=[*by, "image"]):
+            within = (wanted >= start) & (wanted < start + len(batch))
+            parts.append(batch.take(pa.array(wanted[within] - start)))
+            start += len(batch)
+            if start > wanted[-1]:
+                break
+        return pa.Table.from_batches(parts), file_metadata(file, path)["image_shape"]
+
+
+def _sprite(images: Sequence[np.ndarray]) -> Image.Image:
+    """All images as thumbnails, in rows of _COLUMNS."""
+    sprite = Image.new("RGB", (_SIDE * _COLUMNS, _SIDE * -(-len(images) // _COLUMNS)))
+    for number, image in enumerate(images):
+        small = Image.fromarray(image).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+        sprite.paste(small, (_SIDE * (number % _COLUMNS), _SIDE * (number // _COLUMNS)))
+    return sprite
