@@ -25,7 +25,8 @@ function fill(select, options, chosen) {
 function read() {
   const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   const same = one => ["study", "binding", "sample"].every(key => !(key in asked) || String(one[key]) === asked[key]);
-  const found = index.find(same) || index[0];
+  const cued = index.filter(one => one.binding.includes("-"));  // these show more
+  const found = [...cued, ...index].find(same) || index[0];
   state = { dataset: index.indexOf(found), a: found.runs.includes(asked.a) ? asked.a : found.runs[0],
     b: found.runs.includes(asked.b) ? asked.b : "", show: kinds.includes(asked.show) ? asked.show : "",
     changed: asked.changed === "1", image: "image" in asked ? Number(asked.image) : -1 };
