@@ -98,10 +98,13 @@ class PhotoSet(Strict):
     folder: str | None = None
     """the folder of the photos, relative to this file; default: the folder named like this file in
     the configuration's `mirror`"""
-    table: str | None = None
-    """a CSV or Parquet file in the folder, with a row for each photo"""
+    table: str | list[str] | None = None
+    """a CSV or Parquet file in the folder, with a row for each photo; or several, joined by the
+    columns that they share"""
     file: str = "file"
-    """the table's column with the path of a photo in the folder"""
+    """the table's column with the path of a photo"""
+    photos: str = ""
+    """the subfolder that these paths are relative to; default: the folder itself"""
     pattern: str | None = None
     """instead of a table: the paths of the photos in the folder; {name} is a field, * any text"""
     factors: Annotated[dict[FactorName, Factor | Classes], Field(min_length=1)]
@@ -130,9 +133,10 @@ class PhotoSet(Strict):
     licence: str = ""
     """an SPDX identifier"""
     citation: str = ""
-    published: int | dict[str, int] | None = None
+    published: int | dict[str, int] | dict[str, dict[str, int]] | None = None
     """the number of photos of each combination of classes (and lot) that were published, or of
-    those with a class of the last factor; with others, results are not comparable to a paper's"""
+    those with a class of the last factor, or of each split: {train: {landbird-land: 3498, ...}};
+    with others, results are not comparable to a paper's"""
     stand_ins: StandIns | None = None
     """drawn photos for `sources: embedded`; default: there are none"""
 
@@ -154,6 +158,11 @@ class PhotoSet(Strict):
                     "stand_ins", "`shapes` and `patterns` must name the classes of the two factors"
                 )
         return self
+
+    @property
+    def tables(self) -> list[str]:
+        """The files of the table; empty where paths say what photos show."""
+        return [self.table] if isinstance(self.table, str) else self.table or []
 
     @property
     def parts(self) -> dict[str, Factor]:

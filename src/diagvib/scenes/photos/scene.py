@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -88,8 +89,8 @@ class Photos(Scene):
         if not found:
             return ""
         # The table may be in another folder.
-        table = self.definition.table and file_version(folder / self.definition.table)[1:]
-        return hashlib.sha256(f"{folder}\0{table}\0{found}".encode()).hexdigest()
+        tables = [file_version(folder / name)[1:] for name in self.definition.tables]
+        return hashlib.sha256(f"{folder}\0{tables}\0{found}".encode()).hexdigest()
 
     def raw_files(self, sources: str) -> list[str]:
         return [LISTING, FOLDER] if sources == "official" else []
@@ -111,6 +112,8 @@ class Photos(Scene):
                 f"folder with a folder {self.name}, or `folder:` in this file"
             )
         table, every = labelled_photos(self.definition, folder, str(self.path))
+        for line in self._unlike_published(table):
+            print(f"{folder}: {line}", file=sys.stderr)
         write_listing(raw, pa.Table.from_pandas(table, preserve_index=False), folder, every)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
@@ -154,10 +157,24 @@ class Photos(Scene):
             return True
         if not isinstance(published, dict):
             return set(photos.groupby([*classes, "lot"]).size()) == {published}
+        if isinstance(next(iter(published.values())), dict):
+            return not self._unlike_published(photos)
         return all(
             set(photos[photos[classes[-1]] == name].groupby(classes).size()) == {number}
             for name, number in published.items()
         )
+
+    def _unlike_published(self, photos: pd.DataFrame) -> list[str]:
+        """The numbers of photos that are not the published ones, where these are known by split."""
+        published, lines = self.definition.published, []
+        by = photos.groupby(["split", *self.definition.classes]).size()
+        counts = {(split, "-".join(names)): number for (split, *names), number in by.items()}
+        for split, cells in published.items() if isinstance(published, dict) else ():
+            for names, number in cells.items() if isinstance(cells, dict) else ():
+                found = counts.get((split, names), 0)
+                if found != number:
+                    lines.append(f"{split}, {names}: {found:,} photos, published {number:,}")
+        return lines
 
     def _stand_ins(self) -> pd.DataFrame:
         drawn = self.definition.stand_ins

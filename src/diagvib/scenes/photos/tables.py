@@ -3,6 +3,7 @@
 import re
 import sys
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
         splits = listed.groupby("unit")["split"].nunique()
         if (splits > 1).any():
             raise DiagvibError(
-                f"{folder / its.table if its.table else where}: the {its.unit} {splits.idxmax()} is "
+                f"{folder / its.tables[0] if its.tables else where}: the {its.unit} {splits.idxmax()} is "
                 "in several splits; all its photos must be in one"
             )
     return listed[["path", "sha256", *its.factors, "split", "unit", "lot"]], every
@@ -148,8 +149,9 @@ def read_labels(path: Path, where: str) -> pd.DataFrame:
 
 def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:
     """The number of rows of the table, and the rows as text."""
-    path = folder / its.table
-    table = read_labels(path, f"{where}: table")
+    path = folder / its.tables[0]
+    read = [read_labels(folder / name, f"{where}: table") for name in its.tables]
+    table = reduce(pd.merge, read)
     for column in (its.file, *its.columns):
         if column not in table:
             raise unknown_name("column", column, table.columns, f"{path} (named in {where})")
@@ -163,4 +165,5 @@ def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFr
         if wrong.any():
             row = wrong.idxmax()
             raise DiagvibError(f"{path}: row {row + 1}: {its.file}: {files[row]} {why}")
-    return len(table), table.assign(path=files)
+    below = f"{its.photos}/" if its.photos else ""
+    return len(table), table.assign(path=below + files)
