@@ -7,7 +7,8 @@ All images are counted; a sample is shown, the first of each cell, so that the f
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
+from diagvib.scenes.scene import Renderer
 from diagvib.studies.preference import spoken_for_among
 from diagvib.studies.recipes import read_recipes, select_recipes
 
@@ -45,9 +47,10 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     by_dataset = runs[runs["status"] == "ok"].groupby(["study", "binding", "sample"], sort=False)
     datasets = sorted(by_dataset, key=lambda named: named[0][2])  # all of sample 0 come first
     most = min(_OF_DATASET, _IMAGES // max(1, min(len(datasets), _DATASETS)))
+    images = partial(_images, material, recipes, cache(partial(_renderer, material)))
     index = []
     for (study, binding, sample), own in datasets[:_DATASETS]:
-        if found := _dataset(material, recipes, own.to_dict("records"), most):
+        if found := _dataset(material, images, own.to_dict("records"), most):
             file = f"{study}_{binding}_{sample}.js"
             write_text(out / file, f"loaded({json.dumps(found, separators=(',', ':'))});\n")
             names = {"study": study, "binding": binding, "sample": sample}
@@ -60,7 +63,7 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     write_text(out / "index.html", material.known.about_repetitions(page, material.studies))
 
 
-def _dataset(material: Material, recipes: Path, runs: list[dict], most: int) -> dict | None:
+def _dataset(material: Material, read_images: Callable, runs: list[dict], most: int) -> dict | None:
     """What the page shows of the runs on one dataset; None if there are no images."""
     target, cues = runs[0]["target"], runs[0]["cue"].split("-") if runs[0]["cue"] else []
     by, scene = [target, *cues], load_scene(material.known.studies[runs[0]["study"]].scene)
@@ -79,7 +82,7 @@ def _dataset(material: Material, recipes: Path, runs: list[dict], most: int) -> 
     each = max(1, min(_OF_CELL, most // len(there)))
     shown = np.sort(first.groupby(by, sort=False).head(each).index)[:most]
     labels = first.loc[shown, by]
-    images = _images(material, recipes, runs[0], shown, labels)
+    images = read_images(runs[0], shown, labels)
     if images is None:
         return None
     known, found = {name: at for at, name in enumerate(rows)}, {}
@@ -150,8 +153,18 @@ def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[
     return [[int(n) for n in own] for own in counts.values()]
 
 
+def _renderer(material: Material, scene: str) -> Renderer:
+    size, device = material.settings["image_size"], torch.device("cpu")
+    return load_scene(scene).rendering(material.prepared(scene), size, device)
+
+
 def _images(
-    material: Material, recipes: Path, run: dict, shown: np.ndarray, labels: pd.DataFrame
+    material: Material,
+    recipes: Path,
+    renderer: Callable[[str], Renderer],
+    run: dict,
+    shown: np.ndarray,
+    labels: pd.DataFrame,
 ) -> Sequence[np.ndarray] | None:
     """Test images uint8[H, W, 3] in these rows: from a file, or rendered. None if there are none of
     these labels."""
@@ -171,8 +184,7 @@ def _images(
         if noted["sources_digest"] != scene.catalogue(prepared).digest:
             return None
         table = select_recipes(drawn, sample, "test", recipe).take(shown)
-        size = material.settings["image_size"]
-        images = scene.rendering(prepared, size, torch.device("cpu"))(table).numpy()
+        images = renderer(name)(table).numpy()
     else:
         return None
     alike = table.select(by).to_pandas().to_numpy(str) == labels.to_numpy(str)
