@@ -2,7 +2,7 @@
 same command finishes.
 
 A folder, a real SSH server and a real S3 server (tests/services) are each tested, with outs like
-those of dvc.yaml. DVC's messages that docs/remotes.md explains are checked here as well.
+those of dvc.yaml. DVC's messages that docs/remote_errors.md explains are checked here as well.
 """
 
 import configparser
