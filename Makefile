@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-shortcuts test lint bench docs schema clean
+.PHONY: demo demo-shortcuts claims test lint bench docs schema clean
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
@@ -11,6 +11,9 @@ demo: .venv/installed
 demo-shortcuts: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo_shortcuts.yaml
 	@echo "Open outputs/demo_shortcuts/results/report.html"
+
+claims: .venv/installed
+	$(BIN)/python benchmarks/claims.py
 
 test: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder

@@ -19,6 +19,8 @@ import typer
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
+from claims import read_claims  # noqa: E402
+
 from diagvib.foundation.files import read_json, write_text  # noqa: E402
 from diagvib.foundation.seeding import named_generator  # noqa: E402
 from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402
@@ -238,6 +240,17 @@ def frozen_cues_table() -> list[str]:
     return lines
 
 
+def claims_table() -> list[str]:
+    """Every claim of claims.yaml with its command."""
+    lines = table(["claim", "expected", "command", "minutes", "memory, GiB", "disk, MB"])
+    for made in read_claims():
+        for claim in made["claims"]:
+            expected = f"{100 * claim['value']:.0f} ± {100 * claim['within']:.0f}"
+            cells = [claim["text"], expected, f"`{made['command']}`"]
+            lines.append(line([*cells, *(str(made[key]) for key in ("minutes", "gib", "mb"))]))
+    return lines
+
+
 def watermark_result() -> dict:
     """The newest result of `benchmarks/watermark.py`."""
     return read_json(max((REPOSITORY / "benchmarks/results").glob("watermark-cpu-*.json")))
@@ -318,6 +331,7 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
     },
+    "claims": {"claims": claims_table},
     "watermark": {
         "texts": text_table,
         "photos": photo_table,
