@@ -13,7 +13,7 @@ from scipy.stats import chi2_contingency, chisquare, kstest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS
+from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, SPREAD_COLUMNS
 from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
@@ -24,7 +24,7 @@ from diagvib.studies.recipes import (
     select_recipes,
     write_recipes,
 )
-from diagvib.studies.study import load_study
+from diagvib.studies.study import load_study, parse_study
 from synthetic_sources import digit_catalogue
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
@@ -149,6 +149,54 @@ def test_only_the_name_decides(pool):
     fewer = draw("zgo", "hue-shape", pool, counts=COUNTS | {"train": 90}).query("split == 'test'")
     whole = alone.query("split == 'test'")
     pd.testing.assert_frame_equal(fewer.reset_index(drop=True), whole.reset_index(drop=True))
+
+
+def narrow_draw(factor: str, spread: float, pool: DigitCatalogue, number: int = 1) -> pd.DataFrame:
+    """ZGO's recipes with this factor as the cue, drawn under its name."""
+    study = parse_study(
+        "zgo", {**load_study("zgo").model_dump(exclude={"name"}), "spread": {"cue": spread}}
+    )
+    binding = bind(study, f"{'shape' if factor != 'shape' else 'hue'}-{factor}", DIGITS.factors)
+    return draw_recipes(study, binding, [dataset_sample(number)], COUNTS, DIGITS, pool).to_pandas()
+
+
+@pytest.mark.parametrize("factor", DIGITS.spreads)
+def test_a_spread_is_the_share_that_is_left_of_every_difference(factor, pool):
+    usual = draw("zgo", f"shape-{factor}", pool, numbers=[1])
+    narrow, columns = narrow_draw(factor, 0.25, pool), list(SPREAD_COLUMNS[factor])
+    pd.testing.assert_frame_equal(narrow.drop(columns=columns), usual.drop(columns=columns))
+    own, its = (table[columns].to_numpy() for table in (narrow, usual))
+    if factor == "texture":  # both colours of an image, around its own lightness
+        own, its = (values - values.mean(1, keepdims=True) for values in (own, its))
+    else:
+        own, its = own - own[0], its - its[0]
+    if factor == "hue":  # magenta, red and yellow, so no two are 180 degrees apart
+        own, its = ((degrees + 180) % 360 - 180 for degrees in (own, its))
+    np.testing.assert_allclose(own, 0.25 * its, atol=1e-9)
+    same = narrow_draw(factor, 1, pool)
+    np.testing.assert_allclose(same[columns], usual[columns], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("factor", "number", "centre"),
+    [
+        ("position", 0, [0.5, 13 / 42]),  # bottom-center, center-left, top-left
+        ("hue", 0, [40]),  # magenta, green, yellow
+        ("hue", 1, [0]),  # magenta, yellow, red
+        ("hue", 2, [300]),  # red, blue, magenta
+        ("lightness", 0, [2.5 / 11, 6.5 / 11]),  # brighter, darker, dark
+        ("scale", 1, [(1.2 + 1.4 + (1 / 1.05 + 1.05) / 2) / 3]),  # larger, large, normal
+    ],
+)
+def test_classes_without_a_spread_are_alike(factor, number, centre, pool):
+    found = narrow_draw(factor, 0, pool, number)[list(SPREAD_COLUMNS[factor])]
+    np.testing.assert_allclose(found, np.tile(centre, (len(found), 1)), atol=1e-9)
+    assert found.max().max() < 360
+
+
+def test_shape_has_no_spread(pool):
+    with pytest.raises(DiagvibError, match="zgo: spread: the classes of shape have none in .*hue"):
+        narrow_draw("shape", 0.5, pool)
 
 
 def test_file_round_trip_and_holes(tmp_path, pool):

@@ -10,8 +10,10 @@ import yaml
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.settings.config import load_config
+from diagvib.settings.grid import datasets
 from diagvib.studies import study_cells
-from diagvib.studies.binding import all_bindings, bind, chosen_bindings
+from diagvib.studies.binding import all_bindings, bind, chosen_bindings, spreads
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import load_studies, load_study, parse_study
 
@@ -41,7 +43,7 @@ PAPER = {
             {cell: (1 - f / 100) / 3 if cell in DIAGONAL else f / 600 for cell in EVERY},
             EVERY - DIAGONAL,
         )
-        for f in (5, 10, 20)
+        for f in (0.5, 1, 2, 5, 10, 20, 50)
     },
 }
 
@@ -220,6 +222,33 @@ def test_a_study_given_as_json_is_the_study():
     for name, study in load_studies().items():
         text = json.dumps(study.model_dump(exclude={"name"}), sort_keys=True)
         assert parse_study(name, json.loads(text)) == study
+
+
+def narrow(**spread: float) -> dict:
+    return {**load_study("zgo").model_dump(exclude={"name"}), "spread": spread}
+
+
+def test_a_spread_belongs_to_a_bound_role_whose_factor_has_one():
+    study = parse_study("mine", narrow(cue=0.5))
+    assert spreads(study, bind(study, "shape-hue", DIGITS.factors)) == {"hue": 0.5}
+    assert spreads(load_study("zgo"), bind(study, "shape-hue", DIGITS.factors)) == {}
+    with pytest.raises(DiagvibError, match="mine: spread.hue: .* bound roles: target, cue"):
+        parse_study("mine", narrow(hue=0.5))
+    with pytest.raises(DiagvibError, match="mine: spread.cue: must be less than or equal to 1"):
+        parse_study("mine", narrow(cue=1.5))
+
+
+def test_bindings_without_a_spread_are_left_out(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    write_studies(mine, narrow=narrow(cue=0.5), easy=narrow(target=0.5))
+    config = load_config(None, [f"studies_from=[{mine}]", "studies=[zgo, narrow, easy]"])
+    found = [binding for study, binding in datasets(config) if study == "narrow"]
+    assert len(found) == 25 and not any(binding.endswith("-shape") for binding in found)
+    found = [binding for study, binding in datasets(config) if study == "easy"]
+    assert len(found) == 25 and not any(binding.startswith("shape-") for binding in found)
+    chosen = [f"studies_from=[{mine}]", "studies=[narrow]", "bindings=[hue-shape]"]
+    with pytest.raises(DiagvibError, match="none of them fits study narrow"):
+        load_config(None, chosen)
 
 
 @pytest.mark.parametrize("study", TRAINED)

@@ -53,7 +53,7 @@ class Datasets(Protocol):
 
 
 # Keys of a study's definition. How results are judged is no property of the images.
-_DRAWN_FROM = {"roles", "bound", "rows"}
+_DRAWN_FROM = {"roles", "bound", "rows", "spread"}
 
 
 def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:

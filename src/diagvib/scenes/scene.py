@@ -94,6 +94,7 @@ class Scene:
     factors: factor -> names of its classes, in class-index order; a factor's name is one word.
     columns: of a recipe, in addition to the factors' classes. sources: the official source files.
     realized_by: factor -> the columns with its values, if they can be exchanged between images.
+    spreads: the factors of which `narrow` makes classes differ less.
     typical: the class that a factor has in examples of others, by default its first one.
     published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`). replicates:
     whether each replicate draws its own dataset, or all share one, as with photos, and differ in
@@ -113,6 +114,7 @@ class Scene:
     columns: pa.Schema = pa.schema([])
     sources: ClassVar[Sequence[Source]] = ()
     realized_by: ClassVar[Mapping[str, Sequence[str]]] = {}
+    spreads: ClassVar[Sequence[str]] = ()
     typical: ClassVar[Mapping[str, str]] = {}
     published_samples: ClassVar[Sequence[Mapping]] = ()
     replicates: Literal["samples", "seeds"] = "samples"
@@ -135,6 +137,15 @@ class Scene:
         """For each image and factor, a value within its class, as the recipe's `columns`.
 
         classes: factor -> class names str[N], not to be changed. No source is used in two splits.
+        """
+        raise NotImplementedError
+
+    def narrow(
+        self, columns: Mapping[str, np.ndarray], factor: str, chosen: Sequence[str], spread: float
+    ) -> dict[str, np.ndarray]:
+        """Columns from `realize`, in which the chosen classes of a factor in `spreads` differ less.
+
+        spread: from 0, where they are alike, to 1, where nothing changes.
         """
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from diagvib.foundation.seeding import name_digest
 from diagvib.images import DIGESTS_FILE
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Experiment
-from diagvib.studies.binding import Binding, chosen_bindings
+from diagvib.studies.binding import Binding, chosen_bindings, spreads
 from diagvib.studies.study import Study, load_study
 
 
@@ -53,7 +53,9 @@ def study_of(config: Experiment, name: str) -> Study:
 def study_bindings(config: Experiment, study: str, names: list[str] | str) -> list[Binding]:
     """The bindings for which a study has datasets, of those named or of all."""
     found = study_of(config, study)
-    return chosen_bindings(found, names, load_scene(found.scene).factors)
+    scene = load_scene(found.scene)
+    bindings = chosen_bindings(found, names, scene.factors)
+    return [binding for binding in bindings if {*spreads(found, binding)} <= {*scene.spreads}]
 
 
 def scenes(config: Experiment) -> list[str]:

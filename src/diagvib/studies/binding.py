@@ -68,6 +68,12 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
     return binding
 
 
+def spreads(study: Study, binding: Binding) -> dict[str, float]:
+    """Factor -> how much its classes differ, for the roles of which a study says so."""
+    roles = dict(zip(study.bound, binding.factors, strict=True))
+    return {roles[role]: spread for role, spread in (study.spread or {}).items()}
+
+
 def bind_its_own(study: Study, name: str, factors: Factors) -> Binding:
     """As `bind`; a study that binds only the target takes it from the binding of another study,
     too."""

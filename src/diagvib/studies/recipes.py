@@ -17,7 +17,7 @@ from diagvib.foundation.files import file_metadata, open_parquet, write_table
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Catalogue, Scene
-from diagvib.studies.binding import Binding
+from diagvib.studies.binding import Binding, spreads
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.rows import SPLITS
 from diagvib.studies.scarcity import split_counts, whole_shares
@@ -124,6 +124,13 @@ class Draw:
         if not dealt:
             given = MappingProxyType(names)
             realized = self.scene.realized(given, split, self.catalogue, generator)
+        for factor, spread in spreads(self.study, self.binding).items():
+            if factor not in self.scene.spreads:
+                raise DiagvibError(
+                    f"study {self.study.name}: spread: the classes of {factor} have none in the scene "
+                    f"{self.scene.name}, only those of {', '.join(self.scene.spreads) or 'no factor'}"
+                )
+            realized = self.scene.narrow(realized, factor, chosen[factor], spread)
         return pd.DataFrame({**drawn.filter(["group", "environment"]), **names, **realized})
 
     def deal(self, generator: np.random.Generator) -> dict[tuple[str, str | None], np.ndarray]:

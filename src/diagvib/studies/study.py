@@ -56,6 +56,10 @@ class Study(Sparse):
     seed"""
     bound: Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
     """the roles that a binding such as shape-hue gives a factor to; default: all"""
+    spread: dict[Name, Annotated[float, Field(ge=0, le=1)]] | None = None
+    """bound role -> how much its classes differ: 1 as they are in the scene, 0.5 half as much, 0
+    not at all; default: 1. Bindings that give the role a factor without a spread, such as shape,
+    are left out"""
     opportunity: str = ""
     """what headlines call the help that this study offers against a shortcut"""
     rows: Annotated[list[Row], Field(min_length=1)]
@@ -93,6 +97,11 @@ class Study(Sparse):
                 f"must be roles in their order, `{TARGET}` first, not {', '.join(self.bound)}; "
                 f"the roles are {', '.join(self.roles)}",
             )
+        for role in self.spread or ():
+            if role not in self.bound:
+                raise Misplaced(
+                    f"spread.{role}", f"is not one of the bound roles: {', '.join(self.bound)}"
+                )
         for number, row in enumerate(self.rows):
             check_row(f"rows.{number}.cells", row, self.roles)
         for split in SPLITS:

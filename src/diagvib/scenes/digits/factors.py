@@ -1,5 +1,7 @@
 """The six factors, their classes, and the regions from which values are drawn (paper, Table A1)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 FACTORS = ("position", "hue", "lightness", "scale", "shape", "texture")
@@ -53,6 +55,13 @@ REALIZATION_COLUMNS = {
     "texture": ("crop_row", "crop_column"),
 }
 
+# Factors whose classes can be narrowed -> the recipe columns that this changes. A texture is as
+# visible as its two colours differ. Nothing lies between digits of two shapes.
+SPREAD_COLUMNS = {
+    **{name: REALIZATION_COLUMNS[name] for name in ("position", "hue", "lightness", "scale")},
+    "texture": REALIZATION_COLUMNS["lightness"],
+}
+
 
 def classes(factor: str) -> tuple[str, ...]:
     """All classes of a factor, in class-index order."""
@@ -72,3 +81,28 @@ def draw_realizations(
     low, high = np.moveaxis(bounds[class_index], -1, 0)
     values = generator.uniform(low, high)
     return values % 360 if factor == "hue" else values
+
+
+def narrowed(factor: str, chosen: Sequence[str], values: np.ndarray, spread: float) -> np.ndarray:
+    """Values of SPREAD_COLUMNS, float64[N, K], moved towards a common centre.
+
+    spread: what is left of the distance, 0 to 1; classes stay apart at any spread above 0. The
+    centre is the mean of the centres of the chosen classes; of hues, on the shortest arc that has
+    them all; of a texture, each image's own mean lightness, so that its two colours become alike.
+    """
+    if factor == "texture":
+        centre = values.mean(axis=1, keepdims=True)
+    else:
+        centres = np.array([REGIONS[factor][name] for name in chosen]).mean(axis=-1)  # [chosen, K]
+        centre = _hue_centre(centres[:, 0]) if factor == "hue" else centres.mean(axis=0)
+    distance = values - centre
+    if factor == "hue":
+        return (centre + spread * ((distance + 180) % 360 - 180)) % 360
+    return centre + spread * distance
+
+
+def _hue_centre(hues: np.ndarray) -> float:
+    """The mean of degrees on the shortest arc that has them all; of several, the first."""
+    hues = np.sort(hues % 360)
+    start = (np.diff(hues, append=hues[0] + 360).argmax() + 1) % len(hues)
+    return hues[start] + ((hues - hues[start]) % 360).mean()

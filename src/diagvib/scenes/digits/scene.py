@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +18,9 @@ from diagvib.scenes.digits.factors import (
     FACTORS,
     REALIZATION_COLUMNS,
     REGIONS,
+    SPREAD_COLUMNS,
     draw_realizations,
+    narrowed,
 )
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 from diagvib.scenes.scene import AddedCue, Scene
@@ -53,6 +55,7 @@ class Digits(Scene):
         ]
     )
     realized_by = REALIZATION_COLUMNS
+    spreads = tuple(SPREAD_COLUMNS)
     typical = {  # noqa: RUF012
         "position": "center-center",
         "hue": "blue",
@@ -105,6 +108,14 @@ class Digits(Scene):
         # 0 to 215, as in the published generator; 216 would fit too.
         crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE, (2, len(instance)))
         return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
+
+    def narrow(
+        self, columns: Mapping[str, np.ndarray], factor: str, chosen: Sequence[str], spread: float
+    ) -> dict[str, np.ndarray]:
+        names = SPREAD_COLUMNS[factor]
+        values = np.stack([columns[name] for name in names], 1)
+        moved = narrowed(factor, chosen, values, spread)
+        return {**columns, **dict(zip(names, moved.T, strict=True))}
 
     def renderer(self, prepared: Path, size: int, device: torch.device) -> RecipeRenderer:
         from diagvib.scenes.digits.prepare import load_pixels
