@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-shortcuts claims test lint bench docs schema clean
+.PHONY: demo demo-shortcuts claims test lint bench docs schema lock clean
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
@@ -32,10 +32,15 @@ docs: .venv/installed
 schema: .venv/installed
 	$(BIN)/python -m diagvib.settings.schemas
 
+# Of each package the version stays that the file has, unless pyproject.toml rules it out; `--upgrade` moves all. Needs uv.
+lock:
+	uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--output-file requirements.lock
+
 .venv/installed: pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diagvib needs Python 3.11 or newer; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 

@@ -6,6 +6,7 @@ Reads docs/results/*/runs.csv and config/papers/diagvib6.csv, writes docs/result
 the text between `<!-- table NAME -->` and `<!-- end -->` on docs/results_*.md.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -240,14 +241,34 @@ def frozen_cues_table() -> list[str]:
     return lines
 
 
-def claims_table() -> list[str]:
-    """Every claim of claims.yaml with its command."""
-    lines = table(["claim", "expected", "command", "minutes", "memory, GiB", "disk, MB"])
-    for made in read_claims():
+def claim_commands() -> list[str]:
+    """What each command of claims.yaml takes."""
+    heads = ["", "command", "minutes", "memory, GiB", "disk, MB", "committed tables"]
+    lines = table(heads)
+    for number, made in enumerate(read_claims(), 1):
+        costs = [str(made[key]) for key in ("minutes", "gib", "mb")]
+        committed = f"`{made['committed']}`" if "committed" in made else ""
+        lines.append(line([str(number), f"`{made['command']}`", *costs, committed]))
+    return lines
+
+
+def claim_list() -> list[str]:
+    """Every claim of claims.yaml, its number bold, and how far a new run may be off."""
+    lines = table(["claim", "on", "command", "a new run, ±"])
+    for number, made in enumerate(read_claims(), 1):
         for claim in made["claims"]:
-            expected = f"{100 * claim['value']:.0f} ± {100 * claim['within']:.0f}"
-            cells = [claim["text"], expected, f"`{made['command']}`"]
-            lines.append(line([*cells, *(str(made[key]) for key in ("minutes", "gib", "mb"))]))
+            text = re.sub("{(.*)}", r"**\1**", claim["says"]).replace("|", "\\|")
+            page = os.path.relpath(claim["page"], "docs")
+            lines.append(
+                line(
+                    [
+                        text,
+                        f"[{Path(page).name}]({page})",
+                        str(number),
+                        f"{claim.get('within', '')}",
+                    ]
+                )
+            )
     return lines
 
 
@@ -331,7 +352,7 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
     },
-    "claims": {"claims": claims_table},
+    "claims": {"commands": claim_commands, "claims": claim_list},
     "watermark": {
         "texts": text_table,
         "photos": photo_table,

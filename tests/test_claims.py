@@ -1,6 +1,10 @@
-"""The claims that `make claims` makes again."""
+"""The claims that `make claims` holds to tables, and makes again."""
 
+import re
+import shlex
 import sys
+from argparse import ArgumentParser
+from math import log10
 
 import pandas as pd
 import pytest
@@ -15,28 +19,67 @@ import claims
 from diagvib.settings.config import load_config
 
 MADE = claims.read_claims()
+COMMITTED = [made for made in MADE if "committed" in made]
 
 
-@pytest.mark.parametrize("made", MADE, ids=lambda made: made["root"])
-def test_each_command_makes_the_root_that_is_read(made):
-    config = load_config(REPOSITORY / made["command"].split("--configfile ")[1])
-    assert config.root == made["root"]
+def command(made: dict) -> str:
+    return made["command"]
+
+
+def changed(claim: dict) -> dict:
+    """A claim whose number is one less in its last digit."""
+    number, rounding = claims.stated(claim)
+    decimals = max(0, round(-log10(2 * rounding)))
+    less = f"{number - 2 * rounding:,.{decimals}f}"
+    return {**claim, "says": re.sub("{.*}", f"{{{less}}}", claim["says"])}
+
+
+def test_the_pages_and_the_committed_tables_agree(capsys):
+    with pytest.raises(typer.Exit) as ended:
+        claims.main(0)
+    assert ended.value.exit_code == 0, capsys.readouterr().out
+
+
+def test_a_number_changed_on_its_page_is_missed():
+    for made in MADE:
+        assert not any(claims.is_on_page(changed(claim)) for claim in made["claims"])
+
+
+@pytest.mark.parametrize("made", COMMITTED, ids=command)
+def test_a_number_that_its_table_does_not_have_is_broken(made):
+    wrong = {**made, "claims": [changed(claim) for claim in made["claims"]]}
+    assert len(claims.broken(wrong, made["committed"], new=False)) == len(made["claims"])
+
+
+@pytest.mark.parametrize("made", [made for made in MADE if "makes" in made], ids=command)
+def test_each_command_makes_the_tables_that_are_read(made):
+    parser = ArgumentParser()
+    parser.add_argument("--configfile")
+    parser.add_argument("--config", nargs="*")
+    given, _ = parser.parse_known_args(shlex.split(made["command"]))
+    config = load_config(REPOSITORY / given.configfile, given.config)
+    assert made["makes"] == f"{config.root}/results/tables"
+    names = [baseline.name for baseline in config.baselines]
     for claim in made["claims"]:
-        assert claim["of"].get("study", config.studies[0]) in config.studies
-        names = [baseline.name for baseline in config.baselines]
-        assert claim["of"].get("baseline", names[0]) in names
+        for rows in (claim.get("of", {}), claim.get("minus", {})):
+            rows = {**claim.get("where", {}), **rows}
+            assert rows.get("study", config.studies[0]) in config.studies
+            assert rows.get("baseline", names[0]) in names
+        assert claim["within"] > 0
 
 
-@pytest.mark.parametrize(("mean", "code"), [(0.96, 0), (0.93, 1), (None, 1)])
-def test_a_claim_that_does_not_hold_ends_with_1(mean, code, tmp_path, monkeypatch, capsys):
-    tables = tmp_path / "outputs/demo/results/tables"
+@pytest.mark.parametrize(("mean", "code"), [(0.96, 0), (0.91, 1), (None, 1)])
+def test_a_new_run_with_another_number_ends_with_1(mean, code, tmp_path, monkeypatch, capsys):
+    made = MADE[0]
+    claim = {**made["claims"][2], "page": "page.md"}
+    (tmp_path / "page.md").write_text(claims.sentence(claim))
+    tables = tmp_path / made["makes"]
     tables.mkdir(parents=True)
     rows = [] if mean is None else [{"study": "zso", "metric": "faavg", "mean": mean}]
     metrics = pd.DataFrame([*rows, {"study": "zgo", "metric": "faavg", "mean": 0.97}])
     metrics.to_csv(tables / "metrics.csv")
-    made = {**MADE[0], "claims": MADE[0]["claims"][:1]}
     monkeypatch.setattr(claims, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(claims, "read_claims", lambda: [made])
+    monkeypatch.setattr(claims, "read_claims", lambda: [{**made, "claims": [claim]}])
     monkeypatch.setattr(claims.subprocess, "run", lambda *_, **__: None)  # as after the command
     with pytest.raises(typer.Exit) as ended:
         claims.main(15)

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from conftest import REPOSITORY
 
@@ -37,20 +38,41 @@ def test_make_clean_keeps_what_data_and_results_were_made_from(tmp_path):
     assert not any((tmp_path / name).exists() for name in gone)
 
 
+def pinned() -> dict[Requirement, list[str]]:
+    """The lock: each requirement with the options that follow it."""
+    text = (REPOSITORY / "requirements.lock").read_text().replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    found = {}
+    for words in lines:
+        options = [word for word in words if word.startswith("--")]
+        found[Requirement(" ".join(words[: len(words) - len(options)]))] = options
+    return found
+
+
 def test_every_pinned_version_installs_on_the_oldest_python():
     """A system's Python 3.11 may be 3.11.2, as Debian's is."""
     oldest = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
         "requires-python"
     ].removeprefix(">=")
-    pinned = [
-        Requirement(line)
-        for line in (REPOSITORY / "requirements.lock").read_text().splitlines()
-        if line and not line.startswith(("#", "-"))
-    ]
-    assert len(pinned) > 100
-    for requirement in pinned:
+    assert len(pinned()) > 100
+    for requirement in pinned():
         with suppress(PackageNotFoundError):  # one for another platform
             needed = metadata(requirement.name)["Requires-Python"] or ""
             assert SpecifierSet(needed).contains(f"{oldest}.2"), (
                 f"{requirement} needs Python {needed}"
             )
+
+
+def test_every_pinned_version_has_hashes_and_no_address():
+    for requirement, options in pinned().items():
+        assert [one.operator for one in requirement.specifier] == ["=="]
+        assert options and all(one.startswith("--hash=sha256:") for one in options), requirement
+    assert "://" not in (REPOSITORY / "requirements.lock").read_text()
+
+
+def test_the_lock_has_what_the_project_needs():
+    names = {canonicalize_name(requirement.name) for requirement in pinned()}
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = [one for lines in project["optional-dependencies"].values() for one in lines]
+    asked = {canonicalize_name(Requirement(one).name) for one in project["dependencies"] + extras}
+    assert asked - {"diagvib"} <= names
