@@ -42,9 +42,11 @@ from test_docs import PAGES
 # Commands of the shell, or of any machine on which somebody would type these lines.
 SYSTEM = {
     ".",
+    "apptainer",
     "awk",
     "cd",
     "cp",
+    "docker",
     "export",
     "git",
     "mktemp",

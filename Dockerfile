@@ -1,0 +1,12 @@
+# The repository with the environment of requirements.lock. docs/containers.md
+FROM python:3.11-slim-bookworm
+RUN apt-get update && apt-get install --yes --no-install-recommends git make && rm -rf /var/lib/apt/lists/*
+WORKDIR /diagvib
+# First what the environment is made from: an image is built again in seconds after a change of anything else.
+COPY Makefile pyproject.toml requirements.lock README.md LICENSE ./
+COPY src src
+COPY config config
+RUN make .venv/installed
+COPY . .
+ENV PATH="/diagvib/.venv/bin:$PATH"
+CMD ["make", "demo"]

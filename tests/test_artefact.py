@@ -1,0 +1,61 @@
+"""What a reader of the artefact meets first: containers, metadata, the paper, the catalogue's layout."""
+
+import json
+import re
+
+import pytest
+import yaml
+from packaging.specifiers import SpecifierSet
+
+import diagvib
+from conftest import BIN, REPOSITORY
+from test_code_blocks import check_make
+from toy import call
+
+
+@pytest.mark.parametrize(
+    ("file", "copies"), [("Dockerfile", "^COPY (.*) "), ("apptainer.def", "^ +(.*) /diagvib/")]
+)
+def test_a_container_is_made_from_what_exists(file, copies):
+    text = (REPOSITORY / file).read_text()
+    copied = " ".join(re.findall(copies, text, re.M)).split()
+    needed = {"Makefile", "pyproject.toml", "requirements.lock", "README.md", "src", "config"}
+    assert needed <= set(copied) and all((REPOSITORY / path).exists() for path in copied)
+    targets = re.findall(r"\bmake (?!&)([\w./-]+)$", text, re.M) + re.findall(
+        r'"make", "(.+)"', text
+    )
+    assert ".venv/installed" in targets
+    check_make(targets)
+    (python,) = re.findall(r"python:([\d.]+)-", text)
+    project = (REPOSITORY / "pyproject.toml").read_text()
+    assert python in SpecifierSet(re.search('requires-python = "(.*)"', project)[1])
+
+
+def test_all_metadata_say_the_same():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    codemeta = json.loads((REPOSITORY / "codemeta.json").read_text())
+    zenodo = json.loads((REPOSITORY / ".zenodo.json").read_text())
+    assert citation["version"] == codemeta["version"] == diagvib.__version__
+    assert citation["title"] == zenodo["title"]
+    assert citation["date-released"] == codemeta["dateModified"] == zenodo["publication_date"]
+    authors = [author["name"] for author in citation["authors"]]
+    assert authors == [author["name"] for author in codemeta["author"]]
+    assert authors == [author["name"] for author in zenodo["creators"]]
+    assert citation["keywords"] == codemeta["keywords"] == zenodo["keywords"]
+    assert codemeta["license"].endswith(f"/{citation['license']}")
+    assert zenodo["license"] == citation["license"] == "Apache-2.0"
+
+
+def test_the_papers_references_are_those_it_cites():
+    text = (REPOSITORY / "docs/paper.md").read_text()
+    entries = re.findall(r"^@\w+{(\w+),", (REPOSITORY / "docs/paper.bib").read_text(), re.M)
+    assert set(re.findall(r"@(\w+)\]", text)) == set(entries)
+
+
+def test_the_catalogues_snakefile_runs_the_same_jobs(tmp_path):
+    def jobs(*options: str) -> list[str]:
+        command = ["snakemake", "--dry-run", *options, "--configfile", "config/ci.yaml"]
+        said = call(REPOSITORY, BIN / command[0], *command[1:], "--config", f"root={tmp_path}")
+        return sorted(re.findall(r"^Job \d+: (.*)", said, re.M))
+
+    assert len(jobs()) > 30 and jobs() == jobs("--snakefile", "workflow/Snakefile")
