@@ -50,6 +50,7 @@ SYSTEM = {
     "export",
     "git",
     "mktemp",
+    "pip",
     "rm",
     "sbatch",
     "squeue",
