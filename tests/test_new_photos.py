@@ -55,7 +55,8 @@ def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, uni
     photos(tmp_path / "mine", cells)
     columns = Columns(target="animal", cues=["ground"], unit=unit)
     proposal = look(tmp_path / "mine", None, columns)
-    assert proposal.table == "labels.csv" and columns.file == "path"
+    assert proposal.definition["table"] == "labels.csv"
+    assert proposal.definition["file"] == "path"
     assert dict(proposal.cells()) == {cell: cells.get(cell, 0) for cell in proposal.cells().index}
     paths = write(proposal, tmp_path)
     given = read_yaml(paths["configuration"])
@@ -120,6 +121,8 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         ({"target": "animal"}, "--cue; columns with 2 to 50 values: animal"),
         ({"target": "animul"}, "unknown column 'animul'; did you mean animal"),
         ({"target": "id", "cues": ["ground"]}, "values of id: 160; a factor has 2 to 50"),
+        ({"target": "animal", "cues": ["animal"]}, "animal has two roles"),
+        ({"target": "animal", "split": "ground"}, "ground has the values .*; a split names train"),
         ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
         ({"levels": ["a"]}, "it does not go with a table"),
     ):
@@ -133,9 +136,14 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     with pytest.raises(DiagvibError, match=r"mine.yaml: is there already"):
         write(proposal, tmp_path)
     for text, said in (
+        (b"animal;ground;path\n", "columns are separated by ';'; use commas"),
         (
-            b"animal;ground;path\n",
-            r"such as photos/0000.png; name it with --file.*: animal;ground;path",
+            b"animal,path\ncow,1.png\n",
+            "such as photos/0000.png; name it with --file.*: animal, path",
+        ),
+        (
+            b"animal,ground,path\nbird,s,photos/0000.png\nbird ,t,photos/0001.png\n",
+            "case or spaces",
         ),
         ("tier\nk\xe4fer\n".encode("utf-16"), "use Parquet, or CSV with commas in UTF-8"),
         (b"", "not a table that can be read"),

@@ -160,20 +160,24 @@ def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
     photos = tmp_path / "photos"
     (photos / table["name"][0]).write_bytes(b"")
     (photos / table["name"][1]).unlink()
-    (photos / table["name"][2]).write_bytes((photos / table["name"][3]).read_bytes())
+    (photos / table["name"][4]).write_bytes((photos / table["name"][3]).read_bytes())
+    (photos / table["name"][10]).write_bytes((photos / table["name"][2]).read_bytes())
     table.assign(y=[*table["y"][:11], "7"]).to_csv(photos / "labels.csv", index=False)
     found = listed(path, tmp_path / "raw")
     said = capsys.readouterr().err
-    assert len(found) == 8 and "4 of 12 files left out" in said
+    assert len(found) == 6 and "6 of 12 files left out" in said
     for text in (
         f"{photos}: left out, 1 photos: y is '7', which stands for no bird",
         f"{photos / table['name'][0]}: left out, the file is empty",
         f"{photos / table['name'][1]}: left out, No such file",
-        "because it is the same photo as",
+        f"{photos / table['name'][4]}: left out, because it is the same photo as {table['name'][3]}",
+        f"{table['name'][2]}: left out, because {table['name'][10]} is the same photo, with other",
+        f"{table['name'][10]}: left out, because {table['name'][2]} is the same photo, with other",
+        f"{photos}: photos of a single colour: ",
     ):
         assert text in said
     scene = load_scene(str(path))
-    assert scene.catalogue(tmp_path / "raw/prepared").sources == "official (4 of 12 files left out)"
+    assert scene.catalogue(tmp_path / "raw/prepared").sources == "official (6 of 12 files left out)"
     assert scene.licences("official") == [("CC0-1.0", "me")] and scene.licences("embedded") == []
 
 
@@ -210,6 +214,8 @@ def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):
         ),
         (lambda t: t, {"split": {}, "unit": "person"}, "the person 0 is in several splits"),
         (lambda t: t.assign(y="7"), {}, "none of its 12 files is a photo of"),
+        (lambda t: t.rename(columns={"place": "y"}), {}, "labels.csv: has the column y twice"),
+        (lambda t: t.head(0), {}, "labels.csv: has no rows"),
         (None, {}, "table: {}"),
     ],
 )
@@ -224,6 +230,23 @@ def test_a_table_that_cannot_be_used_is_named(tmp_path, change, changes, says):
     with pytest.raises(DiagvibError) as error:
         load_scene(str(path)).fetch(tmp_path / "raw", None)
     assert says.format(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_tables_are_joined_row_by_row(tmp_path):
+    """A photo that one of them lacks, or has twice, would get lost, or be there twice."""
+    scene = load_scene(str(made(tmp_path, rows(3), table=["labels.csv", "places.csv"])))
+    photos, table = tmp_path / "photos", rows(3)
+    table[["name", "y"]].to_csv(photos / "labels.csv", index=False)
+    table[["name", "place"]].sample(frac=1).to_csv(photos / "places.csv", index=False)
+    scene.fetch(tmp_path / "raw", None)
+    for places, says in (
+        (table["name"][:9], "12 rows, in the next table 9, but 9 pairs have the same name"),
+        (table["name"].replace("0/000.jpg", "1/001.png"), "12, but 12 pairs have the same name"),
+        (table["name"].rename("file"), "has no column that the next table has, too"),
+    ):
+        places.to_frame().assign(place="sea").to_csv(photos / "places.csv", index=False)
+        with pytest.raises(DiagvibError, match=says):
+            scene.fetch(tmp_path / "raw", None)
 
 
 def test_a_photo_that_changes_is_noticed(tmp_path):

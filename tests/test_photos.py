@@ -71,6 +71,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     huge_png(urban / "huge.png")
     Image.new("RGB", (900, 3)).save(urban / "thin.png")
     Image.fromarray(np.eye(20, dtype=np.float32)).save(urban / "deep.jpg", "tiff")
+    Image.fromarray(np.full((20, 20), 4095, np.uint16)).save(urban / "dark.png")
     Path(os.fsdecode(os.fsencode(urban) + b"/\xe9.jpg")).write_bytes(whole)
     assert usable(folder, files_in(folder)) == good
     lines = capsys.readouterr().err.splitlines()
@@ -83,6 +84,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
         "huge.png": "million pixels",
         "thin.png": "900 x 3 pixels; each side needs at least 16",
         "deep.jpg": "32 bits",
+        "dark.png": "16 bits per channel, but no value above 4,095 of 65,535",
         "\\udce9.jpg": "its name cannot be printed",
     }
     assert len(lines) == len(wanted)

@@ -510,9 +510,8 @@ def new_photos(
     chose, and how to run it."""
     from diagvib.operations.new_photos import Columns, cells_text, look, write, write_sheet
 
-    given = validated(Name, name, "--name") if name else None
     names = [each.strip() for each in levels.split(",")] if levels else []
-    proposal = look(folder, table, Columns(file, target, cue or [], split, unit, names), given)
+    proposal = look(folder, table, Columns(file, target, cue or [], split, unit, names), name)
     print(cells_text(proposal))
     paths = write(proposal, out)
     sheet = out / f"{proposal.name}_cells.png"

@@ -64,14 +64,14 @@ def unique(item: Any, least: int = 1) -> Any:
 
 def no_item_twice(items: list) -> list:
     """Items, or the names of records. ValueError if two are equal, or differ only in case, which
-    some disks ignore."""
+    some disks ignore, or in spaces around them."""
     seen: dict[str, object] = {}
     for name in (getattr(item, "name", item) for item in items):
-        folded = str(name).casefold()
+        folded = str(name).strip().casefold()
         if seen.get(folded) == name:
             raise ValueError(f"{name} is listed twice; list it once")
         if folded in seen:
-            raise ValueError(f"{seen[folded]} and {name} differ only in case; rename one")
+            raise ValueError(f"{seen[folded]} and {name} differ only in case or spaces; rename one")
         seen[folded] = name
     return items
 

@@ -19,6 +19,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 # can hold. One whose shorter side has fewer than LEAST_SIDE pixels shows nothing.
 MOST_PIXELS = 100_000_000
 LEAST_SIDE = 16
+_LEAST_WHITE = 1 << 12  # of 16 bits
 _AT_A_TIME = 512
 
 T = TypeVar("T")
@@ -42,31 +43,52 @@ def open_photo(
     damaged, not an image, or has more than MOST_PIXELS.
     """
     with _decoding(path, data) as opened:
-        image = ImageOps.exif_transpose(opened) if upright else opened
-        if image.mode.startswith("I"):  # 16 bits, which `convert` would clip, not scale
-            deep = np.asarray(image).astype(np.int64) >> 8
-            image = Image.fromarray(deep.clip(0, 255).astype(np.uint8))
-        elif image.mode not in ("L", "LA", "RGB", "RGBA"):  # not all can be converted directly
-            image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+        image = _eight_bits(ImageOps.exif_transpose(opened) if upright else opened)
         return np.asarray(image if image.mode == mode else image.convert(mode))
 
 
-def check_photo(path: Path, data: bytes) -> np.ndarray:
-    """A small grey copy of a photo, uint8[16, 18], by which photos that look alike are found. The
-    DiagvibError of `open_photo`, unless the file's bytes can be fully decoded; also for photos under
-    LEAST_SIDE pixels, and for 32 bits per channel."""
+class Glance(NamedTuple):
+    """small: a grey copy of a photo, uint8[16, 18], by which photos that look alike are found.
+    transparent: whether parts of the photo are."""
+
+    small: np.ndarray
+    transparent: bool
+
+
+def check_photo(path: Path, data: bytes) -> Glance:
+    """The DiagvibError of `open_photo`, unless the file's bytes can be fully decoded; also for photos
+    under LEAST_SIDE pixels, and where nobody can tell which value is white: with 32 bits per channel,
+    or 16 of which only the lower ones are used."""
     with _decoding(path, data) as image:
         if min(image.size) < LEAST_SIDE:
             width, height = image.size
             raise DiagvibError(
                 f"{path}: {width} x {height} pixels; each side needs at least {LEAST_SIDE}"
             )
-        if image.mode in ("I", "F"):  # nobody can tell which value is white
+        if image.mode in ("I", "F"):
             raise DiagvibError(f"{path}: has 32 bits per channel; save it with 8 or 16")
         # A JPEG is decoded several times faster at reduced size, and just as completely.
         image.draft("L", (64, 64))
         image.load()
-        return np.asarray(image.convert("L").resize((18, 16), Image.Resampling.BOX))
+        if image.mode.startswith("I") and (highest := image.getextrema()[1]) < _LEAST_WHITE:
+            raise DiagvibError(
+                f"{path}: has 16 bits per channel, but no value above {highest:,} of 65,535, so it would "
+                "be nearly black; save it with 8"
+            )
+        image = _eight_bits(image)
+        transparent = image.has_transparency_data and image.convert("LA").getextrema()[1][0] < 255
+        grey = image.convert("L").resize((18, 16), Image.Resampling.BOX)
+        return Glance(np.asarray(grey), transparent)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """An image of a mode that can be converted directly."""
+    if image.mode.startswith("I"):  # 16 bits, which `convert` would clip, not scale
+        deep = np.asarray(image).astype(np.int64) >> 8
+        return Image.fromarray(deep.clip(0, 255).astype(np.uint8))
+    if image.mode in ("L", "LA", "RGB", "RGBA"):
+        return image
+    return image.convert("RGBA" if "transparency" in image.info else "RGB")
 
 
 def square(photo: np.ndarray, side: int, crop: bool = True) -> np.ndarray:

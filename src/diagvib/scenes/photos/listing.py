@@ -4,17 +4,22 @@ changes later.
 `fetch` writes the list; what follows uses the photos in it and no others.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
+
+if TYPE_CHECKING:
+    from diagvib.scenes.photos.decoding import Glance
 
 LISTING = "files.parquet"
 # Where the photos are, apart from the list, so that moving them does not change it.
@@ -42,29 +47,29 @@ def files_in(folder: Path) -> list[str]:
     paths = sorted(path for path, _ in _files(folder))
     for path in paths:
         if not path.isprintable():
-            leave_out(folder / ascii(path)[1:-1], "because its name cannot be printed")
+            leave_out(folder / path, "because its name cannot be printed")
     return [path for path in paths if path.isprintable()]
 
 
 def usable(
-    folder: Path, paths: Sequence[str], small: dict[str, np.ndarray] | None = None
+    folder: Path, paths: Sequence[str], glances: dict[str, Glance] | None = None
 ) -> dict[str, str]:
     """Of these files, those that are photos, each with its sha256, in their order.
 
     The others are left out, with a line on standard error that says why: empty or damaged ones,
-    ones that are not images or not named like images. small: gets the `check_photo` of each photo.
+    ones that are not images or not named like images. glances: gets the `check_photo` of each photo.
     """
     from diagvib.scenes.photos.decoding import in_threads
 
     found = {}
     hashed = in_threads(lambda path: _hashed(folder / path), paths)
-    for path, (sha256, why, copy) in zip(paths, hashed, strict=True):
+    for path, (sha256, why, glance) in zip(paths, hashed, strict=True):
         if why:
             leave_out(folder / path, why)
         else:
             found[path] = sha256
-            if small is not None:
-                small[path] = copy
+            if glances is not None:
+                glances[path] = glance
     return found
 
 
@@ -124,7 +129,8 @@ def read_listed(path: Path, sha256: str) -> bytes:
 
 def leave_out(path: Path, why: str) -> None:
     """Report on standard error that a file is left out, and why."""
-    print(f"{path}: left out, {why}", file=sys.stderr, flush=True)
+    name = str(path) if str(path).isprintable() else ascii(str(path))[1:-1]
+    print(f"{name}: left out, {why}", file=sys.stderr, flush=True)
 
 
 def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_result]]:
@@ -145,7 +151,7 @@ def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_
         ) from None
 
 
-def _hashed(path: Path) -> tuple[str, str, np.ndarray | None]:
+def _hashed(path: Path) -> tuple[str, str, Glance | None]:
     """The sha256 of a photo, what is wrong with it, and its `check_photo`."""
     from diagvib.scenes.photos.decoding import check_photo
 
@@ -155,9 +161,9 @@ def _hashed(path: Path) -> tuple[str, str, np.ndarray | None]:
         data = path.read_bytes()
         if not data:
             return "", "the file is empty", None
-        small = check_photo(path, data)
+        glance = check_photo(path, data)
     except DiagvibError as error:
         return "", str(error).removeprefix(f"{path}: "), None
     except OSError as error:
         return "", str(error.strerror), None
-    return hashlib.sha256(data).hexdigest(), "", small
+    return hashlib.sha256(data).hexdigest(), "", glance

@@ -1,13 +1,17 @@
 """Read the classes of a set's photos from its table, or from their paths."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections import Counter
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import read_json
@@ -16,8 +20,14 @@ from diagvib.scenes.photos.alike import look_alikes
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in, leave_out, usable, without_twins
 
+if TYPE_CHECKING:
+    from diagvib.scenes.photos.decoding import Glance
+
 _COMPARED = 200_000  # photos, which takes 10 seconds
-_SHOWN = 10  # values of a column that are named, if they stand for no class
+_SHOWN = 10  # values of a column, or photos, that are named
+# Said of photos that can be used.
+TRANSPARENT = "photos with transparent parts, in which the colours hidden there are shown"
+ONE_COLOUR = "photos of a single colour"
 
 
 def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFrame, int]:
@@ -49,17 +59,26 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
         if column is not None:
             labelled[name] = found[column]
     labelled = labelled.dropna()
-    small: dict[str, np.ndarray] = {}
-    hashes = usable(folder, labelled["path"].tolist(), small)
+    glances: dict[str, Glance] = {}
+    hashes = usable(folder, labelled["path"].tolist(), glances)
     if not its.keep_twins:
-        hashes = without_twins(folder, hashes)
+        classes = labelled.set_index("path")[[*its.factors]].agg(tuple, axis=1)
+        hashes = without_twins(folder, _without_contradictions(folder, hashes, classes))
     labelled["sha256"] = labelled["path"].map(hashes)
     listed = labelled.dropna().sort_values("path", ignore_index=True)
     if listed.empty:
         raise DiagvibError(
             f"{folder}: none of its {every:,} files is a photo of {where} that can be used"
         )
-    _name_look_alikes(folder, listed, small)
+    glances = {path: glances[path] for path in listed["path"]}
+    _name_look_alikes(folder, listed, glances)
+    for odd, what in (
+        ([path for path, its in glances.items() if its.transparent], TRANSPARENT),
+        ([path for path, its in glances.items() if not np.ptp(its.small)], ONE_COLOUR),
+    ):
+        if odd:
+            more = f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
+            print(f"{folder}: {what}: {', '.join(odd[:_SHOWN])}{more}", file=sys.stderr)
     for name, part in its.parts.items():
         absent = [known for known in part.values if known not in set(listed[name])]
         if absent:
@@ -75,12 +94,27 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     return listed[["path", "sha256", *its.factors, "split", "unit", "lot"]], every
 
 
-def _name_look_alikes(folder: Path, listed: pd.DataFrame, small: dict[str, np.ndarray]) -> None:
+def _without_contradictions(
+    folder: Path, hashes: dict[str, str], classes: pd.Series
+) -> dict[str, str]:
+    """Path -> sha256 without photos that are there several times, with different classes. classes:
+    by path."""
+    known: dict[str, dict] = {}  # sha256 -> classes -> path
+    for path, sha256 in hashes.items():
+        known.setdefault(sha256, {})[classes[path]] = path
+    for path, sha256 in hashes.items():
+        if others := known[sha256].keys() - {classes[path]}:
+            other = known[sha256][min(others)]
+            leave_out(folder / path, f"because {other} is the same photo, with other classes")
+    return {path: sha256 for path, sha256 in hashes.items() if len(known[sha256]) == 1}
+
+
+def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Glance]) -> None:
     """Name photos that look alike and may be in different splits, on standard error."""
     if len(listed) > _COMPARED:
         print(f"{folder}: too many photos to look for ones that look alike", file=sys.stderr)
         return
-    pairs = look_alikes(np.stack([small[path] for path in listed["path"]]))
+    pairs = look_alikes(np.stack([glance.small for glance in glances.values()]))
     apart = [listed[column].to_numpy()[pairs] for column in ("split", "unit", "path")]
     same = [(each[:, 0] == each[:, 1]) & (each[:, 0] != "") for each in apart]
     pairs = apart[-1][~(same[1] | (same[0] if (listed["split"] != "").any() else False))]
@@ -97,7 +131,7 @@ def _name_look_alikes(folder: Path, listed: pd.DataFrame, small: dict[str, np.nd
 def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
     """The number of files in the folder, and a row for each that fits the pattern: its path, and
     the pattern's fields."""
-    text = re.escape(its.pattern).replace(r"\*", "[^/]*")
+    text = re.escape(its.pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
     pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+?)", text))
     paths, rows, others = files_in(folder), [], Counter()
     for path in paths:
@@ -107,7 +141,7 @@ def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
             others[path.rpartition("/")[0]] += 1
     for place, count in others.items():
         leave_out(folder / place, f"{count:,} files: their paths do not fit {its.pattern}")
-    return len(paths), pd.DataFrame(rows, columns=["path", *its.columns], dtype=str)
+    return len(paths), pd.DataFrame(rows, columns=["path", *dict.fromkeys(its.columns)], dtype=str)
 
 
 def _as_first_of_group(its: PhotoSet, folder: Path, found: pd.DataFrame) -> None:
@@ -132,12 +166,18 @@ def read_groups(path: Path, n_classes: int) -> dict[int, int]:
 
 def read_labels(path: Path, where: str) -> pd.DataFrame:
     """A CSV or Parquet file as text, "" for missing values. where: the key or option that names it.
-    DiagvibError if it cannot be read."""
+    DiagvibError if it cannot be read, or has no rows, a column twice or another separator than
+    commas."""
     try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
-            return table.astype(str).where(table.notna(), "")
-        return pd.read_csv(path, dtype=str, keep_default_na=False)
+        if path.suffix.lower() == ".parquet":
+            table = pq.read_table(path).to_pandas(ignore_metadata=True)
+            table = table.astype(str).where(table.notna(), "")
+        else:
+            # With the names as its first row: as a header, pandas would rename what is there twice.
+            options = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+            table = pd.read_csv(path, header=None, **options)
+            names = [name or f"column_{n}" for n, name in enumerate(table.iloc[0], 1)]
+            table = table.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
     except FileNotFoundError:
         raise DiagvibError(f"{where}: {path}: no such file") from None
     except Exception as error:  # either reader may raise anything
@@ -145,13 +185,38 @@ def read_labels(path: Path, where: str) -> pd.DataFrame:
             f"{path}: not a table that can be read; use Parquet, or CSV with commas in UTF-8 "
             f"({one_line(error)})"
         ) from None
+    names = [*table]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if len(names) == 1 and (separator := re.search("[;\t|]", names[0])):
+        raise DiagvibError(f"{path}: columns are separated by {separator[0]!r}; use commas")
+    if twice is not None:
+        raise DiagvibError(f"{path}: has the column {twice} twice; rename one")
+    if table.empty:
+        raise DiagvibError(f"{path}: has no rows")
+    return table
+
+
+def _joined(path: Path, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    """Tables joined by the columns that they share. DiagvibError, naming the first one's path, unless
+    each row has exactly one in the other table."""
+    shared = [column for column in left if column in right]
+    if not shared:
+        raise DiagvibError(f"{path}: has no column that the next table has, too")
+    both = left.merge(right, "outer", shared, indicator="in")
+    rows = len(left), len(right), int((both["in"] == "both").sum())
+    if len({*rows, len(both)}) > 1:
+        raise DiagvibError(
+            f"{path}: {rows[0]:,} rows, in the next table {rows[1]:,}, but {rows[2]:,} pairs have the same "
+            f"{', '.join(shared)}; each row needs exactly one"
+        )
+    return both.drop(columns="in")
 
 
 def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:
     """The number of rows of the table, and the rows as text."""
     path = folder / its.tables[0]
     read = [read_labels(folder / name, f"{where}: table") for name in its.tables]
-    table = reduce(pd.merge, read)
+    table = reduce(partial(_joined, path), read)
     for column in (its.file, *its.columns):
         if column not in table:
             raise unknown_name("column", column, table.columns, f"{path} (named in {where})")
