@@ -339,3 +339,17 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
         patch.setattr(runs, "_names", lambda test, run, found: np.full(len(found), "red"))
         metrics = read_json(train(root, "other", samples=[0]) / "0/metrics.json")
     assert metrics["doubts"] == ["predicts red for every test image"]
+
+
+@pytest.mark.parametrize(
+    ("there", "absent"),
+    [
+        ("ax by ay", []),
+        ("ax ay", ["b-y"]),  # a class of the target
+        ("ax bx ay", ["b-y"]),  # a combination, though both classes are there
+        ("az bz", []),  # other cues, as in studies with another test environment
+    ],
+)
+def test_combinations_that_a_split_lacks_are_named(there, absent):
+    split = {tuple(cell) for cell in there.split()}
+    assert [*runs._absent([("a", "x"), ("b", "y")], split)] == absent

@@ -6,7 +6,6 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, Phase, TrainingData
 
 
@@ -16,7 +15,9 @@ class Jtt(Method):
     times per epoch.
 
     restart: the second training starts from the initial weights, as in the paper; false: it
-    continues, as Spawrious describes it, with a new optimiser. An epoch of the second phase grows with the error set.
+    continues, as Spawrious describes it, with a new optimiser. An epoch of the second phase grows
+    with the error set; if that is empty, or has all images, none is repeated, and the run is
+    doubtful.
     """
 
     options = {
@@ -41,18 +42,19 @@ class Jtt(Method):
             self.eval()
             wrong = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
             self.memory["errors"] = torch.cat(wrong)
-            right = int((~self.memory["errors"]).sum())
-            if right in (0, len(data)):
-                which, change = ("every", "raise") if right == 0 else ("no", "lower")
-                raise DiagvibError(
-                    f"method: {self.name}: phase identify ends with errors on {which} training image, "
-                    f"so none is repeated more than others; {change} identify_epochs or lr"
-                )
             if self.options.restart:
                 self.model.load_state_dict(self.initial)
 
+    @property
+    def doubts(self) -> list[str]:
+        wrong = self.memory["errors"]
+        which = "every" if wrong.all() else "" if wrong.any() else "no"
+        advice = {"every": "raise", "no": "lower"}.get(which)
+        text = f"its first network errs on {which} training image, so none is repeated; {advice} identify_epochs or lr"
+        return [text] if which else []
+
     def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
-        if phase == "identify":
+        if phase == "identify" or self.doubts:
             return None
         times = 1 + self.options.copies * self.memory["errors"].long()
         return torch.arange(len(data), device=times.device).repeat_interleave(times)

@@ -194,6 +194,11 @@ class Method(nn.Module):
     uses_features = False
     uses_head = False
 
+    @property
+    def doubts(self) -> Sequence[str]:
+        """Reasons to distrust a finished training, from its `memory`."""
+        return ()
+
     def __init_subclass__(cls, **keywords):
         """DiagvibError for a function that is nearly called like a hook: it would never be
         called."""

@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -50,6 +50,7 @@ from diagvib.training.visualisations import write_visualisations
 
 # With fewer images of a group, the standard error of its accuracy may exceed 9 points.
 _FEW = 30
+_SHOWN = 5  # combinations of classes that are named
 # Metadata that the three files of a dataset must have in common.
 _SHARED = (
     "roles",
@@ -172,8 +173,10 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     predicted = _names(test, run, prediction)
     noted = _answers(job, run, test, batches, method, predicted)
-    seen = _seen(data.train)
-    doubts = _doubts(job, predicted, seen, _seen(data.val))
+    seen, names = _seen(data.train), [run.target, *run.cues]
+    tested = set(zip(*(test.table[name].to_pylist() for name in names), strict=True))
+    doubts = [*method.doubts, *_doubts(job, predicted, seen, _seen(data.val), tested)]
+    seen = {"-".join(cell): count for cell, count in seen.items()}
     metrics = _write_results(run, fitted, test, noted, confidence.numpy(), seen, doubts, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
@@ -181,7 +184,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
         save_tensors(out / WEIGHTS_FILE, weights)
     else:
         (out / WEIGHTS_FILE).unlink(missing_ok=True)  # of an earlier training
-    tested = time.perf_counter()
+    done = time.perf_counter()
     write_json(
         out / LAST,
         {
@@ -194,7 +197,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
             "train_images": len(data.train),
             "pixel_mean": data.train.scaling.mean,
             "pixel_std": data.train.scaling.std,
-            "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},
+            "seconds": {"train": round(trained - started, 2), "test": round(done - trained, 2)},
             "images_per_second": fitted.images_per_second and round(fitted.images_per_second, 1),
         },
     )
@@ -203,7 +206,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     )
     print(
         f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
-        f"{len(fitted.history)} selected, {tested - started:.0f} s",
+        f"{len(fitted.history)} selected, {done - started:.0f} s",
         *(f"{run.name}: doubtful, {doubt}" for doubt in doubts),
         sep="\n",
         file=sys.stderr,
@@ -372,34 +375,52 @@ def _answers(
         return answers(photos, logits_of, classes, scene.noted_class, groups)
 
 
-def _seen(train: Batches) -> dict[str, int]:
-    """The number of training images of each combination of classes, such as {"0-red": 12}."""
-    its = train.annotations
+def _seen(images: Batches) -> dict[tuple[str, ...], int]:
+    """The number of images of each combination of classes, such as {("0", "red"): 12}."""
+    its = images.annotations
     names = [its.classes, *its.cue_classes.values()]
-    columns = [train.labels, *(its.cues.T if its.cues is not None else ())]
+    columns = [images.labels, *(its.cues.T if its.cues is not None else ())]
     found = Counter(zip(*(column.tolist() for column in columns), strict=True))
     return {
-        "-".join(classes[index] for classes, index in zip(names, cell, strict=True)): count
+        tuple(classes[index] for classes, index in zip(names, cell, strict=True)): count
         for cell, count in sorted(found.items())
     }
 
 
 def _doubts(
-    job: Job, predicted: np.ndarray, seen: dict[str, int], validated: dict[str, int]
+    job: Job,
+    predicted: np.ndarray,
+    seen: dict[tuple[str, ...], int],
+    validated: dict[tuple[str, ...], int],
+    tested: Set[tuple[str, ...]],
 ) -> list[str]:
-    """Reasons to distrust a run's numbers. seen, validated: images of each combination of classes in
-    training and validation."""
+    """Reasons to distrust a run's numbers. seen, validated, tested: combinations of classes in
+    training, with their numbers of images, in validation and in the test."""
     doubts, rule = [], job.settings.get("selection", "val_loss")
     if len(set(predicted)) == 1:
         doubts.append(f"predicts {predicted[0]} for every test image")
+    for split, there in (("validation", validated.keys()), ("test", tested)):
+        if absent := [*_absent(seen, there)]:
+            more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
+            doubts.append(f"no {split} image of {', '.join(absent[:_SHOWN])}{more}")
     if rule.startswith("val_worst_group"):
-        name, least = min(((cell, validated.get(cell, 0)) for cell in seen), key=lambda one: one[1])
+        cell, least = min(validated.items(), key=lambda item: item[1])
         if least < _FEW:
             doubts.append(
-                f"its epoch was chosen by {rule}, with only {least} validation images of {name}, so "
-                "the choice is mostly noise"
+                f"its epoch was chosen by {rule}, with only {least} validation images of "
+                f"{'-'.join(cell)}, so the choice is mostly noise"
             )
     return doubts
+
+
+def _absent(seen: Iterable[tuple[str, ...]], there: Set[tuple[str, ...]]) -> Iterator[str]:
+    """Of combinations of classes seen in training, those that are absent elsewhere, except where a
+    cue's class is absent altogether, as in studies that test on others."""
+    known = [set(column) for column in zip(*there, strict=True)]
+    for cell in seen:
+        cues = all(name in its for name, its in zip(cell[1:], known[1:], strict=True))
+        if cell not in there and (cues or cell[0] not in known[0]):
+            yield "-".join(cell)
 
 
 def _write_results(
