@@ -14,7 +14,14 @@ from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results import TABLE_FILES
-from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, adjusted, mean_per_class, worst_cell
+from diagvib.results.cells import (
+    CELL_COLUMNS,
+    RUN_KEYS,
+    adjusted,
+    mean_per_class,
+    per_image,
+    worst_cell,
+)
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import METRIC_SETS, MetricSet
@@ -140,6 +147,7 @@ def test_the_group_bys_of_a_case_worked_by_hand():
     found = mean_per_class(cells, ["group"])
     assert found["accuracy"].tolist() == [(0.5 + 0.2) / 2, 0.75] and found["n"].tolist() == [45, 4]
     assert worst_cell(cells, ["group"])["accuracy"].tolist() == [0.2, 0.75]
+    assert per_image(cells, ["group"])["accuracy"].tolist() == [21 / 45, 0.75]
     # Cells a-x, a-y and b-x have accuracies 1, 1/3 and 4/9, in both groups together.
     shares = cells.assign(trained=[30, 10, 60, 60], run="r")
     expected = (30 * 1 + 10 * 1 / 3 + 60 * 4 / 9) / 100
@@ -162,7 +170,7 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, settings, know
         f"all_{measure}{where}"
         for measure in ("accuracy", "worst_cell")
         for where in ("", "_north", "_south")
-    } | {"adjusted_accuracy"}
+    } | {"plain_accuracy", "adjusted_accuracy"}
     assert places["all_accuracy_south"] == pytest.approx(0.4)
     assert places["all_accuracy"] == pytest.approx(0.55)
     assert places["all_worst_cell"] == pytest.approx(0.3)

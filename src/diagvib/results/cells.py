@@ -118,6 +118,13 @@ def worst_cell(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     )
 
 
+def per_image(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The share of images that are right: a row per combination of `by`, in order. Columns: by,
+    accuracy."""
+    sums = cells.groupby(list(by), sort=False, as_index=False)[["correct", "n"]].sum()
+    return sums[list(by)].assign(accuracy=sums["correct"] / sums["n"])
+
+
 def adjusted(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The accuracies of all cells, averaged by the shares that their classes have in training, as in
     Sagawa et al. (2020): a row per combination of `by`. NaN if a run does not note these. Columns:

@@ -1,36 +1,38 @@
-"""The set of metrics `accuracy`: each test group's mean per-class accuracy and worst cell, and the
-accuracy of all cells by their shares in training, for any roles and groups."""
+"""The set of metrics `accuracy`, for any roles and groups: each test group's mean per-class accuracy
+and worst cell; the accuracy of all test images, and of all cells by their shares in training."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import pandas as pd
 
-from diagvib.results.cells import RUN_KEYS, adjusted, mean_per_class, worst_cell
+from diagvib.results.cells import RUN_KEYS, adjusted, mean_per_class, per_image, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
 from diagvib.results.table import Table
 from diagvib.results.texts import interval
 
 MEASURES = {"accuracy": mean_per_class, "worst_cell": worst_cell}
-ADJUSTED = "adjusted_accuracy"
+PLAIN, ADJUSTED = "plain_accuracy", "adjusted_accuracy"
 
 
 class Accuracy(MetricSet):
     """`{group}_accuracy` and `{group}_worst_cell`, and `{group}_accuracy_{environment}` in a test
-    group with environments; ADJUSTED. The worst cell is determined within each run."""
+    group with environments; PLAIN and ADJUSTED, of all test images. The worst cell is determined within
+    each run."""
 
     title = "Accuracy by test group"
     about: ClassVar[list[str]] = [
         "The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
-        "± standard error over the dataset samples, with the 95 % interval. By training shares: the mean of all "
-        "cells' accuracies, weighted by their shares of the training images."
+        "± standard error over the dataset samples, with the 95 % interval. Image by image: the share of all test "
+        "images. By training shares: the mean of all cells' accuracies, weighted by their shares of the training "
+        "images."
     ]
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         places = _places(study, known)
         named = [_name(group, measure, where) for group, where in places for measure in MEASURES]
-        return [*named, ADJUSTED]
+        return [*named, PLAIN, ADJUSTED]
 
     def of_run(self, results: Results) -> pd.DataFrame:
         parts = []
@@ -46,8 +48,10 @@ class Accuracy(MetricSet):
         ]
         wide = found.assign(name=named).pivot(index=RUN_KEYS, columns="name", values="accuracy")
         found = results.runs[RUN_KEYS].merge(wide.reset_index(), how="left", on=RUN_KEYS)
-        shares = adjusted(results.cells, RUN_KEYS).rename(columns={"accuracy": ADJUSTED})
-        return found.merge(shares, how="left", on=RUN_KEYS)
+        for name, function in ((PLAIN, per_image), (ADJUSTED, adjusted)):
+            own = function(results.cells, RUN_KEYS).rename(columns={"accuracy": name})
+            found = found.merge(own, how="left", on=RUN_KEYS)
+        return found
 
     def shown(
         self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
@@ -61,7 +65,11 @@ class Accuracy(MetricSet):
                 (group, where or "all", [_name(group, measure, where) for measure in MEASURES])
                 for group, where in _places(study, known)
             ]
-            for group, where, metrics in [*shown, ("all, by training shares", "all", [ADJUSTED])]:
+            shown += [
+                ("all, image by image", "all", [PLAIN]),
+                ("all, by training shares", "all", [ADJUSTED]),
+            ]
+            for group, where, metrics in shown:
                 rows = [there[metric] for metric in metrics]
                 texts = [
                     text
