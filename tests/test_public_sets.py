@@ -1,5 +1,9 @@
 """The definitions of public photo sets, on small folders in the published layout."""
 
+import json
+import re
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,61 +13,148 @@ import diagvib
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.validation import validated
+from diagvib.operations.new_photos import Columns, look
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos
 from diagvib.settings.config import load_config
 
-# Of each (target, cue) in train, val and test.
+SPLITS = ("train", "val", "test")
+# Of each (target, cue) in training; in validation and test there are three.
 COUNTS = [(0, 0, 6), (0, 1, 2), (1, 0, 2), (1, 1, 6)]
+ROWS = [
+    (split, target, cue)
+    for split in range(3)
+    for target, cue, n in COUNTS
+    for _ in range(n if split == 0 else 3)
+]
+CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
+# Of sets of folders: (folder, its photos' names, split, classes).
+FOLDERS = {
+    "metashift": [
+        (f"{part}/{kind}/{kind}({place})", "{}.jpg", "", kind, place)
+        for part, kind, place in (
+            ("train", "cat", "indoor"),
+            ("train", "dog", "outdoor"),
+            ("test", "cat", "outdoor"),
+            ("test", "dog", "indoor"),
+        )
+    ],
+    "nico": [
+        (f"{context}/{kind}", "{}.jpg", "", kind, context)
+        for context, kind in product(CONTEXTS, ("car", "hot air balloon"))
+    ],
+    "counteranimal": [
+        (f"{index} {name}/{kind}-{name}", "{}.jpg", "", str(index), kind)
+        for (index, name), kind in product(
+            ((296, "ice bear"), (9, "ostrich, Struthio")), ("common", "counter")
+        )
+    ],
+    "imagenet9": [
+        (f"{photos}/{folder}", "{}.JPEG", split, kind, photos)
+        for photos, split in (("train", "train"), ("val", "val"), *product(("original", "mixed_rand"), ["test"]))
+        for folder, kind in (("00_dog", "dog"), ("02_wheeled vehicle", "vehicle"), ("06_musical instrument", "instrument"))
+    ],
+    "colored_mnist": [
+        (folder, f"{{}}_{digit}_{colour}.png", split, digit, colour)
+        for folder, split, digit, colour in (
+            ("align/0", "train", "0", "0"),
+            ("align/7", "train", "7", "7"),
+            ("conflict/7", "train", "7", "1"),
+            ("valid", "val", "7", "0"),
+            ("test/0", "test", "0", "9"),
+            ("test/7", "test", "7", "7"),
+        )
+    ],
+}  # fmt: skip
 
 
-def made(folder, name):
-    """Photos and tables as in the published folder; returns rows of (split, target, cue)."""
-    rows = [
-        (split, target, cue)
-        for split in range(3)
-        for target, cue, n in COUNTS
-        for _ in range(n if split == 0 else 3)
+def save(path, number):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(number).integers(0, 256, (24, 20, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def folders(folder, name):
+    found = {}
+    for place, names, *labels in FOLDERS[name]:
+        for _ in range(24 if name == "metashift" else 3):
+            path = f"{place}/{names.format(len(found))}"
+            save(folder / path, len(found))
+            found[path] = tuple(labels)
+    return found
+
+
+def waterbirds(folder):
+    split, y, place = zip(*ROWS, strict=True)
+    table = pd.DataFrame({"img_id": range(len(ROWS)), "y": y, "split": split, "place": place})
+    table["img_filename"] = table["img_id"].map("001.Bird/{:06d}.jpg".format)
+    table.assign(place_filename="/forest/1.jpg").to_csv(folder / "metadata.csv", index=False)
+    return table["img_filename"], ("landbird", "waterbird"), ("land", "water")
+
+
+def celeba(folder):
+    split, y, male = map(np.array, zip(*ROWS, strict=True))
+    files = pd.Series(range(len(ROWS))).map("{:06d}.jpg".format)
+    signed = {"image_id": files, "Blond_Hair": 2 * y - 1, "Male": 2 * male - 1, "Young": 1}
+    shuffled = pd.DataFrame(signed).sample(frac=1, random_state=0)
+    shuffled.to_csv(folder / "list_attr_celeba.csv", index=False)
+    partition = pd.DataFrame({"image_id": files, "partition": split})
+    partition.to_csv(folder / "list_eval_partition.csv", index=False)
+    return "img_align_celeba/" + files, ("not_blond", "blond"), ("female", "male")
+
+
+def biased_mnist(folder, monkeypatch):
+    """The table by the lines of the definition's comment, from a file for each split."""
+    further = (
+        "digit_scale",
+        "digit_position",
+        "texture",
+        "texture_color",
+        "letter",
+        "letter_color",
+    )
+    paths = []
+    for split, part in enumerate(("full_0.95/trainval", "full_0.5/trainval", "full/test")):
+        own = [(digit, colour) for at, digit, colour in ROWS if at == split]
+        factors = [
+            {"digit": d, "digit_color_ix": c, **{f"{name}_ix": 0 for name in further}}
+            for d, c in own
+        ]
+        (folder / part).mkdir(parents=True)
+        # Images of the other split come first in each file.
+        (folder / f"{part}.json").write_text(json.dumps([factors[0]] * 2 * (split < 2) + factors))
+        paths += [f"{part}/{n + 2 * (split < 2)}.jpg" for n in range(len(own))]
+    for name, count in (("train", 16), ("val", 12)):
+        (folder / f"{name}_ixs.json").write_text(json.dumps([*range(2, count + 2)]))
+    text = (REPOSITORY / "config/biased_mnist/biased_mnist.yaml").read_text()
+    monkeypatch.chdir(folder)
+    exec("\n".join(re.findall(r"^#   (.*)$", text, re.MULTILINE)))
+    return pd.Series(paths), "0123456789", "0123456789"
+
+
+def defined(name):
+    return validated(PhotoSet, read_yaml(REPOSITORY / f"config/{name}/{name}.yaml"), name)
+
+
+@pytest.mark.parametrize("name", ["waterbirds", "celeba", "biased_mnist"])
+def test_every_photo_is_in_its_published_split_with_its_classes(
+    name, tmp_path, capsys, monkeypatch
+):
+    config, its = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
+    (study,), binding, folder = config.studies, config.bindings[0], tmp_path / name
+    folder.mkdir()
+    made = {"waterbirds": waterbirds, "celeba": celeba}
+    paths, targets, cues = made[name](folder) if name in made else biased_mnist(folder, monkeypatch)
+    for number, path in enumerate(paths):
+        save(folder / path, number)
+    monkeypatch.chdir(REPOSITORY)
+    listed, every = labelled_photos(its, folder, name)
+    assert every == len(ROWS) == len(listed)
+    target, cue, *_ = its.factors
+    found = listed.set_index("path").loc[paths, ["split", target, cue]]
+    assert [*found.itertuples(index=False, name=None)] == [
+        (SPLITS[s], targets[t], cues[c]) for s, t, c in ROWS
     ]
-    photos = folder / name / ("img_align_celeba" if name == "celeba" else "001.Bird")
-    photos.mkdir(parents=True)
-    for number in range(len(rows)):
-        pixels = np.random.default_rng(number).integers(0, 256, (24, 20, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(photos / f"{number:06d}.jpg")
-    files = [f"{number:06d}.jpg" for number in range(len(rows))]
-    split, y, cue = map(list, zip(*rows, strict=True))
-    if name == "celeba":
-        signed = {"Blond_Hair": [2 * v - 1 for v in y], "Male": [2 * v - 1 for v in cue]}
-        attributes = pd.DataFrame({"image_id": files, **signed, "Young": 1})
-        attributes.sample(frac=1, random_state=0).to_csv(
-            folder / name / "list_attr_celeba.csv", index=False
-        )
-        partition = pd.DataFrame({"image_id": files, "partition": split})
-        partition.to_csv(folder / name / "list_eval_partition.csv", index=False)
-    else:
-        paths = [f"001.Bird/{file}" for file in files]
-        table = {"img_id": range(len(rows)), "img_filename": paths, "y": y, "split": split}
-        pd.DataFrame({**table, "place": cue, "place_filename": "/forest/1.jpg"}).to_csv(
-            folder / name / "metadata.csv", index=False
-        )
-    return rows
-
-
-@pytest.mark.parametrize("name", ["waterbirds", "celeba"])
-def test_every_photo_is_in_its_published_split_with_its_classes(name, tmp_path, capsys):
-    rows = made(tmp_path, name)
-    config = load_config(REPOSITORY / f"config/{name}.yaml")
-    (study,), (binding,) = config.studies, config.bindings
-    definition = read_yaml(REPOSITORY / f"config/{name}/{name}.yaml")
-    its = validated(PhotoSet, definition, name)
-    target, cue = its.factors
-    listed, every = labelled_photos(its, tmp_path / name, name)
-    assert every == len(rows) == len(listed)
-    splits, classes = ("train", "val", "test"), [*its.classes.values()]
-    wanted = [(splits[s], classes[0][t], classes[1][c]) for s, t, c in rows]
-    number = listed["path"].str[-10:-4].astype(int)
-    found = list(zip(listed["split"], listed[target], listed[cue], strict=True))
-    assert found == [wanted[at] for at in number]
     options = {"studies_from": config.studies_from, "mirror": tmp_path, "image_size": 64}
     data = {
         split: diagvib.load(study, binding, split, **options, sources="official")
@@ -71,10 +162,49 @@ def test_every_photo_is_in_its_published_split_with_its_classes(name, tmp_path, 
     }
     assert len(data["train"]) == 16 and len(data["test"]) == 12
     said = capsys.readouterr().err
-    if name == "waterbirds":
-        assert "train, landbird-water: 2 photos, published 184" in said
-        assert not data["train"].comparable
+    assert ("train, landbird-water: 2 photos, published 184" in said) == (name == "waterbirds")
+    assert ("val, blond-male: 3 photos, published 182" in said) == (name == "celeba")
+    assert data["train"].comparable == (its.published is None)
     # Who predicts the cue is right on average as often as in training, and never in the worst cell.
-    cues = data["test"].table[cue].to_pandas()
-    scores = data["test"].evaluate([classes[1].index(one) for one in cues])
-    assert scores["worst_cell"] == 0 and scores["accuracy"] == 0.5
+    shown = data["test"].table[cue].to_pandas()
+    scores = data["test"].evaluate(
+        [[*its.classes[target]].index(targets[cues.index(c)]) for c in shown]
+    )
+    assert scores["worst_cell"] == 0 and scores["accuracy"] == scores["plain_accuracy"] == 0.5
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_folders_are_read_as_published(name, tmp_path, capsys):
+    config, its = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
+    made = folders(tmp_path / name, name)
+    listed, every = labelled_photos(its, tmp_path / name, name)
+    assert every == len(made)
+    found = listed.set_index("path")[["split", *its.factors]]
+    assert dict(zip(found.index, found.itertuples(index=False, name=None), strict=True)) == made
+    options = {"studies_from": config.studies_from, "mirror": tmp_path, "image_size": 64}
+    if name == "metashift":  # is drawn; of the other sets, every photo is used
+        options["counts"] = {"train": 17, "val": 9, "id": 9, "ood": 9}
+    for study in config.studies:
+        test = diagvib.load(study, config.bindings[0], "test", **options, sources="official")
+        groups = test.table.to_pandas().groupby("group").size()
+        assert groups.isin([3, 6, 9]).all() and groups.sum() == len(test)
+        train = diagvib.load(study, config.bindings[0], "train", **options, sources="official")
+        if name != "counteranimal":
+            assert not set(train.table["photo"].to_pylist()) & set(test.table["photo"].to_pylist())
+    said = capsys.readouterr().err
+    assert ("all, common: 6 photos, published 7,174" in said) == (name == "counteranimal")
+
+
+def test_wilds_table_of_any_set_is_proposed_as_published(tmp_path):
+    for number, path in enumerate(waterbirds(tmp_path)[0]):
+        save(tmp_path / path, number)
+    columns = Columns(target="y", cues=["place"])
+    proposal = look(tmp_path, "metadata.csv", columns, "mine")
+    assert proposal.definition["file"] == "img_filename"
+    assert proposal.definition["split"] == {
+        "column": "split",
+        "train": "0",
+        "val": "1",
+        "test": "2",
+    }
+    assert proposal.photos["split"].value_counts().to_dict() == {"train": 16, "val": 12, "test": 12}

@@ -106,7 +106,8 @@ class PhotoSet(Strict):
     photos: str = ""
     """the subfolder that these paths are relative to; default: the folder itself"""
     pattern: str | None = None
-    """instead of a table: the paths of the photos in the folder; {name} is a field, * any text"""
+    """instead of a table: the paths of the photos in the folder; {name} is a field, * any text
+    without a slash, ** any text"""
     factors: Annotated[dict[FactorName, Factor | Classes], Field(min_length=1)]
     """name of a factor -> its classes, or its column and classes"""
     split: Split | None = None
@@ -135,8 +136,9 @@ class PhotoSet(Strict):
     citation: str = ""
     published: int | dict[str, int] | dict[str, dict[str, int]] | None = None
     """the number of photos of each combination of classes (and lot) that were published, or of
-    those with a class of the last factor, or of each split: {train: {landbird-land: 3498, ...}};
-    with others, results are not comparable to a paper's"""
+    those with a class of the last factor, or of each split (or `all`), by combinations or by
+    classes: {train: {landbird-land: 3498, ...}}; with others, results are not comparable to a
+    paper's"""
     stand_ins: StandIns | None = None
     """drawn photos for `sources: embedded`; default: there are none"""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -167,12 +168,13 @@ class Photos(Scene):
     def _unlike_published(self, photos: pd.DataFrame) -> list[str]:
         """The numbers of photos that are not the published ones, where these are known by split."""
         published, lines = self.definition.published, []
-        by = photos.groupby(["split", *self.definition.classes]).size()
-        counts = {(split, "-".join(names)): number for (split, *names), number in by.items()}
+        every = pd.concat([photos, photos.assign(split="all")])
+        its = every[[*self.definition.classes]]
+        its = its.assign(joined=its.agg("-".join, axis=1)).set_index(every["split"]).stack()
+        counts = Counter(zip(its.index.get_level_values(0), its, strict=True))
         for split, cells in published.items() if isinstance(published, dict) else ():
             for names, number in cells.items() if isinstance(cells, dict) else ():
-                found = counts.get((split, names), 0)
-                if found != number:
+                if (found := counts[split, names]) != number:
                     lines.append(f"{split}, {names}: {found:,} photos, published {number:,}")
         return lines
 
