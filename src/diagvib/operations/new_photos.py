@@ -77,10 +77,12 @@ class Proposal:
         """Of the target and the cues."""
         return self.definition["factors"]
 
-    def cells(self) -> pd.Series:
-        """The number of photos of each combination of classes, 0 included."""
-        every = pd.MultiIndex.from_product(self.classes.values(), names=[*self.classes])
-        return self.photos.groupby([*self.classes]).size().reindex(every, fill_value=0)
+    def cells(self, by: Sequence[str] = ()) -> pd.Series:
+        """The number of photos of each combination of classes, 0 included. by: ("split",) for each
+        split apart."""
+        every = [*([*SPLITS] for _ in by), *self.classes.values()]
+        index = pd.MultiIndex.from_product(every, names=[*by, *self.classes])
+        return self.photos.groupby(index.names).size().reindex(index, fill_value=0)
 
     def agreeing(self) -> np.ndarray:
         """Of each combination of classes, whether the first cue agrees with the target: whether
@@ -234,8 +236,10 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
 
 
 def _paths(proposal: Proposal, out: Path) -> dict[str, Path]:
+    """The files. Unless the current folder is the repository, absolute paths, which hold there, too."""
     ends = {"scene": "", "studies": "_studies", "configuration": "_config"}
-    return {kind: out / f"{proposal.name}{end}.yaml" for kind, end in ends.items()}
+    folder = out if Path("Snakefile").is_file() else out.resolve()
+    return {kind: folder / f"{proposal.name}{end}.yaml" for kind, end in ends.items()}
 
 
 def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) -> dict[str, str]:
@@ -374,21 +378,18 @@ def _only(found: Iterable[str]) -> str | None:
 
 
 def cells_text(proposal: Proposal) -> str:
-    """How many photos there are of each combination of classes; the missing ones first."""
-    cells = proposal.cells()
-    missing = [", ".join(cell) for cell, n in cells.items() if n == 0]
-    shown = (
-        cells.unstack(0).T.to_string()
-        if len(cells) <= _MOST_CELLS
-        else cells.describe().to_string()
-    )
-    lines = [f"{len(proposal.photos):,} photos", shown]
-    if proposal.unused:
-        lines.insert(1, f"{proposal.unused} is not used: it does not name train, val and test")
-    if missing:
+    """How many photos there are of each combination of classes, in a published split; the missing
+    ones first."""
+    cells = proposal.cells(("split",) if "split" in proposal.definition else ())
+    lines = [f"{len(proposal.photos):,} photos"]
+    if missing := [", ".join(cell) for cell, n in cells.items() if n == 0]:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        lines.insert(1, f"no photo of: {'; '.join(missing[:10])}{more}")
-    return "\n".join(lines)
+        lines.append(f"no photo of: {'; '.join(missing[:10])}{more}")
+    if proposal.unused:
+        lines.append(f"{proposal.unused} is not used: it does not name train, val and test")
+    cue = [*proposal.classes][1]
+    shown = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()
+    return "\n".join([*lines, shown.to_string()])
 
 
 def write_sheet(proposal: Proposal, path: Path) -> None:

@@ -79,7 +79,7 @@ class Accuracy(MetricSet):
                 names = [known.title(study), baseline, binding, group, where]
                 lines.append([*names, *texts, *[""] * (4 - len(texts))])
         heads = ["study", "baseline", "binding", "group", "environment"]
-        heads += ["mean per-class accuracy", "95 % interval", "worst cell", "95 % interval"]
+        heads += ["accuracy", "95 % interval", "worst cell", "95 % interval"]
         yield Table("accuracy", "All groups", heads, lines, section=self.title, about=self.about)
 
 
