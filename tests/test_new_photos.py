@@ -65,7 +65,12 @@ def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, uni
         data = diagvib.load(study, given["bindings"][0], "all", image_size=64, **options)
         assert len(data) == sum(given["counts"].values())
         assert data.table["photo"].to_pandas().is_unique
-    table = data.table.to_pandas()
+        table = data.table.to_pandas()
+        trained = table[table["split"] == "train"].groupby(["animal", "ground"]).size()
+        if study == "mine-no-shortcut":
+            assert (
+                trained.max() - trained.min() <= 2 and len(trained) == (proposal.cells() > 0).sum()
+            )
     agree = table.loc[table["split"] == "train", "group"] == "agree"
     assert agree.mean() == pytest.approx(proposal.agree, abs=0.05)
     assert len(data) / sum(cells.values()) > (0.04 if unit else 0.2)

@@ -248,7 +248,7 @@ def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) 
     there, agreeing = cells.to_numpy() > 0, proposal.agreeing()
     classes = [*map(len, proposal.classes.values())]
     cues = ["cue"] if len(classes) == 2 else [f"cue-{n}" for n in range(1, len(classes))]
-    if there.all() and agreeing.reshape(classes).any((*range(1, len(classes)),)).all():
+    if there.all() and classes[0] <= classes[1]:
         agree, differ = {cues[0]: "same"}, {cues[0]: "other"}
     else:
         listed = np.stack(np.unravel_index(np.arange(len(cells)), classes), 1)
@@ -256,7 +256,9 @@ def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) 
     studies = [("published", 1, "every photo, in its published split")]
     if "split" not in its:
         even = float((there & agreeing).sum() / there.sum())
-        what = f"the cue gives the target away in {proposal.agree:.0%} of the training images"
+        what = (
+            f"the cue gives the target away in {100 * proposal.agree:.0f} % of the training images"
+        )
         studies = [
             ("no-shortcut", even, "all combinations of classes are equally frequent"),
             ("shortcut", proposal.agree, what),
