@@ -407,7 +407,7 @@ def _doubts(
         cell, least = min(validated.items(), key=lambda item: item[1])
         if least < _FEW:
             doubts.append(
-                f"its epoch was chosen by {rule}, with only {least} validation image{'s' * (least > 1)} of "
+                f"its epoch was chosen by {rule}, with only {least} validation image{'s' * (least != 1)} of "
                 f"{'-'.join(cell)}, so the choice is mostly noise"
             )
     return doubts
