@@ -14,6 +14,7 @@ sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from collections.abc import Iterator  # noqa: E402
+from itertools import product  # noqa: E402
 from typing import Annotated  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -23,6 +24,7 @@ from result_file import save_result  # noqa: E402
 from scipy.special import expit, logit  # noqa: E402
 
 from diagvib.reproduction.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
+from diagvib.results.metric_sets.cue_strength import half_way  # noqa: E402
 from diagvib.results.metric_sets.gaps import judge_gap  # noqa: E402
 from diagvib.results.uncertainty import sample_interval  # noqa: E402
 from simulated_designs import FITTED, IMAGES, SHARED, accuracies, share  # noqa: E402
@@ -40,6 +42,16 @@ GAPS = (
     (0.6, 0.97, 0.6, 0.97), (0.6, 0.97, 0.8, 0.97), (0.9, 0.97, 0.9, 0.97), (0.9, 0.97, 0.6, 0.95),
     (0.97, 0.99, 0.97, 0.99), (0.99, 0.997, 0.9, 0.99), (0.997, 0.997, 0.997, 0.997),
 )  # fmt: skip
+# Of dose-response curves: accuracy without counter-examples and without a shortcut, the share of counter-examples half-way
+# between them, and how steeply, in logits per e-fold, accuracy rises there.
+CURVES = (
+    (0.003, 0.95, 0.002, 1.5), (0.003, 0.95, 0.01, 1.5), (0.003, 0.95, 0.05, 1.5), (0.003, 0.95, 0.05, 4),
+    (0.003, 0.95, 0.2, 1.5), (0.003, 0.99, 0.02, 4), (0.3, 0.95, 0.05, 1.5), (0.6, 0.9, 0.05, 1.5), (0.02, 0.4, 0.1, 1.5),
+    (0.02, 0.4, 0.9, 1.5),
+)  # fmt: skip
+# Samples that differ more than the fitted ones: in the law, as if each were this many images.
+WIDE = 3
+COUNTER_EXAMPLES = np.array([0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
 # How far ours are from the paper's mean, in points; more than MARGIN must not be called agreement.
 OFF = (0, 0.06)
 
@@ -51,7 +63,7 @@ def main(
 ) -> None:
     rows = []
     for n in SAMPLES:
-        for simulate in (_accuracies, _differences, _gaps, _cells):
+        for simulate in (_accuracies, _differences, _gaps, _half_ways, _cells):
             for row in simulate(n, times):
                 rows.append({"samples": n, **row})
                 print(*rows[-1].values(), sep=" | ", flush=True)
@@ -111,6 +123,28 @@ def _gaps(n: int, times: int) -> Iterator[dict]:
             "what": "verdict on a gap",
             "means": means,
             "false_alarms": float(np.mean([one["verdict"] in wrong for one in judged])),
+        }
+
+
+def _half_ways(n: int, times: int) -> Iterator[dict]:
+    """Half-way strengths, whose truth is that of the mean curve, interpolated as ours; also with
+    samples that differ more than the published ones. A third of the draws."""
+    for (floor, top, middle, steep), worth in product(CURVES, (FITTED, WIDE)):
+        with np.errstate(divide="ignore"):
+            means = floor + (top - floor) * expit(steep * np.log(COUNTER_EXAMPLES / middle))
+        truth = half_way(COUNTER_EXAMPLES, means[:, None], np.array([top]))[0]
+        shape, generator = (n, times // 3), np.random.default_rng(n)
+        drawn = accuracies(generator, [top, *means], shape, worth)
+        each = [half_way(COUNTER_EXAMPLES, one[1:], one[0]) for one in np.moveaxis(drawn, -1, 0)]
+        found, low, high = np.array([one for one in each if not np.isnan(one[0])]).T
+        yield {
+            "what": "half-way strength",
+            "curve": (floor, top, middle, steep),
+            "worth": worth,
+            "truth": str(truth),
+            "coverage": float(((low <= truth + 1e-9) & (truth - 1e-9 <= high)).mean()),
+            "within_half_and_double": float(((found >= truth / 2) & (found <= truth * 2)).mean()),
+            "bounded": float(((low > 0) & (high < 1)).mean()),
         }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from diagvib.foundation.parallel import in_processes
 from diagvib.report.confusion import confusion_figures
+from diagvib.report.cue_strength import cue_strength_figures
 from diagvib.report.curves import curve_figures
 from diagvib.report.epochs import preference_figures, training_figures
 from diagvib.report.figure import Figure, Material
@@ -24,6 +25,7 @@ KINDS = (
     training_figures,
     gap_figures,
     visualisation_figures,
+    cue_strength_figures,
     curve_figures,
     preference_figures,
     scatter_figures,

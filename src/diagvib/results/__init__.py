@@ -7,6 +7,7 @@ TIDY = (
     "p_matrix",
     "overall",
     "baselines",
+    "cue_strength",
     "whac_a_mole",
     "selection",
     "comparison",

@@ -94,7 +94,8 @@ class Scene:
     factors: factor -> names of its classes, in class-index order; a factor's name is one word.
     columns: of a recipe, in addition to the factors' classes. sources: the official source files.
     realized_by: factor -> the columns with its values, if they can be exchanged between images.
-    spreads: the factors of which `narrow` makes classes differ less.
+    spreads: the factors whose classes can differ less, by narrow(columns, factor, chosen, spread):
+    columns from `realize` in which the chosen classes differ by this share of what they usually do.
     typical: the class that a factor has in examples of others, by default its first one.
     published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`). replicates:
     whether each replicate draws its own dataset, or all share one, as with photos, and differ in
@@ -137,15 +138,6 @@ class Scene:
         """For each image and factor, a value within its class, as the recipe's `columns`.
 
         classes: factor -> class names str[N], not to be changed. No source is used in two splits.
-        """
-        raise NotImplementedError
-
-    def narrow(
-        self, columns: Mapping[str, np.ndarray], factor: str, chosen: Sequence[str], spread: float
-    ) -> dict[str, np.ndarray]:
-        """Columns from `realize`, in which the chosen classes of a factor in `spreads` differ less.
-
-        spread: from 0, where they are alike, to 1, where nothing changes.
         """
         raise NotImplementedError
 

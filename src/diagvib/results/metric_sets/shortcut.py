@@ -9,6 +9,7 @@ import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.metric_sets.metric_set import (
     KEYS,
     NOT_TUNED,
@@ -54,7 +55,7 @@ MATRICES = "P_ij: accuracy in percent where the cue misleads (without cues: on a
 
 class Shortcut(MetricSet):
     """METRIC_TITLES over the configured cues, and contrasts of studies; without cues, faavg is P_i
-    on the only group. The tables `p_matrix`, `overall` and `baselines`."""
+    on the only group. The tables `p_matrix`, `overall`, `baselines` and `cue_strength`."""
 
     title = "Accuracy where the shortcut misleads"
 
@@ -80,6 +81,7 @@ class Shortcut(MetricSet):
             "p_matrix": p_matrix(results.runs),
             "overall": overall_table(results.runs),
             "baselines": baseline_comparisons(results.runs),
+            "cue_strength": cue_strength(self.of_run(results), results.known),
         }
 
     def shown(
@@ -103,6 +105,8 @@ class Shortcut(MetricSet):
                     [PERCENT, _SPREAD],
                 )
         yield from _overall(tables, known)
+        strength = tables["cue_strength"]
+        yield from half_way_tables(strength, known.factors(strength["study"]))
 
     def text(self, row: Mapping) -> str:
         """A number and its verdict. The paper gives the spread of a contrast as a standard

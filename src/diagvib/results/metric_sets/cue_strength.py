@@ -1,0 +1,146 @@
+"""How strong, and how visible, a cue must be before a network takes it: accuracy where it misleads,
+by the share of counter-examples in training, and the share that makes up for half of the loss."""
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+import numpy as np
+import pandas as pd
+
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
+from diagvib.results.metrics import estimate
+from diagvib.results.table import Table
+from diagvib.results.uncertainty import FEWEST, sample_interval
+from diagvib.studies.rows import TARGET
+from diagvib.studies.study import Study
+
+# A curve, and the columns that are the same in all its rows.
+CURVE = ["baseline", "target", "cue", "spread"]
+DOSE = ["spread", "counter_examples"]
+HALF_WAY = ["half_way", "half_way_low", "half_way_high"]
+COLUMNS = [*CURVE, "study", "counter_examples", *NUMBERS, "without", *HALF_WAY]
+# A smaller loss of accuracy to the cue is not halved.
+LEAST = 0.1
+# Shares at which the interval is computed, per curve.
+_STEPS = 41
+TITLE = "How strong a cue must be"
+_ABOUT = (
+    "Half-way strength: the share of the training images in which the cue must mislead, in percent, so that accuracy where "
+    "it misleads rises half the way from that without such images to that without a shortcut; interpolated on a "
+    "logarithmic axis, after means that fall are pooled. In brackets the 95 % interval over the dataset samples, none for "
+    f"fewer than {FEWEST}. `<` and `>`: beyond the smallest and the largest share that ran. `no loss`: the cue costs "
+    f"less than {100 * LEAST:.0f} points. Spread: how much the cue's classes differ, in percent of what they usually do."
+)
+
+
+def dose(study: Study) -> tuple[float, float] | None:
+    """The spread of a study's cue, and the share of the training images in which it misleads, if
+    that is equally often in each cell; None for a study of another design."""
+    spread = dict.fromkeys(study.cues, 1.0) | (study.spread or {})
+    if study.adds or list(study.roles) != [TARGET, *spread] or len(spread) != 1:
+        return None
+    cells, classes = study.cells("train"), study.roles[TARGET]
+    misleads = cells[f"{study.cues[0]}_class"] != cells[f"{TARGET}_class"]
+    share = cells.loc[misleads, "weight"].sum()
+    usual = np.where(misleads, share / (classes - 1), 1 - share) / classes
+    alike = len({*study.roles.values()}) == 1 and np.allclose(cells["weight"], usual)
+    return (*spread.values(), round(float(share), 9)) if alike else None
+
+
+def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+    """COLUMNS: accuracy where the cue misleads by curve and share of counter-examples, for curves
+    with at least two shares above 0; without: accuracy without a shortcut.
+
+    runs: RUN_KEYS, and accuracies on the groups id and ood.
+    """
+    studies, by = runs["study"].unique(), ["baseline", "target", "sample"]
+    found = [(name, *its) for name in studies if (its := dose(known.studies[name]))]
+    doses = pd.DataFrame(found, columns=["study", *DOSE]).drop_duplicates(DOSE)
+    headline = known.headline(studies)
+    control = runs[runs["study"] == (headline.without if headline else "")]
+    control = control.astype({"id_accuracy": float}).groupby(by)["id_accuracy"].mean()
+    rows = []
+    own = runs.merge(doses, on="study").join(control.rename("without"), on=by)
+    for keys, curve in own.groupby(CURVE, sort=False):
+        table = curve.pivot(index=DOSE[1], columns="sample")
+        shares, values = table.index.to_numpy(), table["ood_accuracy"].to_numpy(float)
+        if len(shares) < 3 or shares[0] > 0:
+            continue
+        without = table["without"].to_numpy()[0]
+        half = dict(zip(HALF_WAY, half_way(shares, values, without), strict=True))
+        for share, name, each in zip(shares, table["study"].iloc[:, 0], values, strict=True):
+            about = dict(zip(CURVE, keys, strict=True)) | {"study": name, DOSE[1]: share}
+            about |= numbers(estimate(each), sample_interval(each), len(each))
+            rows.append({**about, "without": estimate(without).mean, **half})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def half_way(
+    shares: np.ndarray, values: np.ndarray, without: np.ndarray
+) -> tuple[float, float, float]:
+    """The share of counter-examples at which accuracy is half-way between that at share 0 and that
+    without a shortcut, and its 95 % interval.
+
+    shares: float[K], from 0 on; values: float[K, samples]; without: float[samples]; a sample that
+    lacks a run is left out. 0 and infinity are beyond the smallest and the largest share. NaN for a
+    loss below LEAST, and for the ends with fewer than FEWEST samples.
+
+    Estimated from the means by isotonic regression, then linearly between logarithms of shares. The
+    interval has the shares at which the interval of twice the difference between the accuracy and
+    the half-way one, paired by sample (`sample_interval`), contains 0; and all between these.
+    Simulated in benchmarks/README.md.
+    """
+    complete = ~np.isnan([*values, without]).any(axis=0)
+    values, without = values[:, complete], without[complete]
+    if not complete.any() or without.mean() - values[0].mean() < LEAST:
+        return np.nan, np.nan, np.nan
+    from sklearn.isotonic import IsotonicRegression
+
+    means = values.mean(axis=1)
+    rising = IsotonicRegression().fit_transform(np.arange(len(means)), means)[1:]
+    logs, level = np.log(shares[1:]), (means[0] + without.mean()) / 2
+    at = np.searchsorted(rising, level)
+    middle = -np.inf if at == 0 else np.inf
+    if 0 < at < len(rising):
+        middle = np.interp(level, rising[at - 1 : at + 1], logs[at - 1 : at + 1])
+    if len(without) < FEWEST:
+        return float(np.exp(middle)), np.nan, np.nan
+
+    def change(log: float) -> tuple[float, float]:
+        here = np.array([np.interp(log, logs, sample) for sample in values[1:].T])
+        return sample_interval(np.stack([here, here]), np.stack([values[0], without]))
+
+    grid = np.linspace(logs[0], logs[-1], _STEPS)
+    low = max(takewhile(lambda log: change(log)[1] < 0, grid), default=-np.inf)
+    high = min(takewhile(lambda log: change(log)[0] > 0, grid[::-1]), default=np.inf)
+    found = np.exp([middle, min(low, middle), max(high, middle)])
+    return tuple(found.tolist())
+
+
+def half_way_tables(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Table]:
+    """Half-way strengths by target and cue. frame: from `cue_strength`."""
+    cues = [factor for factor in factors if factor in set(frame["cue"])]
+    rows = []
+    for (baseline, spread, target), own in frame.groupby(
+        ["baseline", "spread", "target"], sort=False
+    ):
+        texts = {str(cue): half_way_text(curve) for cue, curve in own.groupby("cue", sort=False)}
+        rows.append([baseline, f"{100 * spread:g}", target, *(texts.get(cue, "") for cue in cues)])
+    heads = ["baseline", "spread", TARGET, *cues]
+    yield Table("cue_strength", "Half-way strength by cue, %", heads, rows, [], TITLE, [_ABOUT])
+
+
+def half_way_text(curve: pd.DataFrame) -> str:
+    """`3.2 (1.1 to 8.0)`, in percent; `-` where runs are missing."""
+    row, shares = curve.iloc[0], curve["counter_examples"]
+
+    def text(share: float) -> str:
+        if share == 0:
+            return f"< {100 * shares.iloc[1]:g}"
+        return f"> {100 * shares.iloc[-1]:g}" if np.isinf(share) else f"{100 * share:.1f}"
+
+    middle, low, high = row[HALF_WAY]
+    if np.isnan(middle):
+        return "no loss" if row["without"] - row["mean"] < LEAST else "-"
+    return text(middle) + ("" if np.isnan(low) else f" ({text(low)} to {text(high)})")

@@ -1,0 +1,171 @@
+"""The map of shortcuts: which studies are doses, the half-way strength and its interval, the table,
+the figure."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import t
+
+from diagvib.report.cue_strength import cue_strength_figures
+from diagvib.results.cells import RUN_KEYS
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.cue_strength import cue_strength, dose, half_way, half_way_tables
+from diagvib.studies.study import load_studies
+from simulated_designs import accuracies
+
+SHARES = {
+    "zgo": 0,
+    "fgo-0.5": 0.005,
+    "fgo-1": 0.01,
+    "fgo-2": 0.02,
+    "fgo-5": 0.05,
+    "fgo-10": 0.1,
+    "fgo-20": 0.2,
+    "fgo-50": 0.5,
+}
+SPREADS = {"": 1, "-spread-50": 0.5, "-spread-25": 0.25, "-spread-10": 0.1}
+
+
+def test_doses_are_the_studies_that_differ_in_nothing_else():
+    shares = {name: SHARES[name] for name in ("zgo", "fgo-1", "fgo-5", "fgo-20")}
+    expected = {name: (1, share) for name, share in SHARES.items()}
+    for (name, share), (ending, spread) in product(shares.items(), SPREADS.items()):
+        expected[name + ending] = (spread, share)
+    found = {name: dose(study) for name, study in load_studies().items()}
+    assert {name: its for name, its in found.items() if its} == expected
+
+
+def only(*means: float, without: float = 1.0) -> tuple[float, float, float]:
+    """The half-way strength of a single sample."""
+    shares = np.array([0, 0.001, 0.01, 0.1])[: len(means)]
+    return half_way(shares, np.array(means)[:, None], np.array([without]))
+
+
+def test_the_half_way_strength_by_hand():
+    # Half-way from 0.2 to 1 is 0.6, half of the way from 0.4 to 0.8, and so from 1 to 10 %.
+    assert only(0.2, 0.3, 0.4, 0.8)[0] == pytest.approx(10**-1.5)
+    # Half-way is 0.5. Means that fall are pooled: 0.4 at 0.1 and 1 %, then 0.8.
+    assert only(0.0, 0.5, 0.3, 0.8)[0] == pytest.approx(10**-1.75)
+    assert only(0.2, 0.7, 0.8, 0.9)[0] == 0
+    assert only(0.2, 0.3, 0.4, 0.5)[0] == np.inf
+    assert np.isnan(only(0.91, 0.95, 1.0, 1.0)).all(), "the cue costs less than 10 points"
+    assert np.isnan(only(0.2, 0.3, 0.4, 0.8)[1:]).all(), "one sample has no interval"
+
+
+def test_a_sample_that_lacks_a_run_is_left_out():
+    shares, values = np.array([0, 0.01, 0.1]), np.array([[0.2], [0.4], [0.8]])
+    more = np.hstack([values, [[0.0], [np.nan], [0.1]], [[0.0], [0.1], [0.2]]])
+    found = half_way(shares, more, np.array([1.0, 1.0, np.nan]))
+    np.testing.assert_equal(found, half_way(shares, values, np.array([1.0])))
+    assert np.isnan(half_way(shares, more[:, 1:2], np.array([1.0]))).all()
+
+
+def test_the_interval_has_the_shares_whose_change_may_be_zero():
+    shares = np.array([0, 0.01, 0.1, 1])
+    values = np.array([[0.30, 0.35, 0.40], [0.32, 0.3, 0.38], [0.5, 0.6, 0.7], [0.75, 0.7, 0.8]])
+    without = np.array([0.75, 0.8, 0.85])
+    middle, low, high = half_way(shares, values, without)
+    assert 0.01 < low < middle < high < 1
+
+    def may_be_zero(share: float) -> bool:
+        here = [np.interp(np.log(share), np.log(shares[1:]), own) for own in values[1:].T]
+        change = np.array(here) - (values[0] + without) / 2
+        return abs(change.mean()) <= t.ppf(0.975, 2) * change.std(ddof=1) / 3**0.5
+
+    step = 100 ** (1 / 40)
+    assert not may_be_zero(low) and may_be_zero(low * step)
+    assert not may_be_zero(high) and may_be_zero(high / step)
+
+
+@pytest.mark.parametrize("means", [(0.95, 0.003, 0.05, 0.4, 0.8), (0.9, 0.3, 0.35, 0.5, 0.75)])
+def test_the_interval_covers_the_truth(means):
+    shares, drawn = np.array([0, 0.01, 0.05, 0.2]), np.array(means)
+    truth = half_way(shares, drawn[1:, None], drawn[:1])[0]
+    samples = accuracies(np.random.default_rng(0), means, (3, 400))
+    found = [half_way(shares, one[1:], one[0]) for one in np.moveaxis(samples, -1, 0)]
+    assert np.mean([low <= truth <= high for _, low, high in found]) >= 0.93
+
+
+def runs(curves: dict, samples: int = 3) -> pd.DataFrame:
+    """Runs of small_cnn; curves: binding -> study -> accuracy where the cue misleads, or, of a
+    binding without a cue, on all images."""
+    rows = []
+    for binding, own in curves.items():
+        target, _, cue = binding.partition("-")
+        for (study, value), sample in product(own.items(), range(samples)):
+            accuracy = {"id_accuracy" if not cue else "ood_accuracy": value + 0.01 * sample}
+            keys = {"baseline": "small_cnn", "study": study, "binding": binding, "target": target}
+            rows.append({**keys, "cue": cue, "sample": sample, **accuracy})
+    return pd.DataFrame(rows, columns=[*RUN_KEYS, "id_accuracy", "ood_accuracy"])
+
+
+CURVES = {
+    "shape": {"zso": 0.9},
+    "shape-hue": {
+        **{"fgo-20": 0.8, "zgo": 0.0, "fgo-5": 0.2, "fgo-20-spread-10": 0.9},
+        **{"zgo-spread-10": 0.6, "fgo-5-spread-10": 0.8, "fgo-10": 0.6, "cgo-1": 0.3},
+    },
+    "shape-scale": {"zgo": 0.88, "fgo-5": 0.9, "fgo-10": 0.9, "fgo-20": 0.9},
+    "shape-texture": {"zgo": 0.0, "fgo-5": 0.1, "fgo-10": 0.1, "fgo-20": 0.2},
+    "hue-scale": {"zgo": 0.0, "fgo-5": 0.1, "fgo-10": 0.1, "fgo-20": 0.2},
+    "shape-lightness": {"zgo": 0.0, "fgo-5": 0.1},
+}
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return cue_strength(runs(CURVES), SHIPPED)
+
+
+def test_a_curve_has_a_row_for_each_share(frame):
+    own = frame[(frame["cue"] == "hue") & (frame["spread"] == 1)]
+    assert own["counter_examples"].to_list() == [0, 0.05, 0.1, 0.2]
+    assert own["study"].to_list() == ["zgo", "fgo-5", "fgo-10", "fgo-20"]
+    assert own["mean"].to_list() == pytest.approx([0.01, 0.21, 0.61, 0.81])
+    assert own["without"].to_list() == pytest.approx([0.91] * 4) and set(own["n"]) == {3}
+    # Half-way is 0.46, 25 of the 40 points from 5 to 10 %.
+    assert own["half_way"].to_list() == pytest.approx([0.05 * 2 ** (25 / 40)] * 4)
+    assert (own["half_way_low"] < own["half_way"]).all()
+    assert (own["half_way"] < own["half_way_high"]).all()
+    narrow = frame[frame["spread"] == 0.1]
+    assert narrow["study"].to_list() == ["zgo-spread-10", "fgo-5-spread-10", "fgo-20-spread-10"]
+    assert set(narrow["half_way"]) == {0}
+    assert not len(frame[frame["cue"] == "lightness"]), "two shares are no curve"
+    assert frame.loc[frame["target"] == "hue", ["without", "half_way"]].isna().all(axis=None)
+
+
+def test_studies_without_doses_have_no_rows():
+    assert not len(cue_strength(runs({"shape-hue": {"zgo": 0.1, "cgo-1": 0.2}}), SHIPPED))
+    assert not len(cue_strength(runs(CURVES)[:0], SHIPPED))
+
+
+def test_the_table_for_readers(frame):
+    (table,) = half_way_tables(frame, SHIPPED.factors(frame["study"]))
+    assert table.heads == ["baseline", "spread", "target", "hue", "scale", "texture"]
+    cells = {tuple(row[1:3]): row[3:] for row in table.rows}
+    assert cells["100", "shape"][0].startswith("7.7 (")
+    assert cells["100", "shape"][1:] == ["no loss", "> 20 (18.7 to > 20)"]
+    assert cells["10", "shape"] == ["< 5 (< 5 to > 20)", "", ""]
+    assert cells["100", "hue"] == ["", "-", ""]
+    assert not next(half_way_tables(frame[:0], [])).rows
+
+
+def test_the_figures_have_a_panel_for_each_pair(frame):
+    material = SimpleNamespace(frames={"cue_strength": frame}, known=SHIPPED)
+    drawn = {figure.name: figure for figure in cue_strength_figures(material)}
+    assert list(drawn) == [
+        f"cue_strength/{name}" for name in ("spread_100", "spread_10", "small_cnn")
+    ]
+    figure = drawn["cue_strength/spread_100"].draw()
+    panels = {axes.get_title(): axes for axes in figure.axes if axes.get_title()}
+    assert list(panels) == ["hue", "scale", "texture"] and len(figure.axes) == 6
+    lines = [line.get_label() for axes in figure.axes for line in axes.get_lines()]
+    assert lines.count("small_cnn") == 4
+    named = drawn["cue_strength/small_cnn"].draw()
+    lines = [line.get_label() for axes in named.axes for line in axes.get_lines()]
+    assert (lines.count("spread 100 %"), lines.count("spread 10 %")) == (4, 1)
+    nothing = SimpleNamespace(frames={"cue_strength": frame[:0]}, known=SHIPPED)
+    assert not list(cue_strength_figures(nothing))
