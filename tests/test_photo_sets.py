@@ -206,7 +206,8 @@ def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):
     [
         (lambda t: t.drop(columns="y"), {}, "labels.csv (named in {}): unknown column 'y'"),
         (lambda t: t.assign(name=["../a.jpg", *t["name"][1:]]), {}, "row 1: name: ../a.jpg is not"),
-        (lambda t: t.assign(name=[t["name"][1], *t["name"][1:]]), {}, "row 2: name: 1/001.png is"),
+        (lambda t: t.assign(name=["./1/001.png", *t["name"][1:]]), {}, "row 2: name: 1/001.png is"),
+        (lambda t: t.assign(name=["a\0.jpg", *t["name"][1:]]), {}, "row 1: name: a"),
         (
             lambda t: t.assign(person=[*t["person"][1:], ""]),
             {"unit": "person"},

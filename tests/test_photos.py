@@ -10,7 +10,7 @@ from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.scenes.photos.decoding import MOST_PIXELS, open_photo, square
+from diagvib.scenes.photos.decoding import MOST_PIXELS, check_photo, open_photo, square
 from diagvib.scenes.photos.listing import (
     files_in,
     read_listed,
@@ -208,6 +208,33 @@ def test_transparency_of_a_palette_is_alpha(tmp_path):
     image.putpalette([10, 20, 30, 40, 50, 60])
     path = save(tmp_path / "a.png", image, transparency=1)
     assert open_photo(path, "RGBA")[0].tolist() == [[10, 20, 30, 255], [40, 50, 60, 0]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "alpha", "transparent"),
+    [
+        ("RGB", None, False),
+        ("RGBA", 255, False),
+        ("RGBA", 0, True),
+        ("LA", 9, True),
+        ("P", 0, True),
+    ],
+)
+def test_hidden_colours_are_noticed(tmp_path, mode, alpha, transparent):
+    image = Image.fromarray(PIXELS).resize((20, 20)).convert(mode)
+    options = {"transparency": 0} if mode == "P" else {}
+    if mode.endswith("A"):
+        image.putalpha(alpha)
+    path = save(tmp_path / "a.png", image, **options)
+    assert check_photo(path, path.read_bytes()).transparent == transparent
+
+
+def test_photos_of_16_bits_are_compared_by_what_they_show(tmp_path):
+    """Not by a white area, to which PIL would convert them."""
+    deep = save(tmp_path / "deep.png", Image.fromarray(GREY.astype(np.uint16) * 257))
+    plain = save(tmp_path / "plain.png", GREY)
+    small = [check_photo(path, path.read_bytes()).small for path in (deep, plain)]
+    assert np.array_equal(*small) and np.ptp(small[0]) > 0
 
 
 def test_an_image_beyond_all_memory_is_not_decoded(tmp_path):

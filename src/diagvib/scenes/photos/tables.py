@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from functools import partial, reduce
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -224,8 +225,8 @@ def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFr
         if (table[column] == "").any():
             row = (table[column] == "").idxmax() + 1
             raise DiagvibError(f"{path}: row {row}: {column} is empty; it needs a value")
-    files, twice = table[its.file], table[its.file].duplicated()
-    outside = files.map(lambda name: Path(name).is_absolute() or ".." in Path(name).parts)
+    files, twice = table[its.file], table[its.file].map(normpath).duplicated()
+    outside = files.map(lambda name: bool({"..", "/"} & {*Path(name).parts}) or "\0" in name)
     for wrong, why in ((twice, "is in an earlier row, too"), (outside, f"is not in {folder}")):
         if wrong.any():
             row = wrong.idxmax()
