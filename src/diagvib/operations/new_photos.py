@@ -244,7 +244,7 @@ def _paths(proposal: Proposal, out: Path) -> dict[str, Path]:
 
 def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) -> dict[str, str]:
     """The text of each file, with paths as seen from the current folder."""
-    its, paths, cells = proposal.definition, _paths(proposal, out), proposal.cells()
+    paths, cells = _paths(proposal, out), proposal.cells()
     there, agreeing = cells.to_numpy() > 0, proposal.agreeing()
     classes = [*map(len, proposal.classes.values())]
     cues = ["cue"] if len(classes) == 2 else [f"cue-{n}" for n in range(1, len(classes))]
@@ -254,7 +254,7 @@ def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) 
         listed = np.stack(np.unravel_index(np.arange(len(cells)), classes), 1)
         agree, differ = (listed[there & (agreeing == w)].tolist() for w in (True, False))
     studies = [("published", 1, "every photo, in its published split")]
-    if "split" not in its:
+    if "split" not in proposal.definition:
         even = float((there & agreeing).sum() / there.sum())
         what = (
             f"the cue gives the target away in {100 * proposal.agree:.0f} % of the training images"
@@ -274,19 +274,15 @@ def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) 
     context = template.new_context(
         {
             "proposal": proposal,
-            "its": its,
-            "name": proposal.name,
             "folder": relpath(proposal.folder, out),
             "scene": paths["scene"],
             "studies_file": paths["studies"],
             "studies": studies,
-            "names": [f"{proposal.name}-{study}" for study, *_ in studies],
             "roles": dict(zip(["target", *cues], classes, strict=True)),
             "agree": agree,
             "differ": differ,
             "counts": counts,
             "pretrained": pretrained,
-            "whole": there.all(),
             "baselines": chosen[: 1 + bool(there.all())],
         }
     )
