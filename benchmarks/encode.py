@@ -18,11 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-
 import torch
 import typer
-from result_file import save_result
+from result_file import print_rows, save_result
 
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.scenes import load_scene
@@ -55,8 +53,7 @@ def main(
             rows = [measured_memory(asked, count, Path(name)) for count in memory]
         else:
             rows = measured_speed(asked, images, rounds, Path(name))
-    for row in rows:
-        print(row)
+    print_rows(rows, **dict.fromkeys(rows[0], ""))
     save_result("encode-memory" if memory else f"encode-{size}", "cpu", rows)
 
 

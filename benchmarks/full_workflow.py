@@ -16,21 +16,18 @@ import shutil
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
 
 import typer
 import yaml
+from result_file import REPOSITORY, RESULTS, Out, save_result
 
-REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY / "src"))
-
-from diagvib.images import DIGESTS_FILE, FEATURES_FILE, IMAGE_FILES  # noqa: E402
-from diagvib.results import TABLE_FILES  # noqa: E402
-from diagvib.scenes.digits.factors import classes  # noqa: E402
-from diagvib.settings.grid import RUN_FILES  # noqa: E402
+from diagvib.images import DIGESTS_FILE, FEATURES_FILE, IMAGE_FILES
+from diagvib.results import TABLE_FILES
+from diagvib.scenes.digits.factors import classes
+from diagvib.settings.grid import RUN_FILES
 
 # The paper's nine (Sec. 4).
 BASELINES = [
@@ -145,16 +142,9 @@ class Stopwatch:
         """Time a command; returns its output. SystemExit if it fails or does not print `expect`."""
         start = time.perf_counter()
         with self._log.open("w+") as log:
+            its = {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
             running = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(folder / "src"),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                },
+                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=os.environ | its
             )
             _, status, usage = os.wait4(running.pid, 0)
             seconds = time.perf_counter() - start
@@ -175,9 +165,7 @@ class Stopwatch:
             **more,
         }
         self.rows.append(row)
-        print(
-            "  ".join(f"{key} {value}" for key, value in row.items() if key != "device"), flush=True
-        )
+        print(*(f"{key} {value}" for key, value in row.items() if key != "device"), flush=True)
         return said
 
 
@@ -235,16 +223,11 @@ def main(
         Path | None, typer.Option(help="Work in this new folder, and leave it.")
     ] = None,
     ledger: Annotated[bool, typer.Option(help="Measure DVC too.")] = True,
-    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path(
-        "benchmarks/results"
-    ),
+    out: Out = RESULTS,
 ) -> None:
     """Simulate the full grid, by default the paper's, and write its cost."""
     work = keep or Path(mkdtemp(prefix="diagvib-workflow-"))
-    copy, load = (
-        copy_of_the_repository(work / "repository", baselines),
-        os.getloadavg()[0],
-    )
+    copy, load = copy_of_the_repository(work / "repository", baselines), os.getloadavg()[0]
     python = environment_with_stand_in(work / "environment")
     subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
     commit_all(copy, "code")
@@ -259,17 +242,7 @@ def main(
         measure_workflow(timed, snakemake, copy, jobs)
     if run and ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
-    # Here, because it imports torch: a child's peak memory is at least its parent's at the start.
-    from result_file import save_result
-
-    save_result(
-        "workflow",
-        "cpu",
-        timed.rows,
-        out,
-        load_before=load,
-        tools={name: version(name) for name in ("snakemake", "dvc")},
-    )
+    save_result("workflow", "cpu", timed.rows, out, load_before=load)
     if not keep:
         shutil.rmtree(work)
 

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY / "src"))
+import typer
+from result_file import REPOSITORY
 
-from diagvib.foundation.files import write_json  # noqa: E402
-from diagvib.report.sheets import contact_sheet, factor_sheet  # noqa: E402
-from diagvib.report.style import Drawing  # noqa: E402
-from diagvib.results.known_studies import KnownStudies  # noqa: E402
-from diagvib.settings.grid import Layout  # noqa: E402
+from diagvib.foundation.files import write_json
+from diagvib.report.sheets import contact_sheet, factor_sheet
+from diagvib.report.style import Drawing
+from diagvib.results.known_studies import KnownStudies
+from diagvib.settings.grid import Layout
 
 OUT = REPOSITORY / "docs/gallery"
 SHOWN = {  # study -> the factors that its picture shows
@@ -65,4 +65,4 @@ def _save(drawing: Drawing, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -13,21 +13,16 @@ for every registered method.
 import os
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import numpy as np
 import torch
 import typer
-from result_file import RESULTS, save_result
-from rich.console import Console
-from rich.table import Table
+from result_file import RESULTS, Out, print_rows, save_result
 
 from diagvib import stages
 from diagvib.images.datasets import RenderedRecipes
@@ -73,8 +68,6 @@ SCENE, BINDING = "digits", "shape-hue-texture"
 PLAIN = "erm without hooks"
 # Options that shorten a phase without changing the cost per image.
 SHORTER = {"jtt": {"copies": 4}}
-# A first round of at least this many seconds is not repeated: its warm-up is a small part.
-SLOW = 20
 
 
 class Plain(Method):
@@ -86,10 +79,10 @@ class Plain(Method):
 
 
 class Clock(Callback):
-    """For each phase: images trained on, and the CPU seconds of its steps and of its start."""
+    """For each phase: images trained on, and the CPU seconds of its steps."""
 
     def __init__(self):
-        self.images, self.seconds, self.starts = [], [], []
+        self.images, self.seconds = [], []
 
     def on_start(self, epochs: int, images: int) -> None:
         self.images.append(0)
@@ -113,22 +106,13 @@ class Bench:
         self.images, self.size, self.batch_size = images, size, batch_size
         self.run, self.scene = make_run("bench", "bench", BINDING, 0), load_scene(SCENE)
         layout = Layout(folder)
-        self.prepared = layout.prepared(SCENE)
+        self.prepared, recipes = layout.prepared(SCENE), layout.recipes("bench", BINDING)
         stages.prepare(layout, Prepare(sources="embedded"), SCENE)
-        sample = dataset_sample(0, self.scene.factors, self.scene.published_samples)
-        stages.draw(
-            layout,
-            Draw(
-                study=STUDY,
-                dataset_samples=[sample],
-                counts={"train": images, "val": 2 * batch_size, "id": 9},
-            ),
-            "bench",
-            BINDING,
-        )
-        self.datasets = RenderedRecipes(
-            layout.recipes("bench", BINDING), self.scene, self.prepared, size, CPU
-        )
+        samples = [dataset_sample(0, self.scene.factors, self.scene.published_samples)]
+        counts = {"train": images, "val": 2 * batch_size, "id": 9}
+        draw = Draw(study=STUDY, dataset_samples=samples, counts=counts)
+        stages.draw(layout, draw, "bench", BINDING)
+        self.datasets = RenderedRecipes(recipes, self.scene, self.prepared, size, CPU)
 
     def settings(self, name: str) -> dict:
         known = "erm" if name == PLAIN else name
@@ -143,37 +127,20 @@ class Bench:
             }
         )
 
-    def trained(self, name: str) -> dict[str, dict]:
-        """For each phase of a new training: images and seconds of an epoch, and seconds of the
-        phase's start."""
+    def trained(self, name: str) -> dict[str, tuple[float, float]]:
+        """For each phase of a new training: images and CPU seconds of an epoch."""
         settings = self.settings(name)
         train, val = self._batches(name if declaration(settings["method"]["name"]).needs else "erm")
         classes = len(self.scene.factors[self.run.target])
-        method = (
-            initialised(lambda: Plain(settings, classes, self.size), 0)
-            if name == PLAIN
-            else make_baseline(settings, classes, self.size, 0)
-        )
-        clock, start = Clock(), method.start_phase
-
-        def timed(phase: str, *arguments: object) -> None:
-            begun = time.process_time()
-            start(phase, *arguments)
-            clock.starts.append(time.process_time() - begun)
-
-        method.start_phase = timed
+        if name == PLAIN:
+            method = initialised(lambda: Plain(settings, classes, self.size), 0)
+        else:
+            method = make_baseline(settings, classes, self.size, 0)
+        clock = Clock()
         fitted = Trainer(method, train, val, self.run, PROTOCOL).fit(callback=clock)
         epochs = Counter(row["phase"] for row in fitted.history)
-        return {
-            phase: {
-                "images": images / epochs[phase],
-                "seconds": seconds / epochs[phase],
-                "start": started,
-            }
-            for phase, images, seconds, started in zip(
-                epochs, clock.images, clock.seconds, clock.starts, strict=True
-            )
-        }
+        of_phases = zip(epochs.items(), clock.images, clock.seconds, strict=True)
+        return {phase: (images / n, seconds / n) for (phase, n), images, seconds in of_phases}
 
     @cache  # noqa: B019
     def _batches(self, name: str) -> tuple[Batches, Batches]:
@@ -185,28 +152,21 @@ class Bench:
 
     def compared(self, name: str, rounds: int) -> list[dict]:
         """A row for every phase of a method."""
-        begun = time.process_time()
-        erm, own = [self._erm_seconds()], [self.trained(name)]
-        erm.append(self._erm_seconds())
-        if time.process_time() - begun < SLOW:
-            own = []  # it was a warm-up
-            del erm[0]
-            for _ in range(rounds):
-                own.append(self.trained(name))
-                erm.append(self._erm_seconds())
+        self.trained(name)  # a warm-up
+        erm, own = [self._erm_seconds()], []
+        for _ in range(rounds):
+            own.append(self.trained(name))
+            erm.append(self._erm_seconds())
         beside = (np.array(erm[1:]) + np.array(erm[:-1])) / 2
         return [self._row(name, phase, [each[phase] for each in own], beside) for phase in own[0]]
 
     def _erm_seconds(self) -> float:
         """Of an image."""
-        (phase,) = self.trained("erm").values()
-        return phase["seconds"] / phase["images"]
+        ((images, seconds),) = self.trained("erm").values()
+        return seconds / images
 
-    def _row(self, name: str, phase: str, measured: list[dict], erm: np.ndarray) -> dict:
-        images = round(measured[0]["images"])
-        seconds, start = (
-            np.array([each[what] for each in measured]) for what in ("seconds", "start")
-        )
+    def _row(self, name: str, phase: str, measured: list, erm: np.ndarray) -> dict:
+        images, seconds = np.array(measured).T
         ratios = erm / (seconds / images)
         return {
             "what": f"train {name} {phase}",
@@ -219,32 +179,9 @@ class Bench:
             "lowest_ratio": float(ratios.min()),
             "highest_ratio": float(ratios.max()),
             "rounds": len(measured),
-            "images_per_epoch": images,
+            "images_per_epoch": round(images[0]),
             "epoch_in_erm_epochs": float(np.median(seconds / erm / self.images)),
-            "start_seconds": float(np.median(start)),
         }
-
-
-def print_table(rows: list[dict]) -> None:
-    table = Table(
-        "what",
-        "images/s",
-        "of ERM's",
-        "lowest",
-        "highest",
-        "images an epoch",
-        "ERM epochs an epoch",
-        "start s",
-    )
-    for row in rows:
-        table.add_row(
-            row["what"].removeprefix("train "),
-            f"{row['images_per_second']:,.0f}",
-            *(f"{row[key]:.3f}" for key in ("ratio_to_erm", "lowest_ratio", "highest_ratio")),
-            f"{row['images_per_epoch']:,}",
-            *(f"{row[key]:.2f}" for key in ("epoch_in_erm_epochs", "start_seconds")),
-        )
-    Console(width=120).print(table)
 
 
 def main(
@@ -257,7 +194,7 @@ def main(
     size: Annotated[int, typer.Option(help="Pixels a side.")] = 64,
     batch_size: Annotated[int, typer.Option(min=2)] = 64,
     rounds: Annotated[int, typer.Option(min=1)] = 9,
-    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS,
+    out: Out = RESULTS,
 ) -> None:
     """Measure each method against ERM and write the result."""
     load, rows = os.getloadavg()[0], []
@@ -266,7 +203,9 @@ def main(
         for name in methods or [PLAIN, *METHODS]:
             rows += bench.compared(name, rounds)
             print(name, file=sys.stderr, flush=True)
-    print_table(rows)
+    ratios = ("ratio_to_erm", "lowest_ratio", "highest_ratio", "epoch_in_erm_epochs")
+    counts = dict.fromkeys(("images_per_second", "images_per_epoch"), ",.0f")
+    print_rows(rows, what="", **counts, **dict.fromkeys(ratios, ".3f"))
     save_result(
         "methods",
         "cpu",

@@ -17,19 +17,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from result_file import machine
 
-REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY / "src"))
-
-from result_file import machine  # noqa: E402
-
-from diagvib.foundation.errors import DiagvibError  # noqa: E402
-from diagvib.foundation.files import read_json, write_json  # noqa: E402
-from diagvib.operations.dvc import lock_of  # noqa: E402
-from diagvib.operations.ledger import verify  # noqa: E402
-from diagvib.operations.root_stages import config_of  # noqa: E402
-from diagvib.settings.config import load_config  # noqa: E402
-from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, write_json
+from diagvib.operations.dvc import lock_of
+from diagvib.operations.ledger import verify
+from diagvib.operations.root_stages import config_of
+from diagvib.settings.config import load_config
+from diagvib.settings.grid import Layout, expected_runs
 
 # Copied if they exist; tables without rows are left out.
 TABLES = (

@@ -11,13 +11,12 @@ bare GPU machine.
 import multiprocessing
 import os
 import resource
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
+from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -26,12 +25,16 @@ import numpy as np
 import pyarrow as pa
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-
-from result_file import IMAGE_BYTES, RESULTS, cores, result_row, save_result
+from result_file import (
+    IMAGE_BYTES,
+    REPOSITORY,
+    RESULTS,
+    Out,
+    cores,
+    print_rows,
+    result_row,
+    save_result,
+)
 
 from diagvib.foundation.devices import resolve_device
 from diagvib.images.files import BATCH, read_images, write_images
@@ -40,7 +43,7 @@ from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, Renderer
 from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden_renders.npz"
+GOLDEN = REPOSITORY / "tests/golden_renders.npz"
 # Every figure is the best of this many rounds, each measuring everything once: other work slows
 # some of them.
 ROUNDS = 4
@@ -52,7 +55,7 @@ def main(
     images: Annotated[
         int | None, typer.Option(min=1, help="Images per figure. [16,384, on CUDA 65,536]")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS,
+    out: Out = RESULTS,
 ) -> None:
     """Time rendering, writing and reading images, compared with a plain implementation."""
     resolved, load, rows = resolve_device(device), os.getloadavg()[0], []
@@ -63,34 +66,10 @@ def main(
     if resolved.type == "cuda":
         rows += _measure_cuda(images or 65_536, out)
         checks += [_golden_check("cuda")]
-    print_rows(rows, checks)
+    ratios = {"ratio_to_yardstick": ".1f", "share_of_fill": ".0%"}
+    print_rows(rows, what="", device="", threads="", images_per_second=",.0f", **ratios)
+    print(*checks, sep="\n")
     save_result("render", resolved.type, rows, out, checks=checks, load_before=load)
-
-
-def print_rows(rows: list[dict], checks: list[dict]) -> None:
-    table = Table("what", "device", "threads", "images/s", "MB/s", "ratio")
-    for row in rows:
-        ratio, share = row["ratio_to_yardstick"], row.get("share_of_fill")
-        compared = f"{ratio:.1f} x yardstick" if ratio else f"{share:.0%} of fill" if share else ""
-        table.add_row(
-            row["what"],
-            row["device"],
-            str(row["threads"]),
-            f"{row['images_per_second']:,.0f}",
-            f"{row['bytes_per_second'] / 1e6:,.0f}",
-            compared,
-        )
-    console = Console()
-    console.print(table)
-    whats = {row["what"] for row in rows}
-    if "render" in whats and "yardstick" not in whats:
-        console.print("no yardstick: scikit-image is not installed")
-    for check in checks:
-        console.print(
-            ", ".join(
-                f"{k} {v:.4%}" if isinstance(v, float) else f"{k} {v}" for k, v in check.items()
-            )
-        )
 
 
 def stacks() -> tuple[np.ndarray, np.ndarray]:
@@ -110,6 +89,7 @@ def stacks() -> tuple[np.ndarray, np.ndarray]:
     return case["digits"], np.stack(textures)[:, :TEXTURE_SIZE, :TEXTURE_SIZE]
 
 
+@cache
 def _golden() -> dict[str, np.ndarray]:
     with np.load(GOLDEN) as file:
         return dict(file)
@@ -186,76 +166,47 @@ def _measure_cpu(count: int, images: int, out: Path) -> list[dict]:
     digits, textures = stacks()
     renderer, recipes = Renderer(digits, textures), random_recipes(images, len(digits))
     batches = [render_arguments(recipes.slice(at, BATCH)) for at in range(0, images, BATCH)]
-    memory = []
-    with TemporaryDirectory(dir=out) as folder, ExitStack() as stack:
+    with TemporaryDirectory(dir=out) as folder:
         path = Path(folder) / "train.parquet"
 
         def write() -> None:
             write_images(path, recipes, RecipeRenderer(renderer), {})
-            memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
         def draw() -> None:
             for batch in batches:
                 renderer.render(**batch)
 
         draw()  # compiles
+        write()
+        memory = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         work = {
             "render": draw,
             "render to Parquet": write,
             "read from Parquet": lambda: read_images(path),
         }
-        if find_spec("skimage"):
-            work["yardstick"] = stack.enter_context(_Yardstick(count))
+        if count == 1 and find_spec("skimage"):
+            _render_plainly()  # imports it, and makes its images
+            work["yardstick"] = _render_plainly
         seconds = _best(work)
-    counts = {"yardstick": count * YARDSTICK_IMAGES}
+    counts = {"yardstick": YARDSTICK_IMAGES}
+    more = {"render to Parquet": {"peak_memory_mib": memory}}
     rows = [
-        result_row(what, "cpu", count, counts.get(what, images), s) for what, s in seconds.items()
+        result_row(what, "cpu", count, counts.get(what, images), s, **more.get(what, {}))
+        for what, s in seconds.items()
     ]
-    for row in rows:
-        if "yardstick" in seconds:
+    if "yardstick" in seconds:
+        for row in rows:
             row["ratio_to_yardstick"] = row["images_per_second"] / rows[-1]["images_per_second"]
-        if row["what"] == "render to Parquet":
-            row["peak_memory_mib"] = round(memory[0])
     return rows
 
 
-class _Yardstick:
-    """Calling it renders YARDSTICK_IMAGES in each of `processes` processes at once, one image at a
-    time."""
-
-    def __init__(self, processes: int):
-        self._processes = processes
-        self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
-
-    def __enter__(self) -> "_Yardstick":
-        self()  # starts the processes and imports scikit-image
-        return self
-
-    def __call__(self) -> None:
-        list(self._pool.map(_render_plainly, [YARDSTICK_IMAGES] * self._processes))
-
-    def __exit__(self, *_) -> None:
-        self._pool.shutdown()
-
-
-@cache
-def _plain_arguments(images: int) -> list[tuple]:
-    digits, textures = stacks()
-    recipe = {
-        k: v.numpy() for k, v in render_arguments(random_recipes(images, len(digits))).items()
-    }
-    at = zip(recipe["texture"], *recipe["crop"].T, strict=True)
-    crops = [
-        textures[t, row : row + OBJECT_SIDE, column : column + OBJECT_SIDE] for t, row, column in at
-    ]
-    names = ("hue", "lightness", "position", "scale")
-    return list(zip(digits[recipe["digit"]], crops, *(recipe[k] for k in names), strict=True))
-
-
-def _render_plainly(images: int) -> None:
+def _render_plainly() -> None:
+    """Images of the golden file, one at a time."""
     from plain_renderer import render_plain
 
-    for arguments in _plain_arguments(images):
+    names = ("digits", "crops", "hue", "lightness", "position", "scale")
+    cases = zip(*(_golden()[name] for name in names), strict=True)
+    for arguments in islice(cycle(cases), YARDSTICK_IMAGES):
         render_plain(*arguments)
 
 
@@ -285,14 +236,8 @@ def _measure_cuda(images: int, out: Path) -> list[dict]:
     ]
     part = recipes.slice(0, 16_384)
     with TemporaryDirectory(dir=out) as folder:
-        s = _best(
-            {
-                "": lambda: write_images(
-                    Path(folder) / "a.parquet", part, RecipeRenderer(renderer), {}
-                )
-            },
-            2,
-        )[""]
+        path, draw = Path(folder) / "a.parquet", RecipeRenderer(renderer)
+        (s,) = _best({"": lambda: write_images(path, part, draw, {})}, 2).values()
     return [*rows, result_row("render to Parquet", "cuda", torch.get_num_threads(), len(part), s)]
 
 

@@ -1,4 +1,7 @@
-"""The result file of a measurement: its rows, and the conditions under which they hold."""
+"""The result file of a measurement: its rows, and the conditions under which they hold.
+
+Importing this first makes scripts use the checkout's package, which need not be installed.
+"""
 
 import os
 import platform
@@ -6,17 +9,27 @@ import sys
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
 
-import torch
+import typer
+from rich.console import Console
+from rich.table import Table
 
-from diagvib.foundation.files import write_json
+REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+from diagvib.foundation.files import write_json  # noqa: E402
 
 RESULTS = Path("benchmarks/results")
+Out = Annotated[Path, typer.Option(help="Folder of the JSON result.")]
 IMAGE_BYTES = 128 * 128 * 3  # of the paper's size
+PACKAGES = ("torch", "numba", "numpy", "pyarrow", "scikit-image", "snakemake", "dvc")
 
 
 def machine() -> dict:
     """The machine that a figure was measured on: processor, cores, memory (GiB), GPU."""
+    import torch  # a child's peak memory is at least its parent's when it starts: not before
+
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next(
         (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
@@ -35,12 +48,7 @@ def save_result(
 ) -> Path:
     """Write `{kind}-{device}-{date}.json`: the rows, with the machine, versions, date and command;
     returns its path."""
-    versions = {"python": platform.python_version()}
-    for package in ("torch", "numba", "numpy", "pyarrow", "scikit-image"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
+    versions = {"python": platform.python_version(), **dict(map(_version, PACKAGES))}
     path = Path(out) / f"{kind}-{device}-{date.today().isoformat()}.json"
     write_json(
         path,
@@ -57,6 +65,13 @@ def save_result(
     )
     print(f"written to {path}")
     return path
+
+
+def _version(package: str) -> tuple[str, str | None]:
+    try:
+        return package, version(package)
+    except PackageNotFoundError:
+        return package, None
 
 
 def result_row(
@@ -76,10 +91,17 @@ def result_row(
     }
 
 
+def print_rows(rows: list[dict], **columns: str) -> None:
+    """Print rows as a table. columns: a row's key -> the format of its values; None is blank."""
+    table = Table(*(key.replace("_", " ") for key in columns))
+    for row in rows:
+        values = ((row.get(key), form) for key, form in columns.items())
+        table.add_row(*("" if value is None else format(value, form) for value, form in values))
+    Console(width=140).print(table)
+
+
 def cores() -> list[int]:
     """The cores that this process may use."""
-    return (
-        sorted(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else list(range(os.cpu_count() or 1))
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))

@@ -8,7 +8,6 @@ the text between `<!-- table NAME -->` and `<!-- end -->` on docs/results_*.md.
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,16 +15,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import typer
+from claims import read_claims
+from result_file import REPOSITORY
 
-REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY / "src"))
+from diagvib.foundation.files import read_json, write_text
+from diagvib.foundation.seeding import named_generator
+from diagvib.results.uncertainty import half_width, sample_interval
 
-from claims import read_claims  # noqa: E402
-
-from diagvib.foundation.files import read_json, write_text  # noqa: E402
-from diagvib.foundation.seeding import named_generator  # noqa: E402
-from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402
-
+Row = list[str]
 # In the order of the paper's FAAvg in ZGO.
 FACTORS = ("position", "hue", "lightness", "shape", "scale", "texture")
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
@@ -38,9 +35,9 @@ CONTRASTS = [("zgo", "zso"), *((study, "zgo") for study in STUDIES[2:])]
 def accuracies(folder: str, group: str = "tested") -> pd.DataFrame:
     """FAAvg by (study, target), a column per dataset sample. group: the cells where the cue
     misleads (in ZSO, which has no cue, all) or, as `id`, those trained on."""
-    runs = pd.read_csv(REPOSITORY / "docs/results" / folder / "runs.csv")
-    own = runs["id_accuracy"] if group == "id" else runs["ood_accuracy"].fillna(runs["id_accuracy"])
-    return own.groupby([runs["study"], runs["target"], runs["sample"]]).mean().unstack("sample")
+    own = runs(folder)
+    values = own["id_accuracy"] if group == "id" else tested(own)
+    return values.groupby([own["study"], own["target"], own["sample"]]).mean().unstack("sample")
 
 
 def paper(metric: str = "faavg") -> pd.DataFrame:
@@ -98,53 +95,50 @@ def uncertainty(each: np.ndarray, error: float) -> float:
     return half_width(freedom) * (ours + theirs) ** 0.5 + 0.01
 
 
-def accuracy_table(folder: str) -> list[str]:
+def accuracy_table(folder: str) -> list[Row]:
     """FAAvg, ours and the paper's, each with its standard error over the dataset samples."""
     ours, theirs = accuracies(folder), paper()
-    lines = table(["study", *FACTORS])
-    for study in [name for name in STUDIES if name in ours.index]:
-        cells = []
+    rows = [["study", *FACTORS]]
+    for study in studies(ours):
+        row = [study.upper()]
         for target in FACTORS:
             own = ours.loc[(study, target)]
             text = plus_minus(own.mean(), own.std(ddof=1) / len(own) ** 0.5)
             if (study, target) in theirs.index:
                 text += f" / {plus_minus(*theirs.loc[(study, target)])}"
-            cells.append(text)
-        lines.append(line([study.upper(), *cells]))
-    return lines
+            row.append(text)
+        rows.append(row)
+    return rows
 
 
-def in_distribution_table(folder: str) -> list[str]:
+def in_distribution_table(folder: str) -> list[Row]:
     """Accuracy on test images like those trained on, and its rank correlation with the paper's
     FAAvg beside that of our FAAvg."""
     ours, same, theirs = accuracies(folder), accuracies(folder, "id"), paper()["mean"]
-    lines = table(["study", *FACTORS, "correlation with the paper", "of FAAvg"])
-    for study in [name for name in STUDIES if name in ours.index]:
-        cells = [f"{100 * same.loc[(study, target)].mean():.0f}" for target in FACTORS]
-        if study in theirs.index:
-            order = theirs.loc[study].reindex(FACTORS)
-            for own in (same, ours):
-                means = own.loc[study].mean(axis=1).reindex(FACTORS)
-                cells.append(f"{means.corr(order, 'spearman'):.2f}")
-        lines.append(line([study.upper(), *cells, *[""] * (len(FACTORS) + 2 - len(cells))]))
-    return lines
+    rows = [["study", *FACTORS, "correlation with the paper", "of FAAvg"]]
+    for study in studies(ours):
+        means = [own.loc[study].mean(axis=1).reindex(FACTORS) for own in (same, ours)]
+        order = theirs.get(study, pd.Series(dtype=float)).reindex(FACTORS)
+        found = [each.corr(order, "spearman") for each in means]
+        row = [study.upper(), *(f"{100 * value:.0f}" for value in means[0])]
+        rows.append(row + ["" if value != value else f"{value:.2f}" for value in found])
+    return rows
 
 
-def claim_table(folder: str) -> list[str]:
+def claim_table(folder: str) -> list[Row]:
     """The claims on studies: our difference with its interval, and the paper's."""
-    own = claims(folder)
-    own = own[own["study"] != own["reference"]]
-    lines = table(["difference of FAAvg", *FACTORS[1:]])
+    own = claims(folder).query("study != reference")
+    rows = [["difference of FAAvg", *FACTORS[1:]]]
     for (study, reference), of_study in own.groupby(["study", "reference"], sort=False):
-        lines.append(line([f"{study} - {reference}".upper(), *map(claim_text, records(of_study))]))
-    return lines
+        rows.append([f"{study} - {reference}".upper(), *map(claim_text, records(of_study))])
+    return rows
 
 
-def neighbour_table(folder: str) -> list[str]:
+def neighbour_table(folder: str) -> list[Row]:
     """The claims on neighbouring factors in ZGO."""
     own = records(claims(folder).query("study == reference"))
-    lines = table(["difference of FAAvg in ZGO", "ours / paper"])
-    return lines + [line([f"{r.target} - {r.reference_target}", claim_text(r)]) for r in own]
+    rows = [[f"{row.target} - {row.reference_target}", claim_text(row)] for row in own]
+    return [["difference of FAAvg in ZGO", "ours / paper"], *rows]
 
 
 def claim_text(row) -> str:
@@ -159,117 +153,105 @@ def claim_text(row) -> str:
     return f"{sure} / {100 * row.paper:z.0f}" + (" ≠" if row.size == "differs" else "")
 
 
-def full_size_table() -> list[str]:
+def full_size_table() -> list[Row]:
     """Runs with all images beside those with a tenth (dataset sample 0), and the paper's averages
     over five cues and five samples, of which it prints no single one."""
-    folder = REPOSITORY / "docs/results"
     keys = ["study", "binding", "sample"]
-    tenth = pd.read_csv(folder / "laptop/runs.csv").set_index(keys)
-    whole = pd.read_csv(folder / "laptop_full_size/runs.csv").set_index(keys)
+    tenth, whole = (runs(name).set_index(keys) for name in ("laptop", "laptop_full_size"))
     averages, lowest = paper(), paper("famin")
-    lines = table(["study, target-cue", "a tenth", "all images", "paper, FAAvg", "paper, FAMin"])
+    rows = [["study, target-cue", "a tenth", "all images", "paper, FAAvg", "paper, FAMin"]]
     for key in (key for study in STUDIES for key in whole.index if key[0] == study):
-        cells = []
-        for row in (tenth.loc[key], whole.loc[key]):
-            tested = f"{100 * row['id_accuracy']:.1f} in distribution"
-            if row["ood_n"] > 0:
-                tested = f"**{100 * row['ood_accuracy']:.1f}**; {tested}"
-            cells.append(tested)
-        place = (key[0], whole.loc[key, "target"])
-        cells += [
-            plus_minus(*of.loc[place]) if place in of.index else "" for of in (averages, lowest)
-        ]
-        lines.append(line([f"{key[0].upper()}, {key[1]}", *cells]))
-    return lines
+        row = [f"{key[0].upper()}, {key[1]}"]
+        for its in (tenth.loc[key], whole.loc[key]):
+            tested = f"{100 * its['id_accuracy']:.1f} in distribution"
+            misled = f"**{100 * its['ood_accuracy']:.1f}**; " if its["ood_n"] > 0 else ""
+            row.append(misled + tested)
+        cell = (key[0], whole.loc[key, "target"])
+        row += [plus_minus(*of.loc[cell]) if cell in of.index else "" for of in (averages, lowest)]
+        rows.append(row)
+    return rows
 
 
-def frozen_table() -> list[str]:
+def frozen_table() -> list[Row]:
     """Accuracy by target without a shortcut (ZSO) and where it misleads (ZGO, mean over five cues),
     of linear layers on features, and the network with weights minus the one without."""
-    runs = pd.read_csv(REPOSITORY / "docs/results/frozen/runs.csv")
-    values = runs["ood_accuracy"].fillna(runs["id_accuracy"])
-    by = [runs[name] for name in ("target", "study", "baseline")]
-    means = values.groupby(by).mean().unstack(["study", "baseline"])
-    columns = [(study, name) for study in ("zso", "zgo") for name in ("lite0", "lite0_untrained")]
-    lines = table(["target", *(f"{study.upper()}, {FROZEN[name]}" for study, name in columns)])
-    for target in FACTORS:
-        lines.append(line([target, *(f"{100 * means.loc[target, one]:.1f}" for one in columns)]))
-    every = [f"{100 * means[one].mean():.1f}" for one in columns]
-    return [*lines, line(["mean", *every])]
+    own = runs("frozen")
+    by = [own[name] for name in ("target", "study", "baseline")]
+    columns = [(study, name) for study in ("zso", "zgo") for name in FROZEN]
+    means = tested(own).groupby(by).mean().unstack(["study", "baseline"])[columns].loc[[*FACTORS]]
+    means.loc["mean"] = means.mean()
+    heads = ["target", *(f"{study.upper()}, {FROZEN[name]}" for study, name in columns)]
+    return [heads, *([target, *map(percent, row)] for target, row in means.iterrows())]
 
 
-def frozen_methods_table() -> list[str]:
+def frozen_methods_table() -> list[Row]:
     """Methods on frozen features: means and 95 % intervals over the dataset samples, and the gain
     over ERM, paired by sample."""
-    runs = pd.read_csv(REPOSITORY / "docs/results/frozen_environments/runs.csv")
-    metrics = pd.read_csv(REPOSITORY / "docs/results/frozen_environments/metrics.csv")
-    accuracy = runs.pivot(index="sample", columns="baseline", values="ood_accuracy")
-    lines = table(
-        ["method", "in distribution", "test environment", "95 % interval", "more than ERM"]
-    )
+    accuracy = by_sample("frozen_environments", "ood_accuracy")
+    metrics = read("frozen_environments/metrics").query("study == 'o2o-hard'")
+    rows = [["method", "in distribution", "test environment", "95 % interval", "more than ERM"]]
     for name in sorted(accuracy, key=lambda name: name != "lite0_erm_env"):
-        own = metrics[(metrics["baseline"] == name) & (metrics["study"] == "o2o-hard")]
-        own = own.set_index("metric")
-        cells = [f"{100 * own.loc[metric, 'mean']:.1f}" for metric in ("id_accuracy", "accuracy")]
-        cells.append("{:.1f} to {:.1f}".format(*100 * own.loc["accuracy", ["low", "high"]]))
-        gain = accuracy[name] - accuracy["lite0_erm_env"]
-        low, high = sample_interval(accuracy[name], accuracy["lite0_erm_env"])
-        more = f"{100 * gain.mean():+z.1f} ({100 * low:+z.1f} to {100 * high:+z.1f})"
-        cells.append(more if gain.any() else "")
-        lines.append(line([name.removeprefix("lite0_").removesuffix("_env"), *cells]))
-    return lines
+        own = metrics[metrics["baseline"] == name].set_index("metric")
+        low, high = own.loc["accuracy", ["low", "high"]]
+        row = [
+            name.removeprefix("lite0_").removesuffix("_env"),
+            percent(own["mean"]["id_accuracy"]),
+        ]
+        row += [percent(own["mean"]["accuracy"]), f"{percent(low)} to {percent(high)}"]
+        rows.append([*row, gain(accuracy, name, "lite0_erm_env")])
+    return rows
 
 
-def frozen_cues_table() -> list[str]:
+def frozen_cues_table() -> list[Row]:
     """Methods on frozen features with two shortcuts: accuracy where the cues agree with the target,
     where one misleads and where both do, and the gain over ERM there, paired by sample."""
-    runs = pd.read_csv(REPOSITORY / "docs/results/frozen_whac_a_mole/runs.csv")
     groups = {
         "common": "both agree",
         "no-cue-1": "position misleads",
         "no-cue-2": "hue misleads",
         "neither": "both mislead",
     }
-    lines = table(["method", *groups.values(), "more than ERM"])
-    both = runs.pivot(index="sample", columns="baseline", values="neither_accuracy")
-    for name, own in runs.groupby("baseline", sort=False):
-        cells = [f"{100 * own[f'{group}_accuracy'].mean():.1f}" for group in groups]
-        low, high = sample_interval(both[name], both["lite0_erm"])
-        gain = 100 * (both[name] - both["lite0_erm"]).mean()
-        more = f"{gain:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" if gain else ""
-        lines.append(line([name.removeprefix("lite0_"), *cells, more]))
-    return lines
+    both = by_sample("frozen_whac_a_mole", "neither_accuracy")
+    rows = [["method", *groups.values(), "more than ERM"]]
+    for name, own in runs("frozen_whac_a_mole").groupby("baseline", sort=False):
+        cells = [percent(own[f"{group}_accuracy"].mean()) for group in groups]
+        rows.append([name.removeprefix("lite0_"), *cells, gain(both, name, "lite0_erm")])
+    return rows
 
 
-def claim_commands() -> list[str]:
+def by_sample(folder: str, column: str) -> pd.DataFrame:
+    """A column of runs.csv by dataset sample, a column per baseline."""
+    return runs(folder).pivot(index="sample", columns="baseline", values=column)
+
+
+def gain(values: pd.DataFrame, name: str, reference: str) -> str:
+    """What a baseline has more than another, with its interval; blank for that one itself."""
+    more = values[name] - values[reference]
+    low, high = sample_interval(values[name], values[reference])
+    text = f"{more.mean() * 100:+z.1f} ({low * 100:+z.1f} to {high * 100:+z.1f})"
+    return text if more.any() else ""
+
+
+def claim_commands() -> list[Row]:
     """What each command of claims.yaml takes."""
-    heads = ["", "command", "minutes", "memory, GiB", "disk, MB", "committed tables"]
-    lines = table(heads)
+    rows = [["", "command", "minutes", "memory, GiB", "disk, MB", "committed tables"]]
     for number, made in enumerate(read_claims(), 1):
         costs = [str(made[key]) for key in ("minutes", "gib", "mb")]
         committed = f"`{made['committed']}`" if "committed" in made else ""
-        lines.append(line([str(number), f"`{made['command']}`", *costs, committed]))
-    return lines
+        rows.append([str(number), f"`{made['command']}`", *costs, committed])
+    return rows
 
 
-def claim_list() -> list[str]:
+def claim_list() -> list[Row]:
     """Every claim of claims.yaml, its number bold, and how far a new run may be off."""
-    lines = table(["claim", "on", "command", "a new run, ±"])
+    rows = [["claim", "on", "command", "a new run, ±"]]
     for number, made in enumerate(read_claims(), 1):
         for claim in made["claims"]:
             text = re.sub("{(.*)}", r"**\1**", claim["says"]).replace("|", "\\|")
             page = os.path.relpath(claim["page"], "docs")
-            lines.append(
-                line(
-                    [
-                        text,
-                        f"[{Path(page).name}]({page})",
-                        str(number),
-                        f"{claim.get('within', '')}",
-                    ]
-                )
-            )
-    return lines
+            link = f"[{Path(page).name}]({page})"
+            rows.append([text, link, str(number), str(claim.get("within", ""))])
+    return rows
 
 
 def watermark_result() -> dict:
@@ -277,52 +259,72 @@ def watermark_result() -> dict:
     return read_json(max((REPOSITORY / "benchmarks/results").glob("watermark-cpu-*.json")))
 
 
-def text_table() -> list[str]:
+def text_table() -> list[Row]:
     """The effect of each text on P(carton), and how much larger that of the published one is, paired
     by photo."""
     result = watermark_result()
-    rises = [np.log([photo["factor"] for photo in row["photos"]]) for row in result["rows"]]
+    rises = [np.log([photo["factor"] for photo in its["photos"]]) for its in result["rows"]]
     shape = (result["resamples"], len(rises[0]))
     drawn = named_generator("watermark").integers(shape[1], size=shape)
-    heads = ["text", "", "P(carton) times", "95 % interval", "rises on", "rank"]
-    heads += ["median rank", "mean P(carton)", "published text, times this"]
-    lines = table(heads)
-    for row, rise in zip(result["rows"], rises, strict=True):
+    rows = [["text", "", "P(carton) times", "95 % interval", "rises on", "rank"]]
+    rows[0] += ["median rank", "mean P(carton)", "published text, times this"]
+    for its, rise in zip(result["rows"], rises, strict=True):
         more = rises[0] - rise
         low, high = np.exp(np.quantile(more[drawn].mean(1), (0.025, 0.975)))
-        before, after = row["p_carton"], row["p_carton"] + row["delta_p_carton"]
-        cells = [f"`{row['text']}`", row["kind"], f"{row['factor']:.1f}"]
-        cells += [f"{row['low']:.1f} to {row['high']:.1f}", f"{(rise > 0).sum()} of {len(rise)}"]
-        cells += [str(row["rank"]), f"{row['median_rank']:g}"]
-        cells += [f"{100 * before:.2f} % to {100 * after:.2f} %"]
-        cells += [f"{np.exp(more.mean()):.1f} ({low:.1f} to {high:.1f})" if more.any() else ""]
-        lines.append(line(cells))
-    return lines
+        before, after = its["p_carton"], its["p_carton"] + its["delta_p_carton"]
+        row = [f"`{its['text']}`", its["kind"], f"{its['factor']:.1f}"]
+        row += [f"{its['low']:.1f} to {its['high']:.1f}", f"{(rise > 0).sum()} of {len(rise)}"]
+        row += [str(its["rank"]), f"{its['median_rank']:g}"]
+        row += [f"{100 * before:.2f} % to {100 * after:.2f} %"]
+        times = f"{np.exp(more.mean()):.1f} ({low:.1f} to {high:.1f})"
+        rows.append([*row, times if more.any() else ""])
+    return rows
 
 
-def photo_table() -> list[str]:
+def photo_table() -> list[Row]:
     """The effect of the published watermark on each photo."""
     result = watermark_result()
     found = {photo["photo"]: photo for photo in result["rows"][0]["photos"]}
-    lines = table(["photo", "licence", "author", "P(carton)", "times", "rank"])
+    rows = [["photo", "licence", "author", "P(carton)", "times", "rank"]]
     for folder, photos in result["licences"].items():
-        for name, (licence, author) in photos.items():
+        for name, about in photos.items():
             own = found[name]
             numbers = [f"{100 * own['p_carton']:.4f} %", f"{own['factor']:.1f}", str(own["rank"])]
-            lines.append(line([f"`{folder}/{name}`", licence, author, *numbers]))
-    return lines
+            rows.append([f"`{folder}/{name}`", *about, *numbers])
+    return rows
 
 
-def watermark_conditions() -> list[str]:
+def watermark_conditions() -> str:
     its = watermark_result()
-    return [
+    return (
         f"{its['date']}, {its['machine']['cpu']}, torch {its['versions']['torch']}. Weights: sha256 "
         f"`{its['weights_sha256'][:16]}`. Font: {its['font']}. {its['resamples']:,} resamples of the photos."
-    ]
+    )
+
+
+def read(name: str) -> pd.DataFrame:
+    return pd.read_csv(REPOSITORY / f"docs/results/{name}.csv")
+
+
+def runs(folder: str) -> pd.DataFrame:
+    return read(f"{folder}/runs")
+
+
+def tested(runs: pd.DataFrame) -> pd.Series:
+    """Accuracy where the cue misleads or, in ZSO, which has no cue, on all images."""
+    return runs["ood_accuracy"].fillna(runs["id_accuracy"])
+
+
+def studies(frame: pd.DataFrame) -> list[str]:
+    return [name for name in STUDIES if name in frame.index]
 
 
 def records(frame: pd.DataFrame) -> list:
     return list(frame.itertuples(index=False))
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
 
 
 def plus_minus(mean: float, error: float) -> str:
@@ -330,16 +332,8 @@ def plus_minus(mean: float, error: float) -> str:
     return f"{100 * mean:.0f} ± {100 * error:.0f}" if 100 * error >= 0.5 else f"{100 * mean:.0f}"
 
 
-def table(heads: list[str]) -> list[str]:
-    return [line(heads), line(["---", *["---:"] * (len(heads) - 1)])]
-
-
-def line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-# Page -> name of a table -> what makes its lines.
-PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
+# Page -> name of a table -> what makes its heads and rows, or a text.
+PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_small_cnn": {
         "accuracy": lambda: accuracy_table("laptop"),
         "claims": lambda: claim_table("laptop"),
@@ -365,13 +359,18 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
 }
 
 
+def markdown(rows: list[Row]) -> str:
+    rows.insert(1, ["---", *["---:"] * (len(rows[0]) - 1)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def page(name: str) -> str:
     """A page's text with its tables made again."""
     text = (REPOSITORY / f"docs/{name}.md").read_text()
     for part, make in PAGES[name].items():
         marks = rf"(<!-- table {part} -->\n).*?(<!-- end -->)"
-        made = "".join(f"{one}\n" for one in make())
-        text, found = re.subn(marks, lambda m, made=made: m[1] + made + m[2], text, flags=re.S)
+        made = markdown(made) if isinstance(made := make(), list) else made
+        text, found = re.subn(marks, lambda m, made=made: f"{m[1]}{made}\n{m[2]}", text, flags=re.S)
         assert found == 1, (
             f"docs/{name}.md: <!-- table {part} --> ... <!-- end --> once, not {found}"
         )

@@ -11,15 +11,12 @@ import os
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-
-REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY / "src"))
+from result_file import REPOSITORY, RESULTS, Out, print_rows, save_result
 
 SNAKEFILE = """
 onstart:
@@ -46,9 +43,7 @@ SETTLED = 5  # seconds, for the CPU time that starting the long jobs takes
 def main(
     jobs: Annotated[int, typer.Option(help="Finished before the long ones start.")] = 2000,
     seconds: Annotated[int, typer.Option(help="To measure for.")] = 20,
-    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path(
-        "benchmarks/results"
-    ),
+    out: Out = RESULTS,
 ) -> None:
     """Measure both and write the result."""
     load, rows = os.getloadavg()[0], []
@@ -62,23 +57,16 @@ def main(
                 **measured(jobs, seconds, mended),
             }
         )
-        print(
-            "  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"),
-            flush=True,
-        )
-    from result_file import save_result
-
-    save_result(
-        "scheduler", "cpu", rows, out, load_before=load, tools={"snakemake": version("snakemake")}
-    )
+    shown = ("scheduler", "quick_jobs_seconds", "cpu_share", "threads")
+    print_rows(rows, **dict.fromkeys(shown, ""))
+    save_result("scheduler", "cpu", rows, out, load_before=load)
 
 
 def measured(jobs: int, seconds: float, mended: bool) -> dict:
     """Run it in a separate folder; ends everything that it started."""
     with TemporaryDirectory() as folder:
         Path(folder, "Snakefile").write_text(SNAKEFILE)
-        command = [
-            sys.executable,
+        options = [
             "-m",
             "snakemake",
             "--cores",
@@ -88,12 +76,10 @@ def measured(jobs: int, seconds: float, mended: bool) -> dict:
             "--quiet",
             "all",
             "--config",
-            f"jobs={jobs}",
-            f"mended={mended}",
         ]
         start = time.perf_counter()
         running = subprocess.Popen(
-            command,
+            [sys.executable, *options, f"jobs={jobs}", f"mended={mended}"],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
             stdout=subprocess.DEVNULL,

@@ -6,12 +6,9 @@ python benchmarks/train.py resnet18 --device cuda --batch-size 64 --full-run
 
 import multiprocessing
 import resource
-import shutil
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,9 +17,7 @@ from typing import Annotated
 import torch
 import typer
 from render import random_recipes, stacks
-from result_file import RESULTS, machine, result_row, save_result
-from rich.console import Console
-from rich.table import Table
+from result_file import RESULTS, Out, machine, print_rows, result_row, save_result
 
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.files import file_sha256
@@ -87,7 +82,7 @@ def main(
     full_run: Annotated[
         bool, typer.Option("--full-run", help="Also train two runs of the paper's size; slow.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS,
+    out: Out = RESULTS,
 ) -> None:
     """Time training and prediction of baselines: on a CPU with one process and with one per core,
     whose images are added up."""
@@ -107,7 +102,10 @@ def main(
                     rows += _measure(task, processes, Path(folder) if full else None)
             # After every baseline: a long measurement that is stopped keeps what it has.
             save_result("train", resolved.type, rows, out)
-    _print_table(rows)
+    counts = dict.fromkeys(("batch_size", "processes", "peak_memory_mib"), ",")
+    times = dict.fromkeys(("startup_seconds", "full_run_seconds", "later_run_seconds"), ",.1f")
+    print_rows(rows, what="", images_per_second=",.0f", **times, full_run="", **counts)
+    print(f"full run: {EPOCHS} epochs of {FULL_RUN['train']:,} images")
 
 
 def _configured() -> list[str]:
@@ -151,7 +149,6 @@ def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
         "precision": parts[0]["precision"],
         "startup_seconds": max(part["startup"] for part in parts),
         "peak_memory_mib": max(part["memory"] for part in parts),
-        "gpu_utilisation": parts[0]["utilisation"],
         **(
             _full_run(task, folder)
             if folder
@@ -160,15 +157,9 @@ def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
     }
     if task.settings["model"] and task.settings["model"]["weights"]:
         more["weights"] = "random instead of published ones, since only speed is measured"
+    images = task.images * processes
     return [
-        result_row(
-            f"{what.split()[0]} {task.name}{what.removeprefix(what.split()[0])}",
-            task.device,
-            processes,
-            task.images * processes,
-            each,
-            **more,
-        )
+        result_row(what.format(task.name), task.device, processes, images, each, **more)
         for what, each in seconds.items()
     ]
 
@@ -184,11 +175,9 @@ def _at_once(function: Callable, processes: int, *arguments) -> list:
 
 def _computed(seconds: dict[str, float], images: int, startup: float) -> dict:
     """Seconds of a run of the paper's size, computed from those of fewer images."""
-    train = sum(each for what, each in seconds.items() if what != "predict") / images
-    phases = len(seconds) - 1
-    predicting = seconds["predict"] / images
+    *training, predicting = (each / images for each in seconds.values())
     later = (
-        EPOCHS * (FULL_RUN["train"] * train + phases * FULL_RUN["val"] * predicting)
+        EPOCHS * (FULL_RUN["train"] * sum(training) + len(training) * FULL_RUN["val"] * predicting)
         + FULL_RUN["test"] * predicting
     )
     return {
@@ -200,7 +189,7 @@ def _computed(seconds: dict[str, float], images: int, startup: float) -> dict:
 
 def _speed(task: Task) -> dict:
     """In a separate process: seconds of a warm epoch of each phase and of predicting; start-up;
-    memory; GPU use.
+    memory.
 
     Start-up is the time of the first epoch, counted from the call, minus those of the second one
     and of making images.
@@ -229,27 +218,25 @@ def _speed(task: Task) -> dict:
 
     fit()
     first = time.time() - task.begun - making
-    with gpu_use(device) as use:
-        method, fitted = fit()
+    method, fitted = fit()
     seconds = _epoch_seconds(fitted, task.images)
     start = time.perf_counter()
     predict(method, data, protocol)
     predicting = time.perf_counter() - start
     return {
-        "seconds": {**seconds, "predict": predicting},
+        "seconds": {**seconds, "predict {}": predicting},
         "startup": round(first - sum(seconds.values()), 2),
         "memory": round(_peak_memory(device) / 2**20),
-        "utilisation": _mean(use),
         "precision": protocol.on(device),
     }
 
 
 def _epoch_seconds(fitted: Fitted, images: int) -> dict[str, float]:
-    """By `train`, or `train PHASE` if there are several: an epoch over this many images, from the
-    steps made."""
+    """By `train {}`, a baseline, or `train {} PHASE` if there are several: an epoch over this many
+    images, from the steps made."""
     several = len(fitted.timings) > 1
     return {
-        f"train {timing.phase}" if several else "train": timing.seconds * images / timing.images
+        "train {}" + f" {timing.phase}" * several: timing.seconds * images / timing.images
         for timing in fitted.timings
     }
 
@@ -261,29 +248,6 @@ def _peak_memory(device: torch.device) -> int:
         if device.type == "cuda"
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     )
-
-
-@contextmanager
-def gpu_use(device: torch.device) -> Iterator[list[int]]:
-    """The GPU use in percent that nvidia-smi reports every tenth of a second meanwhile; empty if
-    there is none."""
-    samples: list[int] = []
-    if device.type != "cuda" or not shutil.which("nvidia-smi"):
-        yield samples
-        return
-    query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop-ms=100"]
-    uuid = torch.cuda.get_device_properties(device).uuid
-    look = ["nvidia-smi", f"--id=GPU-{uuid}", *query]
-    with subprocess.Popen(look, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield samples
-        finally:
-            process.terminate()
-            samples += [int(line) for line in process.stdout if line.strip().isdigit()]
-
-
-def _mean(samples: list[int]) -> float | None:
-    return round(sum(samples) / len(samples), 1) if samples else None
 
 
 def _full_run(task: Task, folder: Path) -> dict:
@@ -325,51 +289,14 @@ def _write_datasets(folder: Path) -> None:
 def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
     device = resolve_device(task.device)
     job = Job(task.settings, task.protocol(epochs), device, ImageFiles(images))
-    with gpu_use(device) as use:
-        train_runs(
-            job,
-            [make_run(task.name, *_dataset(), sample) for sample in _SAMPLES],
-            Folders(out, out / "checkpoints"),
-        )
+    runs = [make_run(task.name, *_dataset(), sample) for sample in _SAMPLES]
+    train_runs(job, runs, Folders(out, out / "checkpoints"))
     first, second = ((out / str(sample) / "run.json").stat().st_mtime for sample in _SAMPLES)
     return {
         "full_run": "measured",
         "full_run_seconds": round(first - task.begun, 1),
         "later_run_seconds": round(second - first, 1),
-        "full_run_gpu_utilisation": _mean(use),
     }
-
-
-def _print_table(rows: list[dict]) -> None:
-    table = Table(
-        "what",
-        "batch",
-        "processes",
-        "images/s",
-        "start-up s",
-        "run s",
-        "later runs s",
-        "MiB",
-        "GPU %",
-    )
-    for row in rows:
-        about = "~" if row["full_run"] == "computed" else ""
-        table.add_row(
-            row["what"],
-            str(row["batch_size"]),
-            str(row["processes"]),
-            f"{row['images_per_second']:,.0f}",
-            f"{row['startup_seconds']:.1f}",
-            f"{about}{row['full_run_seconds']:,.0f}",
-            f"{about}{row['later_run_seconds']:,.0f}",
-            f"{row['peak_memory_mib']:,}",
-            str(row["gpu_utilisation"] or ""),
-        )
-    console = Console()
-    console.print(table)
-    console.print(
-        f"run: {EPOCHS} epochs of {FULL_RUN['train']:,} images; ~ computed from the rates, not measured"
-    )
 
 
 if __name__ == "__main__":

@@ -7,16 +7,14 @@ weights, on the sample photos of scikit-image and scikit-learn: docs/watermark.m
 No photo is copied. Writes the JSON result, and the tables of the page.
 """
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-
 import numpy as np
 import pandas as pd
 import torch
+import typer
 from result_file import save_result
 from result_pages import main as write_pages
 
@@ -130,4 +128,4 @@ def effect(answers, logits, paths) -> dict:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,11 +1,15 @@
-"""What a reader of the artefact meets first: containers, metadata, the paper, the catalogue's layout."""
+"""What a reader of the artefact meets first: containers, metadata, the paper, the catalogue's layout,
+scripts."""
 
 import json
 import re
+import runpy
 
 import pytest
+import typer
 import yaml
 from packaging.specifiers import SpecifierSet
+from typer.testing import CliRunner
 
 import diagvib
 from conftest import BIN, REPOSITORY
@@ -59,3 +63,15 @@ def test_the_catalogues_snakefile_runs_the_same_jobs(tmp_path):
         return sorted(re.findall(r"^Job \d+: (.*)", said, re.M))
 
     assert len(jobs()) > 30 and jobs() == jobs("--snakefile", "workflow/Snakefile")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "benchmarks").glob("*.py")), ids=lambda p: p.name
+)
+def test_a_script_says_how_it_is_used(path, monkeypatch):
+    if "__main__" not in path.read_text():
+        return  # what scripts share
+    monkeypatch.syspath_prepend(path.parent)
+    program = typer.Typer()
+    program.command()(runpy.run_path(str(path))["main"])
+    assert CliRunner().invoke(program, ["--help"]).exit_code == 0
