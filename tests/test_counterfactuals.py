@@ -110,6 +110,39 @@ def test_the_shift_predictor_reaches_the_features_only_if_asked(batches, detach)
     assert all(torch.equal(*both) for both in zip(*found, strict=True)) == detach
 
 
+@pytest.mark.parametrize("ablation", ["ensemble", "shift_classifier", "augmix"])
+def test_what_is_left_of_lle_without_a_part(batches, ablation):
+    """One head, or the mean of all; no shift is predicted; and AugMix's loss of all three views."""
+    method = make_baseline(settings_of(method={"name": "lle", "ablation": ablation}), 10, SIZE, 1)
+    method.setup(batches.training_data())
+    method.eval()
+    assert len(method.heads) == (3 if ablation == "shift_classifier" else 1)
+    for number, head in enumerate(method.heads):
+        head.bias.data[number] += 1
+    batch, taken = batches.batch(torch.arange(16)), []
+
+    def outcome(inputs):
+        features = method.model.features(inputs)
+        return torch.stack([head(features) for head in method.heads])
+
+    assert torch.allclose(method.predict(batch), outcome(batch.inputs).mean(0), atol=1e-6)
+    torch.manual_seed(3)
+    method.training_step("classify", batch, lambda name, loss: taken.append(loss))
+    torch.manual_seed(3)
+    if ablation == "augmix":
+        views = [method.shifted(batch, torch.full((16,), k))[0].inputs for k in range(3)]
+        logits = torch.stack([outcome(view)[0] for view in views])
+        p, mean = logits.softmax(2), logits.softmax(2).mean(0)
+        divergence = (p * (p / mean).log()).sum(2).mean()
+        wanted = F.cross_entropy(logits[0], batch.labels) + 12 * divergence
+    else:
+        changed, shift = method.shifted(batch)
+        own = torch.zeros_like(shift) if ablation == "ensemble" else shift
+        logits = outcome(changed.inputs)[own, torch.arange(16)]
+        wanted = F.cross_entropy(logits, batch.labels)
+    assert torch.allclose(taken[0], wanted, atol=1e-5)
+
+
 @pytest.mark.parametrize("method", ["cf_f"], indirect=True)
 def test_cf_f_keeps_the_box_or_all_but_it(batches, method):
     torch.manual_seed(0)

@@ -40,6 +40,10 @@ SMALL = {
     "dfr": {"resamples": 2, "c": 0.1},
     "irm": {"anneal_steps": 5},
     "vrex": {"anneal_steps": 5},
+    "llr": {"head_epochs": 2},
+    "afr": {"head_epochs": 5},
+    "self": {"steps": 5},
+    "dpe": {"members": 2, "head_epochs": 2},
 }
 
 

@@ -8,9 +8,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diagvib.methods.augmix import jensen_shannon
 from diagvib.methods.groups import Partners
-from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, TrainingData, Update
+from diagvib.methods.method import (
+    Batch,
+    Method,
+    Optimiser,
+    StepOutput,
+    TrainingData,
+    Unlabelled,
+    Update,
+)
 from diagvib.models.network import Heads
+
+# Of the ablation `augmix`, as AugMix's own.
+_JS_WEIGHT = 12.0
 
 
 class Lle(Method):
@@ -22,10 +34,21 @@ class Lle(Method):
 
     Told which factors are cues, but not the classes of the cues. detach: the shift predictor's
     gradient does not reach the features, as in the paper (Sec. 4); in the authors' code it does.
+    ablation: the paper's (Table 7). `ensemble`: one head learns from all images. `augmix`: one
+    head; the loss is its cross entropy of the unchanged image plus 12 times the Jensen-Shannon
+    divergence of the predictions for the image with each shift. `shift_classifier`: the heads'
+    logits are averaged, and no shift is predicted.
     """
 
     supervision = ("cue_types",)
-    options = {"detach": {"type": "boolean", "default": True}}
+    options = {
+        "detach": {"type": "boolean", "default": True},
+        "ablation": {
+            "description": "What is left out, or put in place of the ensemble",
+            "enum": ["none", "ensemble", "augmix", "shift_classifier"],
+            "default": "none",
+        },
+    }
     needs = ("exchange",)
     uses_head = True
 
@@ -35,8 +58,10 @@ class Lle(Method):
         self.add_heads(1 + data.cues.shape[1], data.labels.device)
 
     def add_heads(self, shifts: int, device: torch.device) -> None:
-        """Add this many copies of the network's head, and a shift predictor that starts at zero."""
-        self.heads = Heads(deepcopy(self.model.head) for _ in range(shifts))
+        """Add copies of the network's head, one for each shift, or a single one, and a shift
+        predictor that starts at zero."""
+        heads = 1 if self.options.ablation in ("ensemble", "augmix") else shifts
+        self.heads = Heads(deepcopy(self.model.head) for _ in range(heads))
         self.shift = nn.Linear(self.model.head.in_features, shifts, device=device)
         nn.init.zeros_(self.shift.weight)
         nn.init.zeros_(self.shift.bias)
@@ -44,14 +69,14 @@ class Lle(Method):
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         return {"model": self.optimiser(self.model.body, self.heads, self.shift)}
 
-    def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
-        """The batch with shifts drawn for its images, and these shifts, int64[B]."""
-        shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
+    def shifted(self, batch: Batch, shift: Tensor | None = None) -> tuple[Batch, Tensor]:
+        """The batch with these shifts of its images, int64[B], by default drawn; and the shifts."""
+        shift = self.drawn(batch) if shift is None else shift
         donors, pixels = (
             self.donors.draw(torch.zeros_like(batch.labels), batch.labels),
             batch.pixels.clone(),
         )
-        for cue in range(len(self.heads) - 1):
+        for cue in range(self.shift.out_features - 1):
             at = (shift == cue + 1).nonzero().flatten()
             if len(at):
                 pixels[at] = self.data.augment(
@@ -59,16 +84,38 @@ class Lle(Method):
                 )
         return replace(batch, pixels=pixels, inputs=self.data.inputs(pixels)), shift
 
+    def drawn(self, batch: Batch) -> Tensor:
+        return torch.randint(
+            self.shift.out_features, batch.labels.shape, device=batch.labels.device
+        )
+
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        if self.options.ablation == "augmix":
+            return self.consistent_step(batch, update)
         batch, shift = self.shifted(batch)
         features = self.model.features(batch.inputs)
-        logits = self.heads.each(features)[torch.arange(len(shift)), shift]
+        logits = self.heads.each(features)[torch.arange(len(shift)), shift % len(self.heads)]
         losses = self.losses(logits, batch.labels)
-        recognised = self.shift(features.detach() if self.options.detach else features)
-        update("model", losses.mean() + F.cross_entropy(recognised.float(), shift))
+        loss = losses.mean()
+        if self.options.ablation == "none":
+            recognised = self.shift(features.detach() if self.options.detach else features)
+            loss = loss + F.cross_entropy(recognised.float(), shift)
+        update("model", loss)
         return StepOutput(losses, logits)
 
-    def predict(self, batch: Batch) -> Tensor:
+    def consistent_step(self, batch: Batch, update: Update) -> StepOutput:
+        """A step of the ablation `augmix`."""
+        unchanged = torch.zeros_like(batch.labels)
+        views = [self.shifted(batch, unchanged + k)[0] for k in range(self.shift.out_features)]
+        features = self.model.features(torch.cat([view.inputs for view in views]))
+        logits = self.heads(features).float().unflatten(0, (len(views), -1))
+        losses = self.losses(logits[0], batch.labels) + _JS_WEIGHT * jensen_shannon(logits)
+        update("model", losses.mean())
+        return StepOutput(losses, logits[0])
+
+    def predict(self, batch: Unlabelled) -> Tensor:
         features = self.model.features(batch.inputs)
+        if self.options.ablation != "none":
+            return self.heads(features)
         share = self.shift(features).float().softmax(1)
         return (share[:, :, None] * self.heads.each(features).float()).sum(1)

@@ -52,6 +52,17 @@ METHODS = {
     "w2d": "diagvib.methods.w2d:W2d",
     "lisa": "diagvib.methods.lisa:Lisa",
     "env_mixup": "diagvib.methods.env_mixup:EnvMixup",
+    "rwg": "diagvib.methods.balancing:Rwg",
+    "rwy": "diagvib.methods.balancing:Rwy",
+    "suby": "diagvib.methods.balancing:SubY",
+    "llr": "diagvib.methods.retraining:Llr",
+    "afr": "diagvib.methods.afr:Afr",
+    "self": "diagvib.methods.self_disagreement:SelfDisagreement",
+    "lc": "diagvib.methods.logit_correction:LogitCorrection",
+    "ula": "diagvib.methods.logit_correction:UnsupervisedLogitAdjustment",
+    "xrm": "diagvib.methods.xrm:Xrm",
+    "dpe": "diagvib.methods.dpe:Dpe",
+    "masktune": "diagvib.methods.masktune:MaskTune",
 }
 
 

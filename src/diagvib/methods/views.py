@@ -78,10 +78,10 @@ class CueEnsemble(Lle):
 
     def shifts(self) -> list[str]:
         """The view for each shift."""
-        return [f"cue.{number}" for number in range(1, len(self.heads))]
+        return [f"cue.{number}" for number in range(1, self.shift.out_features)]
 
-    def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
-        shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
+    def shifted(self, batch: Batch, shift: Tensor | None = None) -> tuple[Batch, Tensor]:
+        shift = self.drawn(batch) if shift is None else shift
         views = [seen(self, name, batch) for name in self.shifts()]
         inputs = torch.stack([batch.inputs, *views])[shift, torch.arange(len(shift))]
         return replace(batch, inputs=inputs), shift

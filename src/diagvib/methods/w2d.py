@@ -50,7 +50,7 @@ class W2d(Method):
 
     def build(self) -> None:
         super().build()
-        cells, name = _map_cells(self.model, self.image_size), self.settings["model"]["name"]
+        cells, name = map_cells(self.model, self.image_size), self.settings["model"]["name"]
         if cells is None:
             raise DiagvibError(
                 f"method: {self.name} erases cells of the last feature map, but the features "
@@ -62,7 +62,7 @@ class W2d(Method):
                 f"method: {self.name}: of the {cells} cells of model {name}'s last feature "
                 f"map, cells: {self.options.cells} erases none; raise it, or use larger images"
             )
-        self.pool = _last_pool(self.model)
+        self.pool = last_pool(self.model)
 
     def setup(self, data: TrainingData) -> None:
         super().setup(data)
@@ -73,7 +73,7 @@ class W2d(Method):
         self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
-        features, maps = _features_and_map(self.model, self.pool, batch.inputs)
+        features, maps = features_and_map(self.model, self.pool, batch.inputs)
         logits = self.model.head(features)
         losses = self.losses(logits, batch.labels)
         hard = self.hard(losses.detach())
@@ -117,7 +117,8 @@ def _largest(values: Tensor, n: int | Tensor) -> Tensor:
     return values.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1) < n
 
 
-def _last_pool(model: Network) -> nn.Module | None:
+def last_pool(model: Network) -> nn.Module | None:
+    """The pooling that makes features of the last feature map; None if there is none."""
     pools = [
         module
         for module in model.body.modules()
@@ -126,7 +127,7 @@ def _last_pool(model: Network) -> nn.Module | None:
     return pools[-1] if pools else None
 
 
-def _features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
+def features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Features [B, D], and the map [B, channels, H, W] from which `pool`, a part of the model, made
     them."""
     maps = []
@@ -136,17 +137,17 @@ def _features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[
 
 
 @torch.no_grad()
-def _map_cells(model: Network, image_size: int) -> int | None:
+def map_cells(model: Network, image_size: int) -> int | None:
     """The number of cells of the last map; None if the features, also in training, are not pooled
     from it."""
     model = deepcopy(model).train()
     pool, inputs = (
-        _last_pool(model),
+        last_pool(model),
         torch.linspace(-1, 1, 2 * 3 * image_size**2).view(2, 3, image_size, image_size),
     )
     if pool is None:
         return None
-    features, maps = _features_and_map(model, pool, inputs)
+    features, maps = features_and_map(model, pool, inputs)
     pooled = pool(maps).flatten(1)
     same = pooled.shape == features.shape and (inputs.is_meta or torch.equal(pooled, features))
     return maps.shape[2] * maps.shape[3] if same else None

@@ -1,0 +1,101 @@
+"""`dpe`, diverse prototypical ensembles: classes are recognised by their distances from prototypes,
+of which there are many, learnt one after the other and unlike each other (To et al., 2025)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diagvib.methods.groups import equal_groups, group_index
+from diagvib.methods.method import TrainingData, Unlabelled
+from diagvib.methods.retraining import Retraining, batches, descend
+
+
+class Dpe(Retraining):
+    """`members` sets of prototypes, one per class, read the features of held-out images, each
+    image's standardised to mean 0 and variance 1. Each set is fitted for `head_epochs` of SGD to a
+    subset of its own, with equally many images of every class, or of every group: target x all cues
+    (`supervision: cues`), or x one (`cue-1`). A prediction is the mean of the sets' probabilities.
+
+    The logits are minus the distances, times a learnt scale (`Prototypes`). The loss is the cross
+    entropy of `entropic_scale` times the logits, plus `shrinkage` times the mean squared norm of
+    the prototypes, plus `diversity` times their `overlap` with earlier sets. That is divided by D -
+    1; the published weight belongs to features of width D = 2,048.
+    """
+
+    supervision = ("none", "cues", "cue")
+    options = {
+        "members": {"type": "integer", "minimum": 1, "default": 16},
+        "head_epochs": {"type": "integer", "minimum": 1, "default": 20},
+        "head_lr": {"type": "number", "exclusiveMinimum": 0, "default": 1.0e-3},
+        "entropic_scale": {"type": "number", "exclusiveMinimum": 0, "default": 20.0},
+        "shrinkage": {"type": "number", "minimum": 0, "default": 10.0},
+        "diversity": {"type": "number", "minimum": 0, "default": 1.0e5},
+    }
+
+    def build(self) -> None:
+        super().build()
+        width = self.model.head.in_features
+        self.members = nn.ModuleList(
+            Prototypes(self.n_classes, width) for _ in range(self.options.members)
+        )
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
+        told = self.options.supervision
+        known = told != "none"
+        self.group = group_index(self.source, told, self.name)[0] if known else self.source.labels
+
+    def retrain(self, features: Tensor, labels: Tensor) -> None:
+        features = standardised(features)
+        found, group = self.group[self.memory["held_out"]].unique(return_inverse=True)
+        for number in range(len(self.members)):
+            subset = equal_groups(group, len(found)).flatten()
+            self.add(number, features[subset], labels[subset])
+        self.fitted.fill_(True)
+
+    def add(self, number: int, features: Tensor, labels: Tensor) -> None:
+        """Fit the set of that number to these images; earlier ones are fitted."""
+        given, member = self.options, self.members[number]
+        earlier = [other.points.detach() for other in self.members[:number]]
+
+        def loss(at: Tensor) -> Tensor:
+            error = self.losses(given.entropic_scale * member(features[at]), labels[at]).mean()
+            size = given.shrinkage * member.points.square().sum(1).mean()
+            return error + size + given.diversity * overlap(member.points, earlier)
+
+        drawn = batches(len(labels), self.settings["batch_size"], given.head_epochs)
+        descend(member, drawn, loss, lr=given.head_lr, momentum=0.9)
+
+    def predict(self, batch: Unlabelled) -> Tensor:
+        features = self.model.features(batch.inputs)
+        plain, read = self.model.head(features).float(), standardised(features.float())
+        probabilities = torch.stack([member(read).softmax(1) for member in self.members])
+        return torch.where(self.fitted, probabilities.mean(0).log(), plain)
+
+
+class Prototypes(nn.Module):
+    """A prototype for each class: features float[B, D] to logits [B, classes], minus |scale| times
+    their distances, both scaled to length 1."""
+
+    def __init__(self, classes: int, width: int):
+        super().__init__()
+        self.points = nn.Parameter(torch.empty(classes, width).normal_(0, 0.01))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        away = F.normalize(features)[:, None] - F.normalize(self.points)
+        return -self.scale.abs() * away.norm(dim=2)
+
+
+def overlap(points: Tensor, earlier: list[Tensor]) -> Tensor:
+    """The absolute mean over classes of the product of a prototype, float[classes, D], with the sum
+    of the class's earlier ones, divided by D - 1 and by the number of all of them, float[]."""
+    classes, width = points.shape
+    product = (points * sum(earlier, torch.zeros_like(points))).sum().abs()
+    return product / classes / (width - 1) / (1 + len(earlier))
+
+
+def standardised(features: Tensor) -> Tensor:
+    """Each row of float[B, D] with mean 0 and variance 1."""
+    return F.layer_norm(features, features.shape[1:])

@@ -1,0 +1,91 @@
+"""`lc` and `ula`: a biased network says which class the shortcut points to; logits are corrected by
+how often each label occurs with it (Liu et al., 2023; Tsirigotis et al., 2023)."""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+
+from diagvib.methods.lff import Lff, generalised
+from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
+from diagvib.methods.retraining import batches, fit
+
+
+class LogitCorrection(Lff):
+    """`lc`. Two networks. The biased one learns by generalised cross entropy, as in `lff`, times
+    `bias_weight`; z is the class that it finds most probable. The other, which predicts, learns by
+    the cross entropy of its logits plus log(P(z, y) + 1e-4). P is a moving average over batches,
+    `decay` times the old plus 1 - decay times the new, of the mean of the biased network's
+    probability of z, at `temperature`, in images with label y. Without the original's GroupMixUp.
+    """
+
+    options = {
+        "q": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.8},
+        "decay": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0.5},
+        "bias_weight": {"type": "number", "exclusiveMinimum": 0, "default": 2.0},
+        "temperature": {"type": "number", "exclusiveMinimum": 0, "default": 0.1},
+    }
+
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
+        prior = torch.zeros(self.n_classes, self.n_classes, device=data.labels.device)
+        self.memory = {"prior": prior}
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        given, prior = self.options, self.memory["prior"]
+        biased, logits = self.biased(batch.inputs), self.model(batch.inputs)
+        loss = generalised(self.losses(biased, batch.labels), given.q).mean()
+        update("biased", given.bias_weight * loss)
+        believed = (biased.detach().float() / given.temperature).softmax(1)
+        prior.lerp_(joint(believed, batch.labels), 1 - given.decay)
+        correction = (prior[believed.argmax(1)] + 1e-4).log()
+        losses = self.losses(logits + correction, batch.labels)
+        update("model", losses.mean())
+        return StepOutput(losses, logits)
+
+
+class UnsupervisedLogitAdjustment(Method):
+    """`ula`. First, a linear layer is trained by SGD on the features of the network as it is at the
+    beginning, unaugmented and in evaluation mode, for `bias_epochs`; z is the class that it then
+    finds most probable. The network learns by the cross entropy of its logits plus `strength` times
+    log P(y | z), with P the mean over the training images of the layer's probability of z in those
+    with label y. The original begins with self-supervised weights, such as a baseline may name."""
+
+    options = {
+        "bias_epochs": {"type": "integer", "minimum": 1, "default": 50},
+        "bias_lr": {"type": "number", "exclusiveMinimum": 0, "default": 1.0e-3},
+        "strength": {"type": "number", "minimum": 0, "default": 1.0},
+    }
+    uses_head = True
+
+    def build(self) -> None:
+        super().build()
+        self.biased = deepcopy(self.model)
+
+    def start_phase(self, phase: str, data: TrainingData) -> None:
+        head, size = self.biased.head, self.settings["batch_size"]
+        with torch.no_grad():
+            seen = [self.biased.eval().features(batch.inputs) for batch in data.in_order()]
+        features = torch.cat(seen).float()
+        with torch.autocast(features.device.type, enabled=False):
+            drawn = batches(len(data), size, self.options.bias_epochs)
+            fit(head, features, data.labels, drawn, self.options.bias_lr)
+            self.memory["prior"] = joint(head(features).detach().softmax(1), data.labels)
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        with torch.no_grad():
+            cue = self.biased.eval()(batch.inputs).argmax(1)
+        prior = self.memory["prior"]
+        given = (prior / prior.sum(1, keepdim=True)).clamp(min=1e-12).log()[cue]
+        logits = self.model(batch.inputs)
+        losses = self.losses(logits + self.options.strength * given, batch.labels)
+        update("model", losses.mean())
+        return StepOutput(losses, logits)
+
+
+def joint(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """P(z, y), float[classes, classes]: in row z and column y, the sum of the probabilities of z,
+    float[B, classes], of the images with label y, divided by B."""
+    member = labels[:, None] == torch.arange(probabilities.shape[1], device=labels.device)
+    with torch.autocast(labels.device.type, enabled=False):
+        return probabilities.T @ member.float() / len(labels)

@@ -1,0 +1,106 @@
+"""`xrm`, cross-risk minimisation: group DRO on groups found by two networks that imitate each
+other's mistakes (Pezeshki et al., 2024)."""
+
+import torch
+from torch import Tensor, nn
+
+from diagvib.methods.group_dro import GroupDro
+from diagvib.methods.method import (
+    Batch,
+    Optimiser,
+    Phase,
+    Sampling,
+    StepOutput,
+    TrainingData,
+    Unlabelled,
+    Update,
+)
+from diagvib.models.registry import make_network
+
+
+class Xrm(GroupDro):
+    """Phase `twins`: each of two networks learns from a random half of the images. In every step,
+    the loss is the sum over the batch's classes of a class's mean cross entropy, of the network to
+    which an image belongs; then the image's label becomes what the other network predicts, with
+    probability `flip_chance`. Phase `classify`: group DRO; the groups are class x whether either
+    network is wrong about the original label.
+
+    twin_epochs null: as many as the baseline's. If all images of a class are alike in this, the
+    other group does not exist.
+    """
+
+    supervision = ("none",)
+    options = {
+        "twin_epochs": {"type": ["integer", "null"], "minimum": 1, "default": None},
+    }
+
+    def build(self) -> None:
+        super().build()
+        settings = self.settings["model"], self.n_classes, self.image_size
+        self.twins = nn.ModuleList(make_network(*settings) for _ in range(2))
+
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
+        self.memory["labels"] = data.labels.clone()
+        self.memory["half"] = torch.randint(2, data.labels.shape).to(data.labels.device)
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        epochs = self.options.twin_epochs or data.max_epochs
+        return [Phase("twins", epochs, "last"), *super().phases(data)]
+
+    def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
+        return torch.zeros_like(data.labels), 1
+
+    @torch.no_grad()
+    def start_phase(self, phase: str, data: TrainingData) -> None:
+        if phase == "classify":
+            self.eval()
+            wrong = [
+                (self.both(batch).argmax(2) != batch.labels).any(0) for batch in data.in_order()
+            ]
+            found, group = (2 * data.labels + torch.cat(wrong)).unique(return_inverse=True)
+            self.start_with(group, len(found))
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        if phase == "twins":
+            return {"twins": self.optimiser(self.twins)}
+        return super().optimisers(phase)
+
+    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+        return None if phase == "twins" else super().sampling(phase, data)
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        if phase != "twins":
+            return super().training_step(phase, batch, update)
+        labels, half = (self.memory[name][batch.index] for name in ("labels", "half"))
+        logits, each = self.both(batch).float(), torch.arange(len(half), device=half.device)
+        own, other = logits[half, each], logits[1 - half, each].detach()
+        losses = self.losses(own, labels)
+        update("twins", class_balanced(losses, labels, self.n_classes))
+        flipped = torch.rand_like(losses) < flip_chance(other)
+        labels = torch.where(flipped, other.argmax(1), labels)
+        self.memory["labels"].index_copy_(0, batch.index, labels)
+        return StepOutput(losses, own)
+
+    def validation_step(self, phase: str, batch: Batch) -> StepOutput:
+        if phase != "twins":
+            return super().validation_step(phase, batch)
+        logits = self.both(batch).mean(0)
+        return StepOutput(self.losses(logits, batch.labels), logits)
+
+    def both(self, batch: Unlabelled) -> Tensor:
+        """The twins' logits [2, B, classes]."""
+        return torch.stack([twin(batch.inputs) for twin in self.twins])
+
+
+def class_balanced(losses: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The sum over the classes in a batch of their mean loss, float[], from float[B], int64[B]."""
+    member = (labels == torch.arange(classes, device=labels.device)[:, None]).float()
+    return ((member * losses).sum(1) / member.sum(1).clamp(min=1)).sum()
+
+
+def flip_chance(logits: Tensor) -> Tensor:
+    """(p - 1/C) C / (C - 1), float[B], with p the largest probability of C classes: 0 if all are
+    alike, 1 if one is certain. logits: [B, C]."""
+    classes = logits.shape[1]
+    return (logits.softmax(1).amax(1) - 1 / classes) * classes / (classes - 1)

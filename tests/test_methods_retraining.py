@@ -1,0 +1,265 @@
+"""Methods that balance, retrain the last layer, correct logits, find groups or mask: cases worked
+by hand."""
+
+from dataclasses import replace
+from math import exp, log, sqrt
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.afr import image_weights
+from diagvib.methods.dpe import Prototypes, overlap
+from diagvib.methods.logit_correction import joint
+from diagvib.methods.masktune import hot
+from diagvib.methods.registry import make_baseline
+from diagvib.methods.self_disagreement import disagreement
+from diagvib.methods.xrm import class_balanced, flip_chance
+from synthetic_images import SIZE
+from synthetic_methods import settings_of
+from test_methods import annotated, batch_of, known, made
+from test_methods_inferring import Fixed, caught, probable
+
+
+def three(name, **options):
+    """The method for three classes."""
+    return make_baseline(settings_of(method={"name": name, **options}), 3, SIZE, 0)
+
+
+def test_how_often_images_of_groups_and_classes_are_drawn():
+    data = known([0, 0, 0, 2, 2], [[1], [1], [0], [0], [1]])
+    rwg, rwy, suby = made("rwg", supervision="cue-1"), made("rwy"), made("suby")
+    assert rwg.sampling("classify", data).tolist() == [2.5, 2.5, 5, 5, 5]
+    assert rwy.sampling("classify", data).tolist() == pytest.approx([5 / 3] * 3 + [5 / 2] * 2)
+    drawn = suby.sampling("classify", data)
+    assert data.labels[drawn].tolist() == [0, 0, 2, 2] and len(drawn.unique()) == 4
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return annotated(64, 0), annotated(20, 1)
+
+
+@pytest.mark.parametrize("images", ["training", "validation"])
+def test_the_head_is_retrained_on_images_that_were_held_out(batches, images):
+    train, val = batches
+    data = replace(train.training_data(), validation=val.training_data())
+    method = made("llr", images=images)
+    method.setup(data)
+    held = method.memory["held_out"]
+    assert len(held) == (64 if images == "training" else 20)
+    if images == "training":
+        assert held.sum() == 13, "0.2 of 64, rounded up"
+        parts = [method.sampling(phase, data) for phase in ("classify", "retrain")]
+        assert torch.equal(torch.cat(parts).sort().values, torch.arange(64))
+        assert torch.equal(parts[1], held.nonzero().flatten())
+    source = train if images == "training" else val
+    features, labels = method.held_out()
+    wanted = method.eval().model.features(source.batch(torch.arange(len(source))).inputs)[held]
+    assert torch.allclose(features, wanted, atol=1e-5) and torch.equal(labels, source.labels[held])
+    before = [parameter.clone() for parameter in method.model.parameters()]
+    method.start_phase("retrain", data)
+    same = [torch.equal(*both) for both in zip(before, method.model.parameters(), strict=True)]
+    assert all(same[:-2]) and not any(same[-2:]), "only the head's weight and bias change"
+
+
+def test_weights_of_afr_and_a_step():
+    """With p = 3/4, 1/4 and 1/2, exp(-4 log(2) p) = 1/8, 1/2 and 1/4; two images of class 0, one of
+    class 1."""
+    logits = torch.tensor([[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]]).log()
+    labels, gamma = torch.tensor([0, 0, 1]), 4 * log(2)
+    plain, balanced = (image_weights(logits, labels, gamma, each) for each in (False, True))
+    assert plain.tolist() == pytest.approx([1 / 7, 4 / 7, 2 / 7])
+    assert balanced.tolist() == pytest.approx([1 / 9, 4 / 9, 4 / 9])
+    method = make_baseline(
+        settings_of(
+            {"name": "linear", "options": {"features": 1}},
+            {"name": "afr", "gamma": gamma, "pull": 1.0, "head_epochs": 2, "head_lr": 0.5},
+        ),
+        2,
+        0,
+        0,
+    )
+    head = method.model.head
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    # All p are 1/2: weights 1/4, 1/4, 1/2. Only the two images of class 0 have a feature.
+    method.retrain(torch.tensor([[1.0], [1.0], [0.0]]), labels)
+    # The gradient of the first step is (-1/4, 1/4) for the weight, and none for the bias.
+    first = 0.5 / 4
+    p = 1 / (1 + exp(-2 * first))
+    second = first + 0.5 * ((1 - p) / 2 - 2 * first)
+    assert head.weight[0].item() == pytest.approx(second, abs=1e-6)
+    moved = 0.5 * ((1 - p) / 2 - 1 / 4)  # the bias, in the second step
+    assert head.bias.tolist() == pytest.approx([moved, -moved], abs=1e-6)
+
+
+def test_self_uses_the_images_whose_prediction_changed_most(monkeypatch):
+    early, final = torch.full((1, 2), 0.5).log(), torch.tensor([[0.75, 0.25]]).log()
+    assert disagreement(early, final).item() == pytest.approx(log(4 / 3) / 2)
+    given = {"name": "self", "finetuned": 2, "steps": 3}
+    settings = settings_of({"name": "linear", "options": {"features": 1}}, given)
+    method, used = make_baseline(settings, 2, 0, 0), []
+    phases = [
+        (phase.name, phase.max_epochs) for phase in method.phases(replace(known([0]), max_epochs=8))
+    ]
+    assert phases == [("early", 4), ("classify", 4), ("retrain", 1)]
+    features, labels = torch.tensor([[0.0], [4.0], [1.0], [-4.0]]), torch.tensor([0, 0, 1, 1])
+    method.memory["early"] = method.model.head(torch.zeros(4, 1)).detach()
+
+    def fit(head, features, labels, batches, lr):
+        used.extend([features.flatten().tolist(), labels.tolist(), [len(b) for b in batches]])
+
+    monkeypatch.setattr("diagvib.methods.self_disagreement.fit", fit)
+    method.retrain(features, labels)
+    assert sorted(used[0]) == [-4, 4] and sorted(used[1]) == [0, 1] and used[2] == [16] * 3
+
+
+LABELS, BELIEVED = [0, 0, 1], [[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]]
+# Of z and y: over the images of each label, a third of the sum of the probabilities of z.
+PRIOR = [[0.9 / 3, 0.1 / 3, 0], [0.9 / 3, 0.8 / 3, 0], [0.2 / 3, 0.1 / 3, 0]]
+
+
+def corrected(p, prior, label, eps=0.0):
+    weighted = [a * (b + eps) for a, b in zip(p, prior, strict=True)]
+    return -log(weighted[label] / sum(weighted))
+
+
+def test_the_loss_of_logit_correction():
+    method, data, losses = three("lc", temperature=1.0, decay=0.0), known(LABELS), {}
+    assert torch.allclose(joint(torch.tensor(BELIEVED), data.labels), torch.tensor(PRIOR))
+    method.biased = Fixed(torch.tensor(BELIEVED).log())
+    method.model = Fixed(probable([0.5, 0.5, 0.5], LABELS))
+    method.setup(data)
+    output = method.training_step("classify", batch_of(data, range(3)), caught(losses))
+    rows, z = [[0.5, 0.25, 0.25], [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 1, 1]
+    wanted = [corrected(p, PRIOR[k], y, 1e-4) for p, k, y in zip(rows, z, LABELS, strict=True)]
+    assert output.loss.tolist() == pytest.approx(wanted, rel=1e-5)
+    assert losses["model"].item() == pytest.approx(sum(wanted) / 3, rel=1e-5)
+    biased = sum(0.8 * p**0.8 * -log(p) for p in (0.7, 0.2, 0.8)) / 3
+    assert losses["biased"].item() == pytest.approx(2 * biased, rel=1e-5)
+    method.options.decay = 0.5
+    method.biased.logits.data = torch.eye(3).log()
+    method.training_step("classify", batch_of(data, range(3)), caught(losses))
+    moved = [
+        [0.9 / 6 + 1 / 6, 0.1 / 6, 0],
+        [0.9 / 6 + 1 / 6, 0.8 / 6, 0],
+        [0.1 / 3, 0.1 / 6 + 1 / 6, 0],
+    ]
+    assert torch.allclose(method.memory["prior"], torch.tensor(moved), atol=1e-6)
+
+
+def test_the_loss_of_unsupervised_logit_adjustment(batches):
+    """P(y | z) is a row of P over its sum; the biased layer is trained on the features of the first
+    weights, with which the network itself still begins."""
+    method, data, losses = three("ula", strength=2.0), known(LABELS), {}
+    method.biased = Fixed(torch.tensor(BELIEVED).log())
+    method.model = Fixed(probable([0.5, 0.5, 0.5], LABELS))
+    method.memory["prior"] = torch.tensor(PRIOR)
+    output = method.training_step("classify", batch_of(data, range(3)), caught(losses))
+    given = [[(v / sum(row)) ** 2 for v in row] for row in PRIOR]
+    wanted = corrected([0.25, 0.5, 0.25], given[1], 1)
+    assert output.loss[2].item() == pytest.approx(wanted, rel=1e-5)
+    assert set(losses) == {"model"}
+    method, data = made("ula", bias_epochs=3), batches[0].training_data()
+    method.setup(data)
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    method.start_phase("classify", data)
+    changed = [n for n, value in method.state_dict().items() if not torch.equal(value, before[n])]
+    assert changed == ["biased.head.weight", "biased.head.bias"]
+    whole = batches[0].batch(torch.arange(64))
+    assert method.memory["prior"].sum().item() == pytest.approx(1)
+    assert torch.allclose(
+        method.memory["prior"], joint(method.biased.eval()(whole.inputs).softmax(1), whole.labels)
+    )
+
+
+def test_twins_of_xrm_take_over_each_others_confident_predictions():
+    chances = torch.tensor([[0.5, 0.5], [0.75, 0.25], [0.0, 1.0]]).log()
+    assert flip_chance(chances).tolist() == pytest.approx([0, 0.5, 1])
+    losses, labels = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2])
+    assert class_balanced(losses, labels, 3).item() == 2 + 5
+    method, data, found = three("xrm"), known(LABELS), {}
+    method.setup(data)
+    method.memory["half"] = torch.tensor([0, 1, 0])
+    certain = F.one_hot(torch.tensor([2, 2, 2])).float().log()  # infinitely sure
+    first, second = probable([0.5, 0.25, 0.25], LABELS), probable([0.125, 0.25, 0.5], LABELS)
+    method.twins = nn.ModuleList([Fixed(first), Fixed(second)])
+    second[0], first[1] = certain[0], torch.zeros(3)
+    torch.manual_seed(0)
+    output = method.training_step("twins", batch_of(data, range(3)), caught(found))
+    assert output.loss.tolist() == pytest.approx([log(2), log(4), log(4)])
+    assert found["twins"].item() == pytest.approx(1.5 * log(2) + log(4))
+    assert method.memory["labels"].tolist()[:2] == [2, 0], "certain, and no idea"
+
+
+def test_groups_of_xrm_are_what_either_twin_gets_wrong():
+    method, labels = three("xrm"), [0, 0, 0, 1, 1]
+    said = [[0, 1, 0, 1, 1], [0, 0, 2, 1, 1]]
+    twins = [F.one_hot(torch.tensor(each), 3).float() for each in said]
+    data = known(labels)
+    data = replace(data, in_order=lambda: [batch_of(data, range(5))])
+    method.setup(data)
+    method.twins = nn.ModuleList(Fixed(each) for each in twins)
+    method.start_phase("classify", data)
+    assert method.memory["group"].tolist() == [0, 1, 1, 2, 2], "no group of class 1 is wrong"
+    assert method.memory["q"].tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_prototypes_of_dpe():
+    points = Prototypes(2, 2)
+    points.points.data = torch.tensor([[3.0, 0.0], [0.0, 0.5]])
+    points.scale.data = torch.tensor(-2.0)
+    assert points(torch.tensor([[5.0, 0.0]])).tolist()[0] == pytest.approx([0, -2 * sqrt(2)])
+    given, earlier = torch.tensor([[1.0, 2, 0], [0, 1, 0]]), torch.tensor([[1.0, 0, 0], [1, -5, 0]])
+    # Products 1 and -5 with the one set, 0 and 2 with the other; D - 1 = 2, and three sets.
+    other = torch.tensor([[0.0, 0, 1], [0, 2, 0]])
+    wanted = abs(1 - 5 + 0 + 2) / 2 / 2 / 3
+    assert overlap(given, [earlier, other]).item() == pytest.approx(wanted)
+    assert overlap(given, []).item() == 0
+
+
+def test_dpe_predicts_the_mean_probability_of_its_members(batches):
+    """And by its head until they are fitted."""
+    method = made("dpe", members=2, head_epochs=1)
+    method.setup(batches[0].training_data())
+    batch = method.eval() and batches[0].batch(torch.arange(5))
+    assert torch.equal(method.predict(batch), method.model(batch.inputs))
+    method.start_phase("retrain", method.data)
+    features = method.model.features(batch.inputs)
+    read = (features - features.mean(1, keepdim=True)) / features.std(1, correction=0, keepdim=True)
+    each = [member(read).softmax(1) for member in method.members]
+    assert torch.allclose(method.predict(batch).exp(), (each[0] + each[1]) / 2, atol=1e-4)
+
+
+def test_masktune_blackens_what_is_much_hotter_than_the_rest():
+    heat = torch.zeros(1, 8, 8)
+    heat[0, 1:3] = 1.0  # 16 positive pixels, mean 1.5625, standard deviation 2.18
+    heat[0, 1, 1] = 10.0
+    assert hot(heat, 8, 2.0).nonzero().tolist() == [[0, 1, 1]]
+    assert not hot(torch.zeros(1, 8, 8), 8, 2.0).any()
+    method = made("masktune")
+    method.setup(annotated(8, 0).training_data())
+    batch = method.data.batch(torch.arange(8))
+    maps = method.trained.eval().body[:-1](batch.inputs).detach().requires_grad_()
+    logits = method.trained.head(maps.flatten(1))
+    (slope,) = torch.autograd.grad(logits.max(1).values.sum(), maps)
+    share = (slope * maps).sum((2, 3)) / (maps.sum((2, 3)) + 1e-7)
+    cam = F.relu((share[:, :, None, None] * maps).sum(1))
+    wanted = cam - cam.flatten(1).min(1).values[:, None, None]
+    assert torch.allclose(method.heat(batch.inputs), wanted, atol=1e-4)
+    black = hot(method.heat(batch.inputs), SIZE, 2.0)
+    seen, step = [], type(method.model).features
+    method.model.features = lambda inputs: seen.append(inputs) or step(method.model, inputs)
+    method.training_step("mask", batch, lambda name, loss: None)
+    inputs = method.data.inputs(batch.pixels * ~black[..., None])
+    assert black.any() and torch.equal(seen[0], inputs)
+
+
+def test_a_network_without_a_map_cannot_be_masked():
+    with pytest.raises(
+        DiagvibError, match=r"method: masktune .* model mobilenet_v3_small are not a pooled map"
+    ):
+        make_baseline(settings_of("mobilenet_v3_small", "masktune"), 6, SIZE, 0)
