@@ -16,6 +16,21 @@ from conftest import BIN, REPOSITORY
 from test_code_blocks import check_make
 from toy import call
 
+# Pages for one task each; others explain, list or report.
+HOW_TOS = (
+    "containers",
+    "data",
+    "extend",
+    "imagenet_w",
+    "new_metrics",
+    "photo_sets",
+    "remotes",
+    "spawrious",
+    "urbancars",
+    "your_network",
+    "your_photos",
+)
+
 
 @pytest.mark.parametrize(
     ("file", "copies"), [("Dockerfile", "^COPY (.*) "), ("apptainer.def", "^ +(.*) /diagvib/")]
@@ -54,6 +69,13 @@ def test_the_papers_references_are_those_it_cites():
     text = (REPOSITORY / "docs/paper.md").read_text()
     entries = re.findall(r"^@\w+{(\w+),", (REPOSITORY / "docs/paper.bib").read_text(), re.M)
     assert set(re.findall(r"@(\w+)\]", text)) == set(entries)
+
+
+@pytest.mark.parametrize("name", HOW_TOS)
+def test_a_how_to_is_short_and_begins_with_a_command(name):
+    text = (REPOSITORY / f"docs/{name}.md").read_text()
+    assert text.split("\n\n")[1].startswith("```\n")
+    assert len(text.split()) <= 600
 
 
 def test_the_catalogues_snakefile_runs_the_same_jobs(tmp_path):
