@@ -22,8 +22,8 @@ from diagvib.settings.search_space import (
     trial_values,
 )
 from diagvib.settings.tuning import tuned_baselines
-from diagvib.training.random_search import choose, rule_rows
 from diagvib.training.selection_rules import kept_epochs
+from diagvib.training.tuning import choose, rule_rows
 from toy import images_here
 
 STUDY, BINDING = "o2o-easy", "shape-hue"
@@ -236,7 +236,7 @@ def test_rules_choose_trials_by_their_mean_scores():
     assert found["score"].to_list() == pytest.approx([0.3, 0.8])
     assert found["test_accuracy"].to_list() == pytest.approx([0.2, 0.7])
     with pytest.raises(
-        DiagvibError, match="tune net: no trial ends with a score on every dataset; narrow tuning"
+        DiagvibError, match="tune net: no trial ends with a score on every dataset; try other"
     ):
         choose(table[table["trial"] == 2], "net")
 

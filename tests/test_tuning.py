@@ -21,7 +21,7 @@ from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
 from diagvib.training.trainer import Trainer
 from diagvib.training.trials import Task, Trial
-from diagvib.training.tuning import COLUMNS, grid_trial, ranked
+from diagvib.training.tuning import choose, grid
 from synthetic_methods import settings_of
 from toy import images_here
 
@@ -69,30 +69,28 @@ def chosen_entry(root: Path, baseline: str = "small_cnn") -> dict:
     return complete(read_yaml(path)[baseline], baseline, str(path))
 
 
-def losses(table: pd.DataFrame) -> list[tuple]:
-    """Everything that a second tuning must repeat: all but the seconds."""
-    return table.drop(columns="seconds").fillna("none").values.tolist()
-
-
 def test_the_lowest_mean_validation_loss_wins(root, capsys):
     table = tune(root)
-    assert list(table) == COLUMNS and len(table) == 2 * 2 * 2 and set(table["status"]) == {"ok"}
-    assert set(table["epochs"]) == {2} and table["selected_epoch"].between(1, 2).all()
-    means = table.groupby(["batch_size", "lr"])["val_loss"].mean()
+    about = ["baseline", "study", "binding", "sample", "trial", "batch_size", "optimiser.lr"]
+    assert list(table) == [*about, "status", "epochs", "rule", "epoch", "score", "chosen"]
+    assert len(table) == 2 * 2 * 2 and set(table["status"]) == {"ok"}
+    assert set(table["epochs"]) == {2} and table["epoch"].between(1, 2).all()
+    means = table.groupby(["batch_size", "optimiser.lr"])["score"].mean()
     batch_size, lr = means.idxmin()
+    assert set(table.loc[table["chosen"], "batch_size"]) == {batch_size}
+    assert set(table.loc[table["chosen"], "optimiser.lr"]) == {lr}
 
     entry, now = chosen_entry(root), load_settings("small_cnn")
     assert list(entry) == list(now)
     now["optimiser"]["lr"] = lr
     assert entry == {**now, "batch_size": batch_size, "origin": entry["origin"]}
-    assert (
-        f"lowest mean validation loss ({means.min():.4g}) on ZSO (position, hue; "
-        in entry["origin"]
-    )
+    assert f"lowest validation loss ({means.min():.4g}) on ZSO (position, hue; " in entry["origin"]
+    assert "among batch sizes 16, 32 and learning rates 0.0001, 0.001, with" in entry["origin"]
     made = "64 training images of 64 pixels from embedded sources and 2 epochs"
     assert entry["origin"].endswith(made)
     shown = capsys.readouterr().out
     assert f"chosen: batch {batch_size}, lr {lr:g}" in shown and "(now)" in shown
+    assert "hue" in shown, "the loss on each factor"
     assert f"lr {lr:g} is the" in shown and "a better one may be outside the grid" in shown
 
 
@@ -100,14 +98,14 @@ def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
     table = tune(root)
     config = load_config(None, TOY)
     settings = stage_settings(config, "train", study="zso", baseline="small_cnn")
-    own = BaselineSettings(**grid_trial(16, 1e-4).applied(settings.settings))
+    own = BaselineSettings(**grid([16], [1e-4])[0].applied(settings.settings))
     settings = settings.model_copy(update={"baseline": own})
     jobs.train(Layout(root), settings, "small_cnn", "zso", "hue", "cpu")
     run = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
-    row = table[
-        (table["target"] == "hue") & (table["batch_size"] == 16) & (table["lr"] == 1e-4)
-    ].iloc[0]
-    assert (row["val_loss"], row["selected_epoch"]) == (run["val_loss"], run["selected_epoch"])
+    (row,) = table[
+        (table["binding"] == "hue") & (table["batch_size"] == 16) & (table["optimiser.lr"] == 1e-4)
+    ].to_dict("records")
+    assert (row["score"], row["epoch"]) == (run["val_loss"], run["selected_epoch"])
 
 
 def trainings(monkeypatch) -> list:
@@ -172,8 +170,7 @@ def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, mo
     tune(root, *SHORT, "tuning.learning_rates=[1.0e-3, 1.0e-4, 3.0e-4]")
     assert trained == [(3e-4, 2)] * 2
     shutil.rmtree(kept)
-    whole = tune(root, *SHORT)
-    assert losses(whole) == losses(continued)
+    pd.testing.assert_frame_equal(tune(root, *SHORT), continued)
     trained.clear()
     tune(root, *SHORT, "training.seed=2")
     assert len(trained) == 4, "results for another seed do not count"
@@ -205,36 +202,27 @@ def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, monkeypatch, 
         "tuning.factors=[hue]",
     ]
     table = tune(root, "tuning.learning_rates=[1000.0, 1.0e-4]", *small, baseline="deep")
-    diverged = table[table["lr"] == 1000]
-    assert set(diverged["status"]) == {"diverged"} and diverged["val_loss"].isna().all()
-    assert set(table[table["lr"] == 1e-4]["status"]) == {"ok"}
+    diverged = table[table["optimiser.lr"] == 1000]
+    assert set(diverged["status"]) == {"diverged"} and diverged["score"].isna().all()
+    assert set(table[table["optimiser.lr"] == 1e-4]["status"]) == {"ok"}
     assert chosen_entry(root, "deep")["optimiser"]["lr"] == 1e-4
     assert "no number" in capsys.readouterr().out
-    with pytest.raises(DiagvibError, match="tune deep: no candidate ends with a validation loss"):
+    with pytest.raises(DiagvibError, match="tune deep: no trial ends with a score"):
         tune(root, "tuning.learning_rates=[1000.0]", *small, baseline="deep")
 
 
-def frame(rows: list[tuple]) -> pd.DataFrame:
-    columns = ["batch_size", "lr", "target", "val_loss"]
-    table = pd.DataFrame(rows, columns=columns).assign(sample=0)
-    return table.assign(
-        status=table["val_loss"].map(lambda value: "diverged" if pd.isna(value) else "ok")
-    )
-
-
-def test_the_mean_decides_then_failures_then_size_then_rate():
-    same = [(size, lr, "hue", 0.5) for size in (32, 64) for lr in (1e-4, 1e-3)]
-    failing = [
-        (16, 1.0, "hue", None),
-        (16, 1.0, "shape", None),
-        (16, 0.1, "hue", None),
-        (16, 0.1, "shape", 0.1),
+def test_the_mean_decides_then_size_then_rate():
+    trials = [tuple(trial.values.values()) for trial in grid([16, 64, 32], [1e-3, 1e-4])]
+    assert trials == [(size, lr) for size in (64, 32, 16) for lr in (1e-4, 1e-3)]
+    losses = {0: (0.5, 0.5), 1: (0.4, 0.6), 2: (0.1, 0.7), 3: (0.1, None), 4: (0.7, 0.1)}
+    rows = [
+        {"trial": trial, "rule": "val_loss", "score": loss, "status": "ok" if loss else "diverged"}
+        for trial, both in losses.items()
+        for loss in both
     ]
-    ranking = ranked(frame([*failing, *same, (8, 0.1, "hue", 0.1), (8, 0.1, "shape", 0.7)]))
-    order = list(zip(ranking["batch_size"], ranking["lr"], strict=True))
-    assert order == [(8, 0.1), (64, 1e-4), (64, 1e-3), (32, 1e-4), (32, 1e-3), (16, 0.1), (16, 1.0)]
-    assert ranking["mean_loss"][0] == pytest.approx(0.4)
-    assert ranking["failed"].tolist() == [0] * 5 + [1, 2]
+    found = choose(pd.DataFrame(rows), "net")
+    assert found["trial"].to_dict() == {"val_loss": 2}, "2 and 4 are equal, 3 has failed"
+    assert found.loc["val_loss", "score"] == pytest.approx(0.4)
 
 
 def test_what_cannot_be_tuned_is_named(root):

@@ -6,7 +6,8 @@
 
 import importlib
 
-__version__ = "0.1.0"
+from diagvib.foundation.version import __version__
+
 __all__ = ["StudyDataset", "__version__", "load", "methods", "models", "probe", "studies"]
 
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import yaml
 from yaml.composer import Composer
 
-from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.version import __version__
 
 # The key under which all our Parquet files carry a JSON object: what made them (names, seed, code
 # version, sources).

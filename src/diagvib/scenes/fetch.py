@@ -32,8 +32,12 @@ def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> N
         with whole_file(target) as temporary:
             if mirror is not None:
                 _copy(source, Path(mirror), temporary)
-            else:
-                _download(source, target, temporary)
+            elif tried := _download(source, temporary):
+                raise DiagvibError(
+                    f"{target}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
+                    "Run again when the network allows, or fetch the files by other means into a "
+                    "folder and set `mirror:` to it"
+                )
 
 
 def _is_right(target: Path, source: Source) -> bool:
@@ -67,7 +71,8 @@ def _copy(source: Source, mirror: Path, temporary: Path) -> None:
         )
 
 
-def _download(source: Source, target: Path, temporary: Path) -> None:
+def _download(source: Source, temporary: Path) -> str:
+    """Download a file; returns why that failed for each address, or nothing if it succeeded."""
     import pooch
     import requests
 
@@ -88,15 +93,10 @@ def _download(source: Source, target: Path, temporary: Path) -> None:
             else:
                 found = file_sha256(temporary)
                 if found == source.sha256:
-                    return
+                    return ""
                 reasons[url] = f"wrong content, sha256 {found}"
             _say(f"{source.path}: {reasons[url]}")
-    tried = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
-    raise DiagvibError(
-        f"{target}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
-        "Run again when the network allows, or fetch the files by other means into a folder and "
-        "set `mirror:` to it"
-    )
+    return "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
 
 
 def _say(message: str) -> None:

@@ -159,7 +159,7 @@ def trial_values(
 ) -> dict[str, JsonValue]:
     """A trial's values for the settings in a space; trial 0 has the baseline's own."""
     if trial == 0:
-        return {key: _present(settings, key) for key in space}
+        return {key: present(settings, key) for key in space}
     return {
         key: _fitting(
             settings, key, own, own.at(named_generator("random search", seed, trial, key).random())
@@ -179,7 +179,7 @@ def described(space: Mapping[str, Range]) -> Iterator[str]:
         yield f"{key} {form.format(listed)}"
 
 
-def _present(settings: dict, key: str) -> JsonValue:
+def present(settings: dict, key: str) -> JsonValue:
     value = settings
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None

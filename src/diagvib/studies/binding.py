@@ -52,11 +52,21 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
 
     DiagvibError if the number of factors is wrong, or a factor has fewer classes than its role.
     """
-    binding = read_binding(name, factors)
+    return _fitting(study, read_binding(name, factors), factors)
+
+
+def bind_its_own(study: Study, name: str, factors: Factors) -> Binding:
+    """As `bind`; a study that binds only the target takes it from the binding of another study,
+    too."""
+    named = read_binding(name, factors)
+    return _fitting(study, named if study.cues else Binding(named.factors[:1]), factors)
+
+
+def _fitting(study: Study, binding: Binding, factors: Factors) -> Binding:
     if len(binding.factors) != len(study.bound):
         example = "-".join([*factors][: len(study.bound)])
         raise DiagvibError(
-            f"study {study.name}: '{name}' names {len(binding.factors)} factors for "
+            f"study {study.name}: '{binding}' names {len(binding.factors)} factors for "
             f"{len(study.bound)} roles ({', '.join(study.bound)}); write e.g. {example}"
         )
     for role, factor in zip(study.bound, binding.factors, strict=True):
@@ -72,12 +82,6 @@ def spreads(study: Study, binding: Binding) -> dict[str, float]:
     """Factor -> how much its classes differ, for the roles of which a study says so."""
     roles = dict(zip(study.bound, binding.factors, strict=True))
     return {roles[role]: spread for role, spread in (study.spread or {}).items()}
-
-
-def bind_its_own(study: Study, name: str, factors: Factors) -> Binding:
-    """As `bind`; a study that binds only the target takes it from the binding of another study,
-    too."""
-    return bind(study, name if study.cues else read_binding(name, factors).target, factors)
 
 
 def all_bindings(study: Study, factors: Factors) -> list[Binding]:
@@ -114,4 +118,4 @@ def chosen_bindings(study: Study, names: list[str] | str, factors: Factors) -> l
     if not study.cues:
         targets = {binding.target for binding in read}
         return [bind(study, factor, factors) for factor in factors if factor in targets]
-    return [bind(study, b.name, factors) for b in read if len(b.factors) == len(study.bound)]
+    return [_fitting(study, b, factors) for b in read if len(b.factors) == len(study.bound)]

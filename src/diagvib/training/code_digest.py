@@ -5,9 +5,9 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
-from diagvib import __version__
 from diagvib.foundation.code import code_of
 from diagvib.foundation.files import checkout_path
+from diagvib.foundation.version import __version__
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import load_scene

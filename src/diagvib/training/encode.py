@@ -212,8 +212,7 @@ def write_features(
     each; unless they are there, made from what `digest` says.
 
     chunks: given the row to begin with and the views that are wanted, their features, float[B, D],
-    a chunk at a time; a row of NaN is an image that cannot be used and is left out. DiagvibError
-    for features beyond the range of dtype, or without any usable image.
+    a chunk at a time. DiagvibError for features beyond the range of dtype.
     """
     wanted = [name for name, path in paths.items() if not is_written(path, digest)]
     if not wanted:
@@ -244,13 +243,10 @@ def write_features(
                 array.flush()
             write_json(state_file, {**asked, "rows": done})
             noted = done
-    usable = ~np.isnan(next(iter(arrays.values()))[:, 0])
-    if not usable.any():
-        raise DiagvibError(f"{paths[wanted[0]]}: none of its {len(table)} images can be used")
     for name, array in arrays.items():
         array.flush()
-        _finish(paths[name], array, usable)
-        write_table(paths[name].with_suffix(".parquet"), table.filter(pa.array(usable)), {})
+        parts[name].replace(paths[name])
+        write_table(paths[name].with_suffix(".parquet"), table, {})
         state = {"digest": digest, "sha256": features_digest(paths[name])}
         write_json(paths[name].with_suffix(".json"), state)
 
@@ -260,18 +256,3 @@ def is_written(path: Path, digest: str) -> bool:
     state_file = path.with_suffix(".json")
     state = read_json(state_file) if path.exists() and state_file.exists() else {}
     return state.get("digest") == digest and state.get("sha256") == features_digest(path)
-
-
-def _finish(path: Path, array: np.memmap, usable: np.ndarray) -> None:
-    part = path.with_suffix(".part")
-    if usable.all():
-        part.replace(path)
-        return
-    shape, written = (int(usable.sum()), array.shape[1]), 0
-    shorter = np.lib.format.open_memmap(path, "w+", array.dtype, shape)
-    for start in range(0, len(array), _NOTED):
-        rows = array[start : start + _NOTED][usable[start : start + _NOTED]]
-        shorter[written : written + len(rows)] = rows
-        written += len(rows)
-    shorter.flush()
-    part.unlink()

@@ -1,28 +1,31 @@
-"""Tuning: a baseline's batch size and learning rate, chosen by validation loss without a cue
-(paper, A.2: on ZSO), or settings drawn at random (`random_search`)."""
+"""Tuning: a baseline's settings, chosen by trials on validation images. The trials are a grid of
+batch sizes and learning rates (paper, A.2: on ZSO), or drawn at random as in DomainBed (Gulrajani
+and Lopez-Paz, 2021)."""
 
-import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.training.random_search import search
+from diagvib.settings.grid import Run
+from diagvib.settings.search_space import Range, described, present, search_space, trial_values
+from diagvib.training.selection_rules import (
+    LAST,
+    ORACLE,
+    RULES,
+    TESTED,
+    is_tested,
+    kept_epochs,
+    tested,
+    training_domain,
+)
 from diagvib.training.trials import Task, Trial, outcomes, print_trials
 
-COLUMNS = [
-    "baseline",
-    "batch_size",
-    "lr",
-    "target",
-    "sample",
-    "val_loss",
-    "selected_epoch",
-    "epochs",
-    "seconds",
-    "status",
-]
+_RANGES = "tuning.random_search.ranges"
+LOSS = "val_loss"
 
 
 def tune(task: Task) -> Trial:
@@ -33,100 +36,200 @@ def tune(task: Task) -> Trial:
     diverges, or does not fit into the GPU's memory, is not chosen. DiagvibError for ranges that do
     not fit the baseline, for a batch larger than the training data, or if no trial is left.
     """
-    return search(task) if task.tuning.random_search else _try_grid(task)
-
-
-def _try_grid(task: Task) -> Trial:
-    """A trial's loss on a dataset is that of the weights which a run with these settings would
-    keep, hence of the last phase. For vae and factor_vae this is the classifier's cross entropy on
-    the codes, not the reconstruction, and `lr` is the encoder's, while `head_lr` is fixed: an
-    encoder is judged by what can be read from its code, as the benchmark will judge it. For asr it
-    is the classifier's on lensed images."""
-    tuning = task.tuning
-    grid = [(size, float(lr)) for size, lr in product(tuning.batch_sizes, tuning.learning_rates)]
-    trials = [grid_trial(*place) for place in grid]
-    untracked = replace(task, protocol=replace(task.protocol, track_test=False))
-    table = pd.DataFrame(
-        [
-            {
-                "baseline": run.baseline,
-                "batch_size": trial.values["batch_size"],
-                "lr": trial.values["optimiser.lr"],
-                "target": run.target,
-                "sample": run.sample,
-                **outcome,
-            }
-            for run, trial, outcome in outcomes(untracked, trials)
-        ]
-    )
-    ranking = ranked(table)
-    if not math.isfinite(ranking["mean_loss"][0]):
-        raise DiagvibError(
-            f"tune {task.baseline}: no candidate ends with a validation loss on every dataset; add "
-            "lower values to tuning.learning_rates, or smaller ones to tuning.batch_sizes"
-        )
-    best = trials[grid.index((ranking["batch_size"][0], ranking["lr"][0]))]
-    sizes, rates = (", ".join(f"{v:g}" for v in table[c].unique()) for c in ("batch_size", "lr"))
+    search, space = task.tuning.random_search, {}
+    if search:
+        space = search_space(task.settings, search.ranges, _RANGES, task.baseline)
+        trials = drawn_trials(task, space)
+        said = f"of a random search of {len(trials)} (seed {search.seed}; "
+        said += f"{'; '.join(described(space)) or 'nothing drawn'})"
+    else:
+        trials = grid(task.tuning.batch_sizes, task.tuning.learning_rates)
+        sizes, rates = (", ".join(f"{v:g}" for v in its) for its in _tried(trials).values())
+        said = f"among batch sizes {sizes} and learning rates {rates}"
+        task = replace(task, protocol=replace(task.protocol, track_test=False))
+    trained = list(outcomes(task, trials))
+    rows = [
+        row
+        for run, trial, outcome in trained
+        for row in _rows(run, trials.index(trial), trial, outcome, bool(search))
+    ]
+    table = pd.DataFrame(rows)
+    choices = choose(table, task.baseline)
+    rule = training_domain(list(choices.index)) if search else LOSS
+    number, score = choices.loc[rule, "trial"], choices.loc[rule, "score"]
+    best, criterion = trials[number], f"{'highest' if search else 'lowest'} {RULES[rule]}"
     origin = (
-        f"diagvib tune; lowest mean validation loss ({ranking['mean_loss'][0]:.4g}) on "
-        f"{task.on_datasets()} among batch sizes {sizes} and learning rates {rates}, with "
-        f"{task.made(table['train_images'].min())}"
+        f"diagvib tune; {criterion} ({score:.4g}) on {task.on_datasets()}, {best.name} {said}, with "
+        f"{task.made(min(outcome['train_images'] for *_, outcome in trained))}"
     )
-    task.write(table[COLUMNS], best, origin)
-    _print_ranking(task, table, ranking)
-    print(f"chosen: {best.name}, with the lowest mean validation loss")
-    for what, values in (("batch_size", tuning.batch_sizes), ("lr", tuning.learning_rates)):
-        value = ranking[what][0]
-        if len(set(values)) > 1 and value in (min(values), max(values)):
-            end = "lowest" if value == min(values) else "highest"
-            print(f"{what} {value:g} is the {end} tried: a better one may be outside the grid")
+    # `chosen`: the trial that a rule would choose.
+    chosen = table["rule"].map(choices["trial"]) == table["trial"]
+    whole_numbers = {"epochs": "Int64", "epoch": "Int64"}
+    task.write(table.astype(whole_numbers).assign(chosen=chosen), best, origin)
+    _print_ranking(task, table, trials, rule, criterion)
+    if search:
+        _print_choices(choices)
+    print(f"chosen: {best.name}, with the {criterion}")
+    if not search:
+        _print_edges(best, trials)
     return best
 
 
-def grid_trial(batch_size: int, lr: float) -> Trial:
-    values = {"batch_size": batch_size, "optimiser.lr": lr}
-    return Trial(f"batch {batch_size}, lr {lr:g}", f"batch{batch_size}-lr{lr!r}", values)
+def drawn_trials(task: Task, space: Mapping[str, Range]) -> list[Trial]:
+    """The trials of a random search: the first has the baseline's own settings. A method without
+    drawn settings has no other."""
+    search = task.tuning.random_search
+    return [
+        Trial(
+            f"trial {number}",
+            f"trial{number}",
+            trial_values(task.settings, space, search.seed, number),
+            own=number == 0,
+        )
+        for number in range(search.trials if space else 1)
+    ]
 
 
-def ranked(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per place on the grid, best first: batch_size, lr, mean_loss, failed (training runs
-    without a number).
+def grid(batch_sizes: Sequence[int], rates: Sequence[float]) -> list[Trial]:
+    """A trial for each batch size and learning rate. Of equally good ones the first is chosen: that
+    with the larger batch, which is faster, then with the smaller learning rate."""
+    return [
+        Trial(
+            f"batch {size}, lr {lr:g}",
+            f"batch{size}-lr{lr!r}",
+            {"batch_size": size, "optimiser.lr": lr},
+        )
+        for size, lr in product(sorted(batch_sizes, reverse=True), sorted(map(float, rates)))
+    ]
 
-    The mean validation loss over all datasets decides; it weighs a factor by how much can be lost
-    on it, so hard factors (texture, shape) count more than those that every trial learns. Of equal
-    means the one that failed less often, then the larger batch, which is faster, then the smaller
-    learning rate comes first. A training without a number has an infinite loss.
+
+def _tried(trials: Sequence[Trial]) -> dict[str, list[float]]:
+    """Setting -> its values in these trials, sorted."""
+    return {key: sorted({trial.values[key] for trial in trials}) for key in trials[0].values}
+
+
+def _rows(run: Run, number: int, trial: Trial, outcome: dict, search: bool) -> Iterator[dict]:
+    """A training's rows: of a search one for each rule, of a grid the loss of the weights that a run
+    with these settings would keep, hence of the last phase. For vae and factor_vae this is the
+    classifier's cross entropy on the codes, so that an encoder is judged by what can be read from
+    its code, as the benchmark will judge it. A training that gave no number has a single row without
+    a rule."""
+    about = {
+        "baseline": run.baseline,
+        "study": run.study,
+        "binding": run.binding,
+        "sample": run.sample,
+        "trial": number,
+        **trial.values,
+        "status": outcome["status"],
+        "epochs": outcome["epochs"],
+    }
+    kept = {"rule": LOSS, "epoch": outcome["selected_epoch"], "score": outcome["val_loss"]}
+    rows = rule_rows(outcome["history"]) if search else [kept] if outcome["history"] else []
+    yield from ({**about, **row} for row in rows or [{}])
+
+
+def rule_rows(history: Sequence[dict]) -> list[dict]:
+    """Each rule's choice in a training: rule, epoch, score, TESTED and the accuracy on each test
+    group.
+
+    history: epochs as the trainer records them. Trials are compared by the score: the rule's own
+    column at its epoch; for the last epoch, the accuracy on validation images of the training
+    environments.
     """
-    loss = table["val_loss"].astype(float).fillna(math.inf)
-    grouped = table.assign(loss=loss, failed=table["status"] != "ok").groupby(["batch_size", "lr"])
-    ranking = grouped.agg(mean_loss=("loss", "mean"), failed=("failed", "sum")).reset_index()
-    return ranking.sort_values(
-        ["mean_loss", "failed", "batch_size", "lr"],
-        ascending=[True, True, False, True],
-        ignore_index=True,
-    )
+    if not history:
+        return []
+    columns = {
+        name: np.array([row[name] for row in history], dtype=float)
+        for name in history[0]
+        if name != "phase"
+    }
+    columns[TESTED] = np.array([tested(row) for row in history])
+    judged = {LAST: training_domain(list(columns)), ORACLE: TESTED}
+    return [
+        {
+            "rule": rule,
+            "epoch": history[at]["epoch"],
+            "score": columns[judged.get(rule, rule)][at],
+            TESTED: columns[TESTED][at],
+            **{name: history[at][name] for name in history[at] if is_tested(name)},
+        }
+        for rule, at in kept_epochs(columns).items()
+    ]
 
 
-def _print_ranking(task: Task, table: pd.DataFrame, ranking: pd.DataFrame) -> None:
-    """Every place on the grid with its validation loss on each factor, the mean over dataset
-    samples."""
-    loss = table.assign(val_loss=table["val_loss"].astype(float).fillna(math.inf)).pivot_table(
-        values="val_loss", index=["batch_size", "lr"], columns="target", sort=False
-    )
-    own = (task.settings["batch_size"], task.settings["optimiser"]["lr"])
+def _whole(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of trials that have a number on every dataset."""
+    return table[~table["trial"].isin(table.loc[table["status"] != "ok", "trial"])]
+
+
+def choose(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """For each rule, the trial that it would choose, with its score and test accuracy, averaged
+    over the datasets.
+
+    table: a row for each training and rule. Ties go to the trial with the lower number. A trial
+    that lacks a number on any dataset is excluded. DiagvibError if all are.
+    """
+    whole = _whole(table)
+    if not len(whole):
+        raise DiagvibError(
+            f"tune {baseline}: no trial ends with a score on every dataset; try other settings in "
+            "the section `tuning`, such as lower learning rates"
+        )
+    rows = []
+    for rule in [rule for rule in RULES if rule in set(whole["rule"])]:
+        of_rule = whole[whole["rule"] == rule].reindex(columns=["trial", "score", TESTED])
+        means = of_rule.groupby("trial").mean()
+        trial = means["score"].idxmin() if rule == LOSS else means["score"].idxmax()
+        rows.append({"rule": rule, "trial": int(trial), **means.loc[trial]})
+    return pd.DataFrame(rows).set_index("rule")
+
+
+def _print_ranking(
+    task: Task, table: pd.DataFrame, trials: Sequence[Trial], rule: str, criterion: str
+) -> None:
+    """Every trial with its settings, its score by `rule` on each dataset and on all, and the test
+    accuracy at that epoch, best first."""
+    own = _whole(table).reindex(columns=["trial", "binding", "rule", "score", TESTED])
+    own = own[own["rule"] == rule]
+    each = own.pivot_table("score", "trial", "binding", sort=False)
+    means = own.groupby("trial")[["score", TESTED]].mean().reindex(range(len(trials)))
+    ranked = means.sort_values("score", ascending=rule == LOSS, kind="stable")
+    now = [present(task.settings, key) for key in trials[0].values]
     print_trials(
-        f"{task.baseline}: validation loss on {task.study}, lowest mean first",
-        ("batch", "lr", "mean", *loss.columns),
+        f"{task.baseline}: {criterion} on {task.study} first",
+        ("trial", *trials[0].values, RULES[rule], "test accuracy", *each),
         [
             (
-                row.batch_size,
-                f"{row.lr:g}{' (now)' if (row.batch_size, row.lr) == own else ''}",
-                *map(_text, (row.mean_loss, *loss.loc[row.batch_size, row.lr])),
+                f"{number}{' (now)' if [*trials[number].values.values()] == now else ''}",
+                *trials[number].values.values(),
+                "no number" if np.isnan(score) else _text(score, rule),
+                _text(accuracy),
+                *(_text(its, rule) for its in each.reindex([number]).to_numpy()[0]),
             )
-            for row in ranking.itertuples()
+            for number, score, accuracy in ranked.itertuples()
         ],
     )
 
 
-def _text(loss: float) -> str:
-    return f"{loss:.4f}" if math.isfinite(loss) else "no number"
+def _print_choices(choices: pd.DataFrame) -> None:
+    print_trials(
+        "What each rule would choose",
+        ("rule", "trial", "score", "test accuracy"),
+        [
+            (RULES[row.Index], row.trial, _text(row.score, row.Index), _text(row.test_accuracy))
+            for row in choices.itertuples()
+        ],
+    )
+
+
+def _print_edges(best: Trial, trials: Sequence[Trial]) -> None:
+    for key, tried in _tried(trials).items():
+        value = best.values[key]
+        if len(tried) > 1 and value in (tried[0], tried[-1]):
+            end = "lowest" if value == tried[0] else "highest"
+            print(f"{key} {value:g} is the {end} tried: a better one may be outside the grid")
+
+
+def _text(value: float, rule: str = "") -> str:
+    return "-" if value != value else f"{value:.4f}" if rule == LOSS else f"{100 * value:.1f} %"

@@ -1,0 +1,3 @@
+"""The version of this package, apart from its public names, which need the rooms."""
+
+__version__ = "0.1.0"
