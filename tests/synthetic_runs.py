@@ -24,6 +24,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
+from diagvib.training.finished_runs import file_digests
 from diagvib.training.visualisations import visualisation_schema
 
 PER_CLASS = 20
@@ -107,6 +108,7 @@ def write_pictures(folder: Path) -> None:
     content = exhibits([row | {"pixels": own} for row, own in zip(rows, pixels, strict=True)])
     path = folder / "exhibits.parquet"
     write_table(path, content, read_metadata(path))
+    note_files(folder)
 
 
 def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = False) -> Path:
@@ -169,9 +171,16 @@ def write_predicted(
         "seconds": {"train": 1.5, "test": 0.5},
         "images_per_second": 1000.0,
     }
-    write_json(folder / "run.json", made)
     write_table(folder / "exhibits.parquet", exhibits(), facts)
+    write_json(folder / "run.json", {"run": "/".join(folder.parts[-4:]), **made})
+    note_files(folder)
     return folder
+
+
+def note_files(folder: Path) -> None:
+    """Note a run's files in its run.json, as they are now."""
+    noted = json.loads((folder / "run.json").read_text())
+    write_json(folder / "run.json", noted | {"files": file_digests(folder)})
 
 
 def settings(

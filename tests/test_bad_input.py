@@ -37,7 +37,7 @@ from diagvib.settings.jobs import read_settings, stage_settings
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import read_study_file
 from synthetic_images import write_dataset
-from synthetic_runs import expected_runs, write_run
+from synthetic_runs import expected_runs, note_files, write_run
 from toy import images_here
 
 
@@ -491,12 +491,12 @@ def remade(**columns):
 
 
 RUNS = [
-    ("metrics.json", changed_json(groups={"id": {"accuracy": "x", "n": 60}, "ood": {}})),
+    ("metrics.json", changed_json(doubts="x")),
     ("run.json", changed_json(seconds={"train": "x"})),
     ("run.json", lambda path: path.write_bytes(b"[" * 100000)),
     ("predictions.parquet", remade(prediction=None)),
     ("predictions.parquet", remade(shape=lambda values: [None] * len(values))),
-    ("exhibits.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
+    ("history.jsonl", lambda path: path.write_text('{"epoch": null}')),
 ]
 
 
@@ -512,6 +512,8 @@ def test_each_malformed_run_is_a_row_that_names_its_file(good_runs, tmp_path):
     for number, (name, spoil) in enumerate(RUNS):
         runs = shutil.copytree(good_runs, tmp_path / str(number))
         spoil(runs / "net/zgo/shape-hue/1" / name)
+        if name != "run.json":
+            note_files(runs / "net/zgo/shape-hue/1")
         found = read_runs(runs, EXPECTED).frame
         assert list(found["status"]) == ["ok", "ok", "ok", "damaged"], (number, name)
         reason = found["reason"].iloc[-1]

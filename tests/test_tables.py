@@ -21,7 +21,7 @@ from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
 from diagvib.settings.jobs import stage_settings
-from synthetic_runs import accuracy, expected_runs, run_of, write_run
+from synthetic_runs import accuracy, expected_runs, note_files, run_of, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
 BINDINGS = [
@@ -291,6 +291,7 @@ def test_doubtful_runs_are_counted_and_named(runs, tmp_path):
     path = run_folder(runs, wanted[0]) / "metrics.json"
     noted = {**json.loads(path.read_text()), "doubts": ["predicts a for every test image"]}
     path.write_text(json.dumps(noted))
+    note_files(path.parent)
     tabulate(runs, tmp_path, wanted, {})
     frame = read_runs(runs, wanted).frame
     assert set(frame["status"]) == {"ok"}

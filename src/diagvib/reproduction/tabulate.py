@@ -14,7 +14,6 @@ from diagvib.reproduction.shown import VERDICT, reference_tables, verdict_found,
 from diagvib.reproduction.verdicts import KEYS, comparison_table
 from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies, known_studies
-from diagvib.results.metric_sets.shortcut import matrix_tables
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, versions
 from diagvib.results.table import Table, by_section, latex, markdown
 from diagvib.results.tables import (
@@ -79,15 +78,12 @@ def write_tables(
     write_tidy(tables, collected, out)
     notes = source_note(frame, settings), scratch_note(frame, settings), mixed
     note = " ".join(filter(None, notes))
-    shown, matrices = shown_tables(tables, known), matrix_tables(tables["p_matrix"], known)
-    compared = []
+    shown, compared = shown_tables(tables, known), []
     if len(tables["comparison"]) and VERDICT not in {table.section for table in shown}:
         compared = verdict_found(tables["comparison"])
     for name, text in {
         "tables.md": markdown_page(shown, note, frame, compared),
         "tables.tex": latex_page(shown, note),
-        "p_matrix.md": markdown_page(matrices, note, frame),
-        "p_matrix.tex": latex_page(matrices, note),
     }.items():
         write_text(Path(out) / name, known.about_repetitions(text, frame["study"]))
     made |= {

@@ -24,6 +24,4 @@ TABLE_FILES = (
     "versions.json",
     "tables.md",
     "tables.tex",
-    "p_matrix.md",
-    "p_matrix.tex",
 )

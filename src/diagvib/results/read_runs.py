@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import METADATA_KEY, read_json, read_metadata, read_table
+from diagvib.foundation.files import METADATA_KEY, read_json, read_table
 from diagvib.foundation.parallel import in_processes
 from diagvib.results.cells import (
     RUN_KEYS,
@@ -55,29 +55,15 @@ class _Made(BaseModel, strict=True):
     images_per_second: float | None = None
 
 
-class _Names(BaseModel, strict=True):
-    """The metadata that say which run a file belongs to."""
+class _Origin(BaseModel, strict=True):
+    """The metadata of predictions, as far as they are read."""
 
-    baseline: str
-    study: str
-    binding: str
-    sample: int
-
-
-class _Origin(_Names):
     sources: str
     comparable: bool
     trained: dict[str, int] = {}
 
 
-class _Group(BaseModel, strict=True):
-    n: int
-    accuracy: float
-
-
-class _Metrics(_Names):
-    groups: dict[str, _Group]
-    epochs: int | None = None
+class _Metrics(BaseModel, strict=True):
     doubts: list[str] = []
 
 
@@ -106,7 +92,6 @@ class _Read:
     sources: str | None = None
     comparable: bool | None = None
     cells: Sequence[dict] = ()  # from `cells.count_cells`
-    noted: dict[str, _Group] = field(default_factory=dict)  # metrics.json's groups
     made: dict | None = None
     epochs: Sequence[np.ndarray] = ()  # from `read_history`
     measures: dict[str, float] = field(default_factory=dict)  # of metric sets beyond cells
@@ -125,8 +110,8 @@ def read_runs(
     count only runs made with that, asked (`finished_runs.asked_for`). threads: the most processes
     that read. Columns of the frame, which has a row per run: those (cue empty without one), status
     (ok | missing | damaged), reason, for every test group of the studies {group}_accuracy and
-    {group}_n, sources, comparable. Accuracies are computed again from the predictions; a run whose
-    metrics.json says otherwise is damaged.
+    {group}_n, sources, comparable. Accuracies are computed from the predictions. A run whose files
+    are not those that its run.json names is damaged.
     """
     expected = list(expected)
     keys = [{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected]
@@ -147,16 +132,6 @@ def read_runs(
     )
     cells = cells_table(frame, [one.cells for one in read])
     accuracies = mean_per_class(cells.assign(run=cells.index), ["run", "group"])
-    for run, group, accuracy, n in accuracies.itertuples(index=False):
-        noted = read[run].noted.get(group)
-        if read[run].status == "ok" and (
-            noted is None or noted.n != n or abs(noted.accuracy - accuracy) > 1e-6
-        ):
-            read[run] = _Read(
-                "damaged",
-                f"metrics.json: {group} accuracy disagrees with the predictions, {accuracy:.6f} (n = {n}); "
-                "delete this folder and run again",
-            )
     frame = frame.assign(status=[one.status for one in read], reason=[one.reason for one in read])
     complete = frame["status"] == "ok"
     none = np.zeros((0, len(columns) + 1), np.float32)
@@ -213,33 +188,29 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
     try:
         with _reading(folder / "run.json") as path:
             _Made.model_validate(made := read_json(path))
-        if "asked" in run and (other := differing(made, run["asked"])):
+        if other := differing(made, run.get("asked", {})):
             return _Read(
                 "missing",
                 f"another run is there, of other {', '.join(other)} than the configuration asks for; "
                 "`snakemake` makes it again",
             )
+        noted = {"run.json": made.get("run"), **(made.get("files") or {})}
+        found = {"run.json": "/".join(folder.parts[-4:]), **file_digests(folder)}
+        if changed := [file for file, value in found.items() if noted.get(file) != value]:
+            raise DiagvibError(
+                f"{changed[0]}: not that of this run, or changed since it was made; delete this "
+                "folder and run again"
+            )
         with _reading(folder / "predictions.parquet") as path:
             noted, cells, measures = _read_cells(path, run, known)
         with _reading(folder / "metrics.json") as path:
-            metrics = _Metrics.model_validate(read_json(path))
-            _check_names(metrics, run)
+            doubts = _Metrics.model_validate(read_json(path)).doubts
         with _reading(folder / "history.jsonl") as path:
             epochs = read_history(path, columns)
-            if metrics.epochs not in (None, len(epochs)):
-                raise ValueError(f"{len(epochs)} epochs, but metrics.json says {metrics.epochs}")
-        if "asked" in run and made.get("files") != file_digests(folder):
-            raise DiagvibError("changed since it was made; delete this folder and run again")
-        # Only checks that the pictures belong to this run; whether they can be shown turns out when
-        # they are drawn.
-        with _reading(folder / "exhibits.parquet") as path:
-            _check_names(_Names.model_validate(read_metadata(path)), run)
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
     about = noted.sources, noted.comparable
-    return _Read(
-        "ok", "; ".join(metrics.doubts), *about, cells, metrics.groups, made, epochs, measures
-    )
+    return _Read("ok", "; ".join(doubts), *about, cells, made, epochs, measures)
 
 
 @contextmanager
@@ -264,7 +235,6 @@ def _read_cells(
     cues = run["cue"].split("-") if run["cue"] else []
     table = read_predictions(path, run["target"], cues)
     noted = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
-    _check_names(noted, run)
     spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
     cells = count_cells(table, run["target"], cues, spoken, noted.trained)
     study = known.studies.get(run["study"])
@@ -276,14 +246,6 @@ def _read_cells(
         return noted, cells, {}
     photos = read_table(path).to_pandas()
     return noted, cells, measure(photos.assign(label=photos[run["target"]]))
-
-
-def _check_names(noted: _Names, run: dict) -> None:
-    for key in _Names.model_fields:
-        if getattr(noted, key) != run[key]:
-            raise ValueError(
-                f"says {key} {getattr(noted, key)}, but is in the folder of {key} {run[key]}"
-            )
 
 
 def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:

@@ -52,7 +52,7 @@ def sample_interval(plus: np.ndarray, minus: np.ndarray | None = None) -> tuple[
     if n < FEWEST:
         return np.nan, np.nan
     below = above = half_width(n - 1) * stderr
-    means = terms.mean(axis=1).clip(0, 1)  # what `sample_means` fills in may lie beyond
+    means = terms.mean(axis=1).clip(0, 1)  # sums of differences may lie just beyond
     if (np.minimum(means, 1 - means) < EDGE).all():
         down, up = means - _least(means, n), 1 - _least(1 - means, n) - means
         below = max(below, np.linalg.norm(np.where(signs > 0, down, up)))
@@ -69,46 +69,18 @@ def _least(means: np.ndarray, n: int) -> np.ndarray:
     return betaincinv(np.maximum(right, 1e-12), n * WORTH - right + 1, (1 - LEVEL) / 2)
 
 
-def sample_means(values: np.ndarray) -> np.ndarray:
-    """The mean over all bindings for every dataset sample with runs: float64[samples with runs].
-
-    values: float[samples, bindings], NaN for a missing run; bindings without any run are left out.
-    A missing run is estimated by the additive model (sample plus binding, least squares), so that a
-    sample that lacks a hard binding does not look better for it. NaN if no chain of common bindings
-    links the samples.
-    """
-    there = ~np.isnan(values)
-    samples, bindings = there.any(axis=1), there.any(axis=0)
-    values, there = values[samples][:, bindings], there[samples][:, bindings]
-    n, k = values.shape
-    if there.all():
-        return values.sum(axis=1) / k
-    design = np.hstack([np.repeat(np.eye(n), k, axis=0), np.tile(np.eye(k), (n, 1))])[there.ravel()]
-    effects, _, rank, _ = np.linalg.lstsq(design, values[there])
-    return effects[:n] + effects[n:].mean() if rank == n + k - 1 else np.full(n, np.nan)
-
-
 def over_bindings(first: np.ndarray, second: np.ndarray | None = None) -> dict:
     """A baseline's mean over all samples and bindings, or how it differs from another on the same
-    datasets: first minus second, over the runs that both have.
+    datasets: first minus second.
 
-    first, second: float[samples, bindings], NaN where a run is missing. Returns mean, low, high
-    (95 %, `sample_interval` of `sample_means`), n runs, and the samples and bindings with runs; NaN
-    where there is none. Every sample has equal weight; if `sample_means` cannot compare them, every
-    run has.
+    first, second: float[samples, bindings], NaN where a run is missing; a sample counts only if it
+    has them all. Returns mean, low, high (95 %, `sample_interval`), n runs, and the samples and
+    bindings that count; NaN where there is none.
     """
     sides = [first] if second is None else [first, second]
-    change = np.subtract.reduce(sides)
-    there = ~np.isnan(change)
-    means = [sample_means(np.where(there, side, np.nan)) for side in sides]
+    means = [side.sum(axis=1) / side.shape[1] for side in sides]
+    mean, _, samples = estimate(np.subtract.reduce(means))
     low, high = sample_interval(*means)
-    mean = np.subtract.reduce(means)
-    mean = change[there] if np.isnan(mean).any() else mean
-    return {
-        "mean": float(mean.mean()) if there.any() else np.nan,
-        "low": low,
-        "high": high,
-        "n": int(there.sum()),
-        "samples": int(there.any(axis=1).sum()),
-        "bindings": int(there.any(axis=0).sum()),
-    }
+    n = int((~np.isnan(np.subtract.reduce(sides))).sum())
+    numbers = {"n": n, "samples": samples, "bindings": first.shape[1]}
+    return {"mean": mean, "low": low, "high": high, **numbers}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.metric_sets.metric_set import (
     KEYS,
@@ -23,7 +23,7 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, paired_change
 from diagvib.results.table import Table
-from diagvib.results.texts import describe_missing, interval, of_samples, percent, points
+from diagvib.results.texts import describe_missing, interval, percent, points
 from diagvib.results.uncertainty import FEWEST, over_bindings, sample_interval
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
@@ -50,7 +50,6 @@ _SPREAD = (
     f"{UNTUNED} settings not tuned."
 )
 _OVERALL = "Over all bindings"
-MATRICES = "P_ij: accuracy in percent where the cue misleads (without cues: on all test images)"
 
 
 class Shortcut(MetricSet):
@@ -199,7 +198,8 @@ def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
-    """All pairs of baselines on every study, paired by dataset: `over_bindings`."""
+    """All pairs of baselines on every study, over the bindings that both have, paired by dataset:
+    `over_bindings`."""
     rows = []
     for study, runs in frame.groupby("study", sort=False):
         own = {
@@ -207,14 +207,15 @@ def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
             for baseline, rows in runs.groupby("baseline", sort=False)
         }
         for first, second in combinations(own, 2):
-            a, b = own[first].align(own[second])
+            a, b = own[first].align(own[second], join="inner")
             about = {"study": study, "first": first, "second": second}
-            rows.append(about | over_bindings(a.to_numpy(), b.to_numpy()))
+            if a.size:
+                rows.append(about | over_bindings(a.to_numpy(), b.to_numpy()))
     columns = ["study", "first", "second", "mean", "low", "high", "samples", "bindings"]
     return pd.DataFrame(rows, columns=columns).rename(columns={"mean": "difference"})
 
 
-def telling_bindings(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataFrame:
+def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     """Which bindings show a shortcut best: baseline, target, cue, without, shortcut, recovered, by
     (study); best first.
 
@@ -245,28 +246,6 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataF
         + found["recovered"].fillna(found["shortcut"])
     )
     return found.loc[score.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
-
-
-def matrix_tables(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> list[Table]:
-    """Every P_ij matrix in percent: rows target factors, columns cue factors (none without
-    cues)."""
-    shown = p[(p["group"] == "ood") | (p["cue"] == "")]
-    found = []
-    for (study, baseline), own in shown.groupby(["study", "baseline"], sort=False):
-        factors = known.factors([study])
-        cues = matrix_columns(own["cue"], factors)
-        cells = {(row["target"], row["cue"]): of_samples(row) for row in own.to_dict("records")}
-        rows = [
-            [target, *(cells.get((target, cue), "") for cue in cues)]
-            for target in factors
-            if target in set(own["target"])
-        ]
-        heads = ["target", *(cue or "no cue" for cue in cues)]
-        title = f"{known.title(study)}, {baseline}"
-        found.append(
-            Table(f"{study}_{baseline}", title, heads, rows, section=MATRICES, about=[PERCENT])
-        )
-    return found
 
 
 def matrix_columns(cues: pd.Series, factors: Sequence[str]) -> list[str]:
@@ -311,8 +290,8 @@ def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
     ]
     heads = ["study", "first", "second", "difference", "95 % interval", "samples", "bindings"]
     note = (
-        "First minus second, in points, over all bindings and samples that both have. The intervals are not corrected "
-        "for the number of comparisons."
+        "First minus second, in points, over all bindings that both have; a sample counts if it has them all. The "
+        "intervals are not corrected for the number of comparisons."
     )
     title = "Baselines compared, paired by dataset"
     yield Table("baselines", title, heads, rows, [note], _OVERALL, about, folded=True)
