@@ -32,7 +32,6 @@ TABLES = (
     "overall",
     "metrics",
     "p_matrix",
-    "reference",
     "runs",
 )
 FIGURES = (

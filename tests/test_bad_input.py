@@ -447,12 +447,6 @@ def test_metadata_of_another_make(prepared, tmp_path, metadata):
     refused(read_images, tmp_path / "x.parquet", says="x.parquet")
 
 
-@pytest.mark.parametrize("shape", ["x", [10**9, 10**9, 3]])
-def test_images_of_another_shape(tmp_path, shape):
-    write_dataset(tmp_path, "zgo", "hue-shape", 0, {"image_shape": shape})
-    refused(read_images, tmp_path / "0/test.parquet", says=("test.parquet", "shape"))
-
-
 @pytest.mark.parametrize(
     ("column", "change", "says"),
     [

@@ -15,11 +15,9 @@ import torch
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
-from diagvib.images.datasets import study_as_drawn
 from diagvib.operations.export import export
 from diagvib.settings.config import load_config
 from diagvib.studies import study_cells
-from diagvib.studies.study import load_study
 from test_library import COUNTS, follow
 from test_library import load as load_test
 from toy import images_here
@@ -203,8 +201,6 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
     assert found["confusion"] == 1 and found["id_accuracy"] == 1 and found["ood_accuracy"] == 0
     with pytest.raises(DiagvibError, match="train.parquet: was drawn from an earlier definition"):
         export(config, tmp_path / "export")
-    with pytest.raises(DiagvibError, match="^old.parquet: was made by an earlier version, which"):
-        study_as_drawn(load_study("zgo"), {"scene": "digits"}, Path("old.parquet"))
 
 
 def test_cues_that_cannot_be_added_to_a_study_are_refused():

@@ -206,7 +206,6 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
         "p_matrix": ["study", "baseline", "target", "cue"],
         "metrics": cells,
         "comparison": cells,
-        "reference": cells,
         "overall": ["study", "baseline"],
         "baselines": ["study"],
         "selection": ["study", "baseline", "target"],

@@ -19,6 +19,7 @@ from diagvib.settings.baselines import BaselineSettings, complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.training.run import Job
 from diagvib.training.trainer import Trainer
 from diagvib.training.trials import Task, Trial
 from diagvib.training.tuning import choose, grid
@@ -238,7 +239,7 @@ def test_what_cannot_be_tuned_is_named(root):
 
 def test_a_tuned_entry_keeps_every_key(tmp_path):
     settings = settings_of(drop_last=False, augment=["flip"])
-    task = Task("mine", settings, None, {}, tmp_path, tmp_path, None, None)
+    task = Task("mine", Job(settings, None, None), None, {}, tmp_path, tmp_path)
     task.write(pd.DataFrame(), Trial("own", "own", {}, own=True), "tuned")
     entry = complete(read_yaml(tmp_path / "mine.yaml")["mine"], "mine")
     assert entry == {**settings, "origin": "tuned"}

@@ -9,7 +9,6 @@ from diagvib.results.metric_sets.metric_set import Results
 from diagvib.results.metric_sets.shortcut import METRIC_SET, baseline_comparisons, overall_table
 from diagvib.results.texts import interval, percent
 from diagvib.results.uncertainty import (
-    over_bindings,
     sample_interval,
 )
 from simulated_designs import (
@@ -138,23 +137,46 @@ def test_no_spread_is_not_printed_as_certainty():
     assert percent(np.nan, np.nan, 0, 5) == "-"
 
 
+def runs_frame(**accuracies: np.ndarray) -> pd.DataFrame:
+    """Runs of a study without cues; accuracies: of each baseline, float[samples, bindings]."""
+    return pd.DataFrame(
+        [
+            ("zso", baseline, str(binding), "", sample, value)
+            for baseline, values in accuracies.items()
+            for (sample, binding), value in np.ndenumerate(values)
+        ],
+        columns=["study", "baseline", "binding", "cue", "sample", "id_accuracy"],
+    )
+
+
 def test_a_sample_that_lacks_a_binding_does_not_count():
     """Else one without a hard binding would look better."""
     values = np.add.outer([0, 0.02, 0.04, 0.1], np.array([0.9, 0.8, 0.2]))
     values[3, 2] = np.nan
-    found = over_bindings(values)
+    (found,) = overall_table(runs_frame(net=values)).to_dict("records")
     assert found["mean"] == pytest.approx(np.mean([1.9, 1.96, 2.02]) / 3)
-    assert (found["samples"], found["bindings"], found["n"]) == (3, 3, 11)
-    assert over_bindings(values, values * 0)["mean"] == pytest.approx(found["mean"])
+    assert (found["n"], found["expected"], found["bindings"]) == (3, 4, 3)
+    (found,) = baseline_comparisons(runs_frame(net=values, other=values * 0)).to_dict("records")
+    assert found["difference"] == pytest.approx(np.mean([1.9, 1.96, 2.02]) / 3)
+    assert found["samples"] == 3
     values[:, 1] = np.nan
-    assert np.isnan(over_bindings(values)["mean"])
+    assert np.isnan(overall_table(runs_frame(net=values))["mean"][0])
+
+
+def test_baselines_are_compared_on_the_bindings_that_both_have():
+    fewer = runs_frame(net=np.full((3, 2), 0.5), other=np.full((3, 4), 0.25))
+    (found,) = baseline_comparisons(fewer).to_dict("records")
+    assert (found["difference"], found["bindings"]) == (0.25, 2)
+    other = fewer["baseline"] == "other"
+    apart = fewer.assign(binding=fewer["binding"].where(other, "own " + fewer["binding"]))
+    assert baseline_comparisons(apart).empty
 
 
 def test_a_baseline_that_is_always_five_points_better():
     second = np.random.default_rng(3).random((12, 30)) * 0.9
     gain = 0.05 + 0.001 * np.arange(-6, 6)[:, None]
-    result = over_bindings(second + gain, second)
-    assert result["mean"] == pytest.approx(0.0495)
+    (result,) = baseline_comparisons(runs_frame(net=second + gain, other=second)).to_dict("records")
+    assert result["difference"] == pytest.approx(0.0495)
     assert 0.045 < result["low"] < 0.0495 < result["high"] < 0.055
     assert (result["samples"], result["bindings"]) == (12, 30)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
+    from diagvib.training.run import Job as Training
 
 StudyName = Annotated[
     str,
@@ -240,24 +242,32 @@ def train(
     tensorboard: TensorBoard = False,
 ) -> None:
     """Train and test a baseline on a study and binding. Covers all dataset samples."""
-    from diagvib.foundation.devices import resolve_device
-    from diagvib.training.protocol import Protocol
-    from diagvib.training.run import Folders, Job, train_runs
+    from diagvib.training.run import Folders, train_runs
 
-    names, chosen = (baseline, study, binding), resolve_device(device)
+    names, training = (baseline, study, binding), _training(layout, job, device, mirror)
     runs, curves = job.runs(*names), layout.curves(*names) if tensorboard else None
     folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
-    settings = Job(
-        job.settings,
-        Protocol(**dict(job.training)),
-        chosen,
-        _datasets(layout, job, study, binding, chosen),
-        keep_weights,
-        layout.prepared(job.scene),
-        _weights(mirror),
-    )
-    train_runs(settings, runs, folders)
+    datasets = _datasets(layout, job, study, binding, training.device)
+    train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
     write_digests(folders.runs, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
+
+
+def _training(
+    layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: Path | None
+) -> Training:
+    """How a job trains a baseline, but for the images."""
+    from diagvib.foundation.devices import resolve_device
+    from diagvib.training.protocol import Protocol
+    from diagvib.training.run import Job
+
+    protocol, prepared = Protocol(**dict(job.training)), layout.prepared(job.scene)
+    return Job(
+        job.settings,
+        protocol,
+        resolve_device(device),
+        prepared=prepared,
+        weights=_weights(mirror),
+    )
 
 
 def tune(
@@ -269,29 +279,15 @@ def tune(
 ) -> None:
     """Make the table of a baseline's tuning, and the entry with the best settings for
     config/baselines."""
-    from diagvib.foundation.devices import resolve_device
-    from diagvib.training.protocol import Protocol
     from diagvib.training.trials import Task
     from diagvib.training.tuning import tune
 
-    chosen, tuning = resolve_device(device), job.tuning
+    training, tuning = _training(layout, job, device, mirror), job.tuning
     datasets = {
-        binding: _datasets(layout, job, tuning.study, binding, chosen)
+        binding: _datasets(layout, job, tuning.study, binding, training.device)
         for binding in tuning_bindings(tuning)
     }
-    task = Task(
-        baseline,
-        job.settings,
-        tuning,
-        datasets,
-        layout.tuning,
-        layout.tuned(baseline),
-        Protocol(**dict(job.training)),
-        chosen,
-        layout.prepared(job.scene),
-        _weights(mirror),
-    )
-    tune(task)
+    tune(Task(baseline, training, tuning, datasets, layout.tuning, layout.tuned(baseline)))
 
 
 def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:

@@ -4,7 +4,14 @@ import sys
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 
@@ -14,25 +21,28 @@ def print_wide(shown: Table) -> None:
     Console(width=console.width if console.is_terminal else 140).print(shown)
 
 
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr, if that is a terminal; it vanishes when it stops."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
 class Counter:
-    """A bar on stderr, if that is a terminal: how much is done, of how much, how fast, and the
-    remaining time.
+    """A `progress_bar`: how much is done, of how much, how fast, and the remaining time.
 
     Work that succeeds ends with a line that says how much was done and how fast.
     """
 
     def __init__(self, name: str, total: int, unit: str):
         self._name, self._unit, self._done = name, unit, 0
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
+        self._bar = progress_bar(MofNCompleteColumn(), TextColumn("{task.fields[speed]}"))
         self._task = self._bar.add_task(name, total=total, speed="")
 
     def __enter__(self) -> "Counter":

@@ -58,12 +58,7 @@ _DRAWN_FROM = {"roles", "bound", "rows", "spread"}
 
 def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:
     """A study with the roles and rows that an image file was drawn from: it may have been edited
-    since. DiagvibError if the file's metadata does not have them."""
-    if "definition" not in metadata:
-        raise DiagvibError(
-            f"{path}: was made by an earlier version, which did not store the definition of the "
-            "study; delete it and run again to make a new one"
-        )
+    since."""
     stored = {"scene": metadata["scene"], **metadata["definition"]}
     return parse_study(
         study.name, study.model_dump(mode="json", exclude={"name"}) | stored, f"{path}: study"

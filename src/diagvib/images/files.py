@@ -146,7 +146,6 @@ def read_images(path: str | Path) -> Images:
             raise DiagvibError(
                 f"{path}: not an image file; made by `diagvib render`, it has a column 'image'"
             )
-        _check_shape(metadata["image_shape"], path)
         pixels = room((file.metadata.num_rows, *metadata["image_shape"]), Path(path).parent)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
@@ -174,15 +173,6 @@ def read_chunks(path: str | Path, start: int = 0) -> Iterator[torch.Tensor]:
                 column = file.read_row_group(number, columns=["image"])["image"]
                 yield torch.from_numpy(image_pixels(column.combine_chunks(), shape, path))
             row += file.metadata.row_group(number).num_rows
-
-
-def _check_shape(shape: object, path: str | Path) -> None:
-    sizes = ([size, size, 3] for size in range(1, 1025))
-    if shape not in sizes or not all(isinstance(side, int) for side in shape):
-        raise DiagvibError(
-            f"{path}: says that its images have the shape {shape}, not [size, size, 3]; delete it and "
-            "run again to make a new one"
-        )
 
 
 def image_pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:

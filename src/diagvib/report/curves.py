@@ -18,7 +18,8 @@ from diagvib.report.style import (
     draw_chance,
     new_panels,
 )
-from diagvib.reproduction.published import PAPER_CUES
+from diagvib.reproduction.published import PAPER_CUES, paper_range
+from diagvib.reproduction.verdicts import COMPARED
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.tables import metrics_of
 
@@ -26,14 +27,16 @@ CURVES = "From no shortcut to nothing but the shortcut"
 
 
 def curve_figures(material: Material) -> Iterator[Figure]:
-    known, reference = material.known, material.frames["reference"]
+    known, comparison = material.known, material.frames["comparison"]
     metrics = metrics_of(material.frames, "shortcut")
+    compared = comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"]
+    beside_paper = not metrics["baseline"].isin(compared).all()
     titles = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
     # With a single cue, FAMin equals FAAvg.
     for metric in titles if metrics["cues"].max() > 1 else ["faavg"]:
         for route, studies in shown_routes(metrics, known).items():
             title = f"{titles[metric]}: {' → '.join(map(known.title, studies))}"
-            draw = partial(study_curves, metrics, reference, metric, studies, known)
+            draw = partial(study_curves, metrics, metric, studies, known, beside_paper)
             yield Figure(f"curves/{metric}_{route}", title, draw, CURVES, title)
 
 
@@ -54,25 +57,32 @@ def shown_routes(metrics: pd.DataFrame, known: KnownStudies) -> dict[str, list[s
 
 def study_curves(
     metrics: pd.DataFrame,
-    reference: pd.DataFrame,
     metric: str,
     studies: list[str],
     known: KnownStudies,
+    beside_paper: bool = False,
 ) -> Drawing:
     """FAAvg or FAMin along a route of studies, a panel per target factor, a line per baseline,
     bands of one stderr.
 
     metrics: the rows of the set `shortcut` in the table `metrics`. A missing point is a cross on
-    the axis, an incomplete one hollow. reference: the table of `reference.reference_table`; where
-    it has a row, the range of the paper's nine is a grey band and its resnet18 a dashed line.
+    the axis, an incomplete one hollow. beside_paper: the range of the paper's nine, over the same
+    cues, is a grey band and its resnet18 a dashed line, for baselines without a compared cell.
     """
-    rows, reference = (_of_metric(table, metric, known) for table in (metrics, reference))
+    of_study = {study: metric if known.studies[study].cues else "faavg" for study in studies}
+    # Of a study without cues, faavg is its P_i.
+    rows = metrics[metrics["metric"] == metrics["study"].map(of_study)]
     targets = [factor for factor in known.factors(studies) if factor in set(rows["target"])]
     figure, panels = new_panels(len(targets), 3, (2.6, 2.35), (1.2, 0.7))
     looks = by_baseline(metrics["baseline"].unique())
     for axes, target in zip(panels, targets, strict=True):
         own = rows[rows["target"] == target]
-        _draw_reference(axes, reference[reference["target"] == target], studies)
+        if beside_paper:
+            whole = set(own.loc[own["cues"].isin([0, PAPER_CUES]), "study"])
+            keys = [
+                (study if study in whole else "", target, its) for study, its in of_study.items()
+            ]
+            _draw_range(axes, *paper_range().reindex(keys).to_numpy().T)
         for chance in dict.fromkeys(map(known.chance, studies)):
             draw_chance(axes, chance)
             axes.text(-0.2, chance + 0.015, "chance", va="bottom", fontsize=7, color=MUTED)
@@ -86,20 +96,11 @@ def study_curves(
     return figure
 
 
-def _of_metric(rows: pd.DataFrame, metric: str, known: KnownStudies) -> pd.DataFrame:
-    """The rows of a metric; of a study without cues, those of faavg, which is its P_i."""
-    alone = [study for study in rows["study"].unique() if not known.studies[study].cues]
-    return rows[rows["metric"] == np.where(rows["study"].isin(alone), "faavg", metric)]
-
-
-def _draw_reference(axes: Axes, reference: pd.DataFrame, studies: list[str]) -> None:
-    columns = ["paper_low", "paper_high", "paper_resnet18"]
-    paper = reference.drop_duplicates("study").set_index("study")[columns]
-    low, high, resnet = paper.astype(float).reindex(studies).to_numpy().T
+def _draw_range(axes: Axes, low: np.ndarray, high: np.ndarray, resnet: np.ndarray) -> None:
     if np.isfinite(low).sum() > 1:  # one point makes no line
         label = "paper's nine, range (reference)"
         look = {"alpha": 0.6, "linewidth": 0, "zorder": 0}
-        axes.fill_between(range(len(studies)), low, high, color=RULE, label=label, **look)
+        axes.fill_between(range(len(low)), low, high, color=RULE, label=label, **look)
         look = {"linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1}
         axes.plot(resnet, color=MUTED, label="paper's resnet18 (reference)", **look)
 

@@ -25,7 +25,7 @@ from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_s
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
 from diagvib.reproduction.published import PAPER_CUES
-from diagvib.reproduction.shown import REFERENCE, VERDICT, verdict_found
+from diagvib.reproduction.shown import VERDICT, verdict_found
 from diagvib.reproduction.tabulate import shown_tables
 from diagvib.results import selection
 from diagvib.results.metric_sets import METRIC_SETS
@@ -49,7 +49,6 @@ SECTIONS = {
     "rules": selection.TITLE,
     "visualisations": INSIDE,
     "verdict": VERDICT,
-    "reference": REFERENCE,
     "times": "Run times",
 }
 

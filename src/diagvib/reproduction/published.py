@@ -78,6 +78,16 @@ def read_spawrious_tables() -> pd.DataFrame:
     return raw.assign(paper=raw["percent"] / 100, paper_spread=raw["spread_percent"] / 100)
 
 
+@cache
+def paper_range() -> pd.DataFrame:
+    """The lowest and highest number of DiagViB-6's nine networks, and that of resnet18, whose
+    settings the authors published: by study, target and metric."""
+    keys = ["study", "target", "metric"]
+    paper = read_paper_tables().pivot(index=keys, columns="baseline", values="paper_mean")
+    ends = {"low": paper.min(axis=1), "high": paper.max(axis=1)}
+    return pd.DataFrame({**ends, "resnet18": paper["resnet18"]})
+
+
 def of_paper(studies: Iterable[str]) -> bool:
     """Whether DiagViB-6 has numbers for any of these studies."""
     return not set(read_paper_tables()["study"]).isdisjoint(studies)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from diagvib.reproduction.agreement import agreement_sentence, rule_sentence, simulated_sentence
-from diagvib.reproduction.reference import reference_note
 from diagvib.reproduction.verdicts import (
     COMPARED,
     LEAST_SAMPLES,
@@ -18,7 +17,6 @@ from diagvib.results.table import Table
 from diagvib.results.texts import points
 
 VERDICT = "Comparison with the paper"
-REFERENCE = "Compared with the paper's nine models"
 MARKED = (
     "A mark after our number compares it with the paper's: `=` agrees, the whole 95 % interval of the difference lies "
     f"within {100 * MARGIN:.0f} points; `≠` differs, it reaches beyond that and excludes zero; `?` cannot tell, neither "
@@ -86,24 +84,3 @@ def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> I
         for r in ran.itertuples(index=False)
     ]
     yield Table("comparison", title, heads, rows, section=VERDICT, about=about, folded=True)
-
-
-def reference_tables(reference: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
-    """Models without a comparable cell, beside the paper's nine."""
-    rows = [
-        [
-            known.title(r.study),
-            r.baseline,
-            r.target,
-            r.metric,
-            f"{100 * r.ours:.1f}",
-            f"{100 * r.paper_low:.0f} to {100 * r.paper_high:.0f}",
-            f"{100 * r.paper_resnet18:.0f}",
-        ]
-        for r in reference.itertuples(index=False)
-    ]
-    if rows:
-        heads = ["study", "baseline", "factor", "metric", "ours", "paper's nine"]
-        heads += ["paper's resnet18"]
-        about = [reference_note(reference)]
-        yield Table("reference", "Every number", heads, rows, [], REFERENCE, about, folded=True)

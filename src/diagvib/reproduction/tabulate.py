@@ -9,8 +9,7 @@ from diagvib.foundation.files import write_json, write_text
 from diagvib.reproduction.agreement import agreement_table
 from diagvib.reproduction.comparability import judge_runs, scratch_note, source_note
 from diagvib.reproduction.published import beside_papers, is_comparable, of_paper
-from diagvib.reproduction.reference import reference_table
-from diagvib.reproduction.shown import VERDICT, reference_tables, verdict_found, verdict_tables
+from diagvib.reproduction.shown import VERDICT, verdict_found, verdict_tables
 from diagvib.reproduction.verdicts import KEYS, comparison_table
 from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies, known_studies
@@ -48,7 +47,6 @@ def all_tables(
         "metrics": metrics.merge(verdicts, how="left", on=KEYS).fillna({"verdict": ""}),
         "comparison": comparison,
         "agreement": agreement_table(comparison),
-        "reference": reference_table(ours, comparison, judged),
     }
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
     single = ("runs", "run_times")
@@ -60,11 +58,7 @@ def all_tables(
 def shown_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> list[Table]:
     """Every table for readers that has rows, in the order of the page: those of tables.md,
     tables.tex and the report. tables: the tidy ones."""
-    found = [
-        *result_tables(tables, known),
-        *verdict_tables(tables, known),
-        *reference_tables(tables["reference"], known),
-    ]
+    found = [*result_tables(tables, known), *verdict_tables(tables, known)]
     return [table for table in found if table.rows]
 
 

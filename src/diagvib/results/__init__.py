@@ -12,7 +12,6 @@ TIDY = (
     "selection",
     "comparison",
     "agreement",
-    "reference",
     "run_times",
 )
 

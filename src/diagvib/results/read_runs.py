@@ -2,7 +2,6 @@
 the files."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel
-from rich.console import Console
-from rich.progress import track
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import METADATA_KEY, read_json, read_table
 from diagvib.foundation.parallel import in_processes
+from diagvib.foundation.progress import progress_bar
 from diagvib.results.cells import (
     RUN_KEYS,
     cells_table,
@@ -120,16 +118,8 @@ def read_runs(
     found = in_processes(
         partial(_read_run, Path(runs), known, columns), expected, threads, RUNS_A_PROCESS
     )
-    read = list(
-        track(
-            found,
-            "reading runs",
-            len(expected),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
-    )
+    with progress_bar() as bar:
+        read = list(bar.track(found, len(expected), description="reading runs"))
     cells = cells_table(frame, [one.cells for one in read])
     accuracies = mean_per_class(cells.assign(run=cells.index), ["run", "group"])
     frame = frame.assign(status=[one.status for one in read], reason=[one.reason for one in read])

@@ -67,20 +67,3 @@ def _least(means: np.ndarray, n: int) -> np.ndarray:
     """The lower end of Clopper and Pearson's 95 % interval for n samples of WORTH images each."""
     right = means * n * WORTH
     return betaincinv(np.maximum(right, 1e-12), n * WORTH - right + 1, (1 - LEVEL) / 2)
-
-
-def over_bindings(first: np.ndarray, second: np.ndarray | None = None) -> dict:
-    """A baseline's mean over all samples and bindings, or how it differs from another on the same
-    datasets: first minus second.
-
-    first, second: float[samples, bindings], NaN where a run is missing; a sample counts only if it
-    has them all. Returns mean, low, high (95 %, `sample_interval`), n runs, and the samples and
-    bindings that count; NaN where there is none.
-    """
-    sides = [first] if second is None else [first, second]
-    means = [side.sum(axis=1) / side.shape[1] for side in sides]
-    mean, _, samples = estimate(np.subtract.reduce(means))
-    low, high = sample_interval(*means)
-    n = int((~np.isnan(np.subtract.reduce(sides))).sum())
-    numbers = {"n": n, "samples": samples, "bindings": first.shape[1]}
-    return {"mean": mean, "low": low, "high": high, **numbers}

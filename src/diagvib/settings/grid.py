@@ -135,17 +135,34 @@ def expected_runs(config: Experiment) -> list[dict]:
     ]
 
 
-@dataclass(frozen=True)
 class Layout:
-    """Where all files of a configuration are (in stage order: data flows from top to bottom)."""
+    """Where all files of a configuration are, in stage order: data flows from top to bottom."""
 
-    root: Path
+    def __init__(self, root: Path):
+        self.root = root
+        data, results = root / "data", root / "results"
+        self.all_raw, self.all_prepared = data / "raw", data / "prepared"
+        self.all_recipes = data / "recipes"
+        self.all_images = data / "images"
+        self.all_features = data / "features"
+        # These two are not part of any declared result.
+        self.all_checkpoints = data / "checkpoints"
+        self.all_tuned = data / "tuning"
+        self.all_runs = results / "runs"
+        self.tuning = results / "tuning"
+        self.tables = results / "tables"
+        # The headline numbers, small enough for git: {baseline}/{study}.json.
+        self.metrics = results / "metrics"
+        self.figures = results / "figures"
+        self.report = results / "report.html"
+        # The folder of the page that shows test images; the report links to it.
+        self.explorer = results / "explorer"
 
     def raw(self, scene: str) -> Path:
-        return self.root / "data" / "raw" / folder_name(scene)
+        return self.all_raw / folder_name(scene)
 
     def prepared(self, scene: str) -> Path:
-        return self.root / "data" / "prepared" / folder_name(scene)
+        return self.all_prepared / folder_name(scene)
 
     def recipes(self, study: str, binding: str) -> Path:
         return self.all_recipes / study / f"{binding}.parquet"
@@ -167,7 +184,7 @@ class Layout:
         return self.all_runs / baseline / study / binding
 
     def checkpoints(self, baseline: str, study: str, binding: str) -> Path:
-        """Where a train job may leave its checkpoints; they are not part of any declared result."""
+        """Where a train job may leave its checkpoints."""
         return self.all_checkpoints / baseline / study / binding
 
     def curves(self, baseline: str, study: str, binding: str) -> Path:
@@ -175,59 +192,12 @@ class Layout:
         return self.root / "logs" / "tensorboard" / baseline / study / binding
 
     def tuned(self, baseline: str) -> Path:
-        """The folder in which tuning keeps finished trials; they are not part of any declared
-        result."""
-        return self.root / "data" / "tuning" / baseline
-
-    @property
-    def tuning(self) -> Path:
-        return self.root / "results" / "tuning"
+        """The folder in which tuning keeps finished trials."""
+        return self.all_tuned / baseline
 
     def tuned_tables(self) -> dict[str, str]:
         """The existing tables of tuning, with their sha256."""
         return {str(path): file_sha256(path) for path in sorted(self.tuning.glob("*.csv"))}
-
-    @property
-    def all_recipes(self) -> Path:
-        return self.root / "data" / "recipes"
-
-    @property
-    def all_checkpoints(self) -> Path:
-        return self.root / "data" / "checkpoints"
-
-    @property
-    def all_images(self) -> Path:
-        return self.root / "data" / "images"
-
-    @property
-    def all_features(self) -> Path:
-        return self.root / "data" / "features"
-
-    @property
-    def all_runs(self) -> Path:
-        return self.root / "results" / "runs"
-
-    @property
-    def tables(self) -> Path:
-        return self.root / "results" / "tables"
-
-    @property
-    def metrics(self) -> Path:
-        """The headline numbers, small enough for git: {baseline}/{study}.json."""
-        return self.root / "results" / "metrics"
-
-    @property
-    def figures(self) -> Path:
-        return self.root / "results" / "figures"
-
-    @property
-    def report(self) -> Path:
-        return self.root / "results" / "report.html"
-
-    @property
-    def explorer(self) -> Path:
-        """The folder of the page that shows test images; the report links to it."""
-        return self.root / "results" / "explorer"
 
 
 def folder_name(name: str) -> str:

@@ -1,13 +1,12 @@
 """Callbacks of a training: a bar on a terminal, and curves for TensorBoard if requested."""
 
-import sys
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.progress import progress_bar
 
 
 class Callback:
@@ -27,18 +26,11 @@ class Callback:
 
 
 class _Bar(Callback):
-    """A bar on stderr, if that is a terminal: epoch, validation loss, images/s, remaining time."""
+    """A `progress_bar`: epoch, validation loss, images/s, remaining time."""
 
     def __init__(self, name: str):
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[state]}"),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
+        self._bar = progress_bar(
+            TextColumn("{task.fields[state]}"), TextColumn("{task.fields[speed]}")
         )
         self._task = self._bar.add_task(name, total=None, state="", speed="")
         self._bar.start()

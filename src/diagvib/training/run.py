@@ -76,7 +76,7 @@ class Folders:
 @dataclass(frozen=True)
 class Job:
     """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives
-    them. datasets: the source of the images. keep_weights: also store the selected weights with
+    them. datasets: the source of the images, if it is already known. keep_weights: also store the selected weights with
     each run, as a state dict. prepared: the scene's prepared sources, for methods that render.
     weights: a folder that may contain published weights. code, versions: digest of the code that
     trains them, and the versions of packages, both found when training starts."""
@@ -84,7 +84,7 @@ class Job:
     settings: dict
     protocol: Protocol
     device: torch.device
-    datasets: Datasets
+    datasets: Datasets | None = None
     keep_weights: bool = False
     prepared: Path | None = None
     weights: Path | None = None

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
-import torch
 import yaml
 from rich.table import Table
 
@@ -24,7 +23,6 @@ from diagvib.settings.grid import Run, make_run
 from diagvib.settings.search_space import with_values
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.code_digest import package_versions
-from diagvib.training.protocol import Protocol
 from diagvib.training.run import Job, Loaded, dataset_metadata, fit, load
 
 
@@ -45,21 +43,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Task:
-    """A baseline to tune. settings: the baseline's, as in config/baselines; tuning: the configuration's
-    section; datasets: the study's, by binding; out: folder for the results; kept: folder for
-    finished and unfinished training runs; prepared: the scene's prepared sources; weights: folder
-    with published weights."""
+    """A baseline to tune. job: how it is trained, with the baseline's own settings and without
+    images; tuning: the configuration's section; datasets: the study's, by binding; out: folder for
+    the results; kept: folder for finished and unfinished training runs."""
 
     baseline: str
-    settings: dict
+    job: Job
     tuning: Tuning
     datasets: dict[str, Datasets]
     out: Path
     kept: Path
-    protocol: Protocol
-    device: torch.device
-    prepared: Path | None = None
-    weights: Path | None = None
 
     @property
     def study(self) -> str:
@@ -73,16 +66,16 @@ class Task:
     def made(self, train_images: int) -> str:
         """The amount of training, for an entry's origin."""
         metadata = next(iter(self.datasets.values())).metadata(self.tuning.samples[0], "train")
-        epochs = self.tuning.max_epochs or self.settings.get("max_epochs", self.protocol.max_epochs)
+        own = self.job.settings.get("max_epochs", self.job.protocol.max_epochs)
         return (
             f"{train_images} training images of {metadata['image_shape'][0]} pixels from "
-            f"{metadata['sources']} sources and {epochs} epochs"
+            f"{metadata['sources']} sources and {self.tuning.max_epochs or own} epochs"
         )
 
     def write(self, table: pd.DataFrame, best: Trial, origin: str) -> None:
         """Write the table of all training runs, and the best settings as an entry for
         config/baselines."""
-        entry = shortened({**best.applied(self.settings), "origin": origin})
+        entry = shortened({**best.applied(self.job.settings), "origin": origin})
         text = yaml.safe_dump(
             {self.baseline: entry}, sort_keys=False, default_flow_style=None, width=118
         )
@@ -92,21 +85,19 @@ class Task:
 
 def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, dict]]:
     """Train with every trial's settings on every dataset: val_loss, selected_epoch, epochs,
-    seconds, train_images, status (ok | diverged | out of memory), and history, the epochs of the
-    last phase.
+    train_images, status (ok | diverged | out of memory), and history, the epochs of the last phase.
 
     A dataset's images are loaded once, and only if some trial is not finished. DiagvibError if a
     batch is larger than the training data.
     """
     fewer = {"max_epochs": task.tuning.max_epochs} if task.tuning.max_epochs else {}
-    settings, count = {**task.settings, **fewer}, 0
+    settings, count = {**task.job.settings, **fewer}, 0
     versions = package_versions(settings)
     of = len(trials) * len(task.datasets) * len(task.tuning.samples)
     for (binding, datasets), sample in product(task.datasets.items(), task.tuning.samples):
         run = make_run(task.baseline, task.tuning.study, binding, sample)
         metadata, loaded = dataset_metadata(datasets, run), None
-        given = settings, task.protocol, task.device, datasets
-        job = Job(*given, prepared=task.prepared, weights=task.weights, versions=versions)
+        job = replace(task.job, settings=settings, datasets=datasets, versions=versions)
         job = replace(job, code=job.present_code(run))
         folder = task.kept / binding / str(sample)
         for trial in trials:
@@ -128,7 +119,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
 
 
 def _train(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str) -> dict:
-    """One training's outcome. seconds: since it was started or continued."""
+    """One training's outcome."""
     outcome = {"val_loss": None, "selected_epoch": None, "epochs": None, "history": []}
     started = time.perf_counter()
     try:
@@ -150,12 +141,7 @@ def _train(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str
         status, says = "out of memory", "does not fit into the GPU's memory"
     seconds = time.perf_counter() - started
     print(f"{name}: {says}, {seconds:.0f} s", file=sys.stderr, flush=True)
-    return {
-        **outcome,
-        "seconds": round(seconds, 2),
-        "status": status,
-        "train_images": len(loaded.train),
-    }
+    return {**outcome, "status": status, "train_images": len(loaded.train)}
 
 
 def print_trials(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -38,7 +38,7 @@ def tune(task: Task) -> Trial:
     """
     search, space = task.tuning.random_search, {}
     if search:
-        space = search_space(task.settings, search.ranges, _RANGES, task.baseline)
+        space = search_space(task.job.settings, search.ranges, _RANGES, task.baseline)
         trials = drawn_trials(task, space)
         said = f"of a random search of {len(trials)} (seed {search.seed}; "
         said += f"{'; '.join(described(space)) or 'nothing drawn'})"
@@ -46,7 +46,8 @@ def tune(task: Task) -> Trial:
         trials = grid(task.tuning.batch_sizes, task.tuning.learning_rates)
         sizes, rates = (", ".join(f"{v:g}" for v in its) for its in _tried(trials).values())
         said = f"among batch sizes {sizes} and learning rates {rates}"
-        task = replace(task, protocol=replace(task.protocol, track_test=False))
+        untracked = replace(task.job.protocol, track_test=False)
+        task = replace(task, job=replace(task.job, protocol=untracked))
     trained = list(outcomes(task, trials))
     rows = [
         row
@@ -83,7 +84,7 @@ def drawn_trials(task: Task, space: Mapping[str, Range]) -> list[Trial]:
         Trial(
             f"trial {number}",
             f"trial{number}",
-            trial_values(task.settings, space, search.seed, number),
+            trial_values(task.job.settings, space, search.seed, number),
             own=number == 0,
         )
         for number in range(search.trials if space else 1)
@@ -195,7 +196,7 @@ def _print_ranking(
     each = own.pivot_table("score", "trial", "binding", sort=False)
     means = own.groupby("trial")[["score", TESTED]].mean().reindex(range(len(trials)))
     ranked = means.sort_values("score", ascending=rule == LOSS, kind="stable")
-    now = [present(task.settings, key) for key in trials[0].values]
+    now = [present(task.job.settings, key) for key in trials[0].values]
     print_trials(
         f"{task.baseline}: {criterion} on {task.study} first",
         ("trial", *trials[0].values, RULES[rule], "test accuracy", *each),

@@ -16,6 +16,7 @@ from diagvib.results.metric_sets.metric_set import (
     NUMBERS,
     MetricSet,
     Results,
+    by_sample,
     describe,
     numbers,
     pivot,
@@ -23,8 +24,8 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, paired_change
 from diagvib.results.table import Table
-from diagvib.results.texts import describe_missing, interval, percent, points
-from diagvib.results.uncertainty import FEWEST, over_bindings, sample_interval
+from diagvib.results.texts import describe_missing, interval, of_samples, percent, points
+from diagvib.results.uncertainty import FEWEST, sample_interval
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
 # has only the first.
@@ -178,41 +179,39 @@ def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def accuracy_by_binding(runs: pd.DataFrame) -> pd.DataFrame:
-    """`ood` accuracy (without cues: `id`) for one study and baseline: rows samples, columns
-    bindings, NaN for missing runs."""
-    column = "ood_accuracy" if (runs["cue"] != "").any() else "id_accuracy"
-    return runs.pivot(index="sample", columns="binding", values=column).astype(np.float64)
+def _column(runs: pd.DataFrame) -> str:
+    """The accuracy that counts in a study: on `ood` or, without cues, on `id`."""
+    return f"{OOD if (runs['cue'] != '').any() else ID}_accuracy"
 
 
 def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each baseline's mean over all samples and bindings of a study: mean, low, high (95 %), n
-    runs, expected runs."""
-    rows = [
-        {"study": study, "baseline": baseline, "expected": len(runs)}
-        | over_bindings(accuracy_by_binding(runs).to_numpy())
-        for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False)
-    ]
-    columns = ["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"]
-    return pd.DataFrame(rows, columns=columns)
+    """Each baseline's mean over all bindings of a study, then over the samples: NUMBERS. A sample
+    counts only if it has all bindings."""
+    rows = []
+    for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
+        found = by_sample(runs, _column(runs))
+        about = {"study": study, "baseline": baseline, "bindings": runs["binding"].nunique()}
+        rows.append(about | numbers(estimate(found), sample_interval(found), len(found)))
+    return pd.DataFrame(rows, columns=["study", "baseline", *NUMBERS, "bindings"])
 
 
 def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
-    """All pairs of baselines on every study, over the bindings that both have, paired by dataset:
-    `over_bindings`."""
+    """All pairs of baselines on every study: first minus second, over the bindings that both have,
+    paired by sample."""
     rows = []
     for study, runs in frame.groupby("study", sort=False):
-        own = {
-            baseline: accuracy_by_binding(rows)
-            for baseline, rows in runs.groupby("baseline", sort=False)
-        }
+        own = dict(iter(runs.groupby("baseline", sort=False)))
         for first, second in combinations(own, 2):
-            a, b = own[first].align(own[second], join="inner")
-            about = {"study": study, "first": first, "second": second}
-            if a.size:
-                rows.append(about | over_bindings(a.to_numpy(), b.to_numpy()))
-    columns = ["study", "first", "second", "mean", "low", "high", "samples", "bindings"]
-    return pd.DataFrame(rows, columns=columns).rename(columns={"mean": "difference"})
+            both = set(own[first]["binding"]) & set(own[second]["binding"])
+            if both:
+                ours, theirs = (
+                    by_sample(own[name][own[name]["binding"].isin(both)], _column(runs))
+                    for name in (first, second)
+                )
+                change, ends = estimate(ours - theirs), sample_interval(ours, theirs)
+                rows.append((study, first, second, change.mean, *ends, change.n, len(both)))
+    columns = ["study", "first", "second", "difference", "low", "high", "samples", "bindings"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
@@ -256,24 +255,21 @@ def matrix_columns(cues: pd.Series, factors: Sequence[str]) -> list[str]:
 
 
 def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
-    none = f"none for fewer than {FEWEST} samples."
     about = [
-        "The means of dataset samples over all bindings. 95 % intervals: over the dataset samples, for these "
-        f"bindings; {none}"
+        "The means of dataset samples over all bindings; a sample counts if it has them all. 95 % intervals: over the "
+        f"dataset samples, for these bindings; none for fewer than {FEWEST} samples."
     ]
     rows = [
         [
-            r.baseline,
-            known.title(r.study),
-            "-" if r.n == 0 else f"{100 * r.mean:.1f}",
-            interval(r.low, r.high),
-            str(r.samples),
-            str(r.bindings),
-            f"{r.n} of {r.expected}",
+            row["baseline"],
+            known.title(row["study"]),
+            of_samples(row),
+            interval(row["low"], row["high"]),
+            str(row["bindings"]),
         ]
-        for r in tables["overall"].itertuples(index=False)
+        for row in tables["overall"].to_dict("records")
     ]
-    heads = ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"]
+    heads = ["baseline", "study", "mean", "95 % interval", "bindings"]
     title = "Mean over all bindings and samples"
     yield Table("overall", title, heads, rows, [], _OVERALL, about, folded=True)
     rows = [
@@ -290,8 +286,8 @@ def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
     ]
     heads = ["study", "first", "second", "difference", "95 % interval", "samples", "bindings"]
     note = (
-        "First minus second, in points, over all bindings that both have; a sample counts if it has them all. The "
-        "intervals are not corrected for the number of comparisons."
+        "First minus second, in points, over all bindings that both have. The intervals are not corrected for the "
+        "number of comparisons."
     )
     title = "Baselines compared, paired by dataset"
     yield Table("baselines", title, heads, rows, [note], _OVERALL, about, folded=True)

@@ -23,7 +23,7 @@ from diagvib.scenes.digits.digits import (
     read_mnist,
     split_names,
 )
-from diagvib.scenes.digits.embedded import DIGITS_NAME, embedded_digits, embedded_texture
+from diagvib.scenes.digits.embedded import embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.textures import prepare_texture, read_texture, write_texture
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_described
@@ -49,7 +49,7 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
     DiagvibError if a source file is missing, does not have the listed sha256, or has unusable
     content.
     """
-    training, test, textures, noted = (
+    training, test, textures = (
         _read_official(files, raw) if sources == "official" else _read_embedded()
     )
     digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
@@ -58,7 +58,6 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
         "sources": sources,
         "comparable": sources == "official",
         "digest": _digest(digits, labels, splits, textures),
-        "files": noted,
     }
     for path, texture in zip(_texture_paths(out), textures, strict=True):
         write_texture(path, texture)
@@ -95,11 +94,11 @@ def load_pixels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return digits, np.stack(textures)
 
 
-_Read = tuple[RawDigits, RawDigits, np.ndarray, dict[str, str]]
+_Read = tuple[RawDigits, RawDigits, list[np.ndarray]]
 
 
 def _read_official(files: Sequence[Source], raw: Path) -> _Read:
-    """Training and test digits, prepared textures, and the sha256 of every file."""
+    """Training and test digits, and prepared textures."""
     for source in files:
         path = raw / source.path
         if not path.is_file():
@@ -112,16 +111,11 @@ def _read_official(files: Sequence[Source], raw: Path) -> _Read:
                 "config/sources.yaml"
             )
     textures = [prepare_texture(read_texture(path), str(path)) for path in _texture_paths(raw)]
-    noted = {source.path: source.sha256 for source in files}
-    return (*read_mnist(raw / "mnist"), np.stack(textures), noted)
+    return (*read_mnist(raw / "mnist"), textures)
 
 
 def _read_embedded() -> _Read:
-    training, test = embedded_digits()
-    textures = {name: embedded_texture(name) for name in classes("texture")}
-    noted = {DIGITS_NAME: _sha256(training.images, training.labels, test.images, test.labels)}
-    noted |= {f"textures/{name}": _sha256(texture) for name, texture in textures.items()}
-    return training, test, np.stack([*textures.values()]), noted
+    return (*embedded_digits(), [embedded_texture(name) for name in classes("texture")])
 
 
 def _texture_paths(folder: Path) -> list[Path]:
@@ -132,11 +126,7 @@ def _digest(
     digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: Sequence[np.ndarray]
 ) -> str:
     names = np.frombuffer("\n".join(splits.tolist()).encode(), dtype=np.uint8)
-    return _sha256(digits, labels.astype(np.int8), names, *textures)
-
-
-def _sha256(*arrays: np.ndarray) -> str:
     digest = hashlib.sha256()
-    for array in arrays:
+    for array in (digits, labels.astype(np.int8), names, *textures):
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
