@@ -286,10 +286,9 @@ def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
             str(path),
         ):  # another file, which the caller uses meanwhile
             raise
-        reason = " ".join(str(error).split())[:160]
         raise DiagvibError(
-            f"{path}: damaged or not a Parquet file ({reason}); delete it and run again to make a new "
-            "one"
+            f"{path}: damaged or not a Parquet file ({one_line(error, 160)}); delete it and run again "
+            "to make a new one"
         ) from None
 
 

@@ -1,8 +1,9 @@
 """A user's own functions and classes, named `package.module:name` in a configuration."""
 
-import importlib
+import importlib.util
 import os
 import sys
+from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line
 
@@ -18,6 +19,15 @@ def out_of_memory(error: BaseException) -> bool:
         text in str(error)
         for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation")
     )
+
+
+def packaged_files(package: str, pattern: str) -> list[Path] | None:
+    """The files of an installed package whose names fit a pattern, without importing it; None if it
+    is not installed."""
+    found = importlib.util.find_spec(package)
+    folders = (found and found.submodule_search_locations) or []
+    files = [path for folder in folders for path in sorted(Path(folder).rglob(pattern))]
+    return files if found else None
 
 
 def imported(where: str, what: str):

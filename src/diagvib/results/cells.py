@@ -41,12 +41,9 @@ def count_cells(
     of environments, groups and classes.
 
     table: from `read_predictions`; spoken: class of the first cue -> classes that it points to, if
-    `misled` should be counted; trained: classes, as {target}-{cues} -> training images. ValueError
-    if an image lacks a value.
+    `misled` should be counted; trained: classes, as {target}-{cues} -> training images.
     """
     by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
-    if lacking := [name for name in [*by, "prediction"] if table[name].null_count]:
-        raise ValueError(f"an image lacks its {lacking[0]}")
     coded = {name: table[name].cast(_CODED) for name in [*by, "prediction"]}
     table = pa.table(coded).unify_dictionaries()
     alike = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])

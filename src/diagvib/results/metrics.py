@@ -103,11 +103,6 @@ def paired_change(acc: np.ndarray, reference: np.ndarray) -> Estimate:
     float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is
     missing.
     """
-    acc, reference = _checked(acc), _checked(reference)
-    if acc.shape != reference.shape:
-        raise ValueError(
-            f"accuracies {acc.shape} and {reference.shape} must be of the same samples and cues"
-        )
     return faavg(acc - reference)
 
 

@@ -26,7 +26,7 @@ from diagvib.results.cells import (
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.watermark import measure
 from diagvib.settings.grid import RUN_FILES
-from diagvib.training.finished_runs import differing, file_digests
+from diagvib.training.finished_runs import changed_files, differing
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
 # if `training.track_test` asks for it, `on_validation` if a study has cues, and ENVIRONMENTS if it
@@ -184,9 +184,8 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
                 f"another run is there, of other {', '.join(other)} than the configuration asks for; "
                 "`snakemake` makes it again",
             )
-        noted = {"run.json": made.get("run"), **(made.get("files") or {})}
-        found = {"run.json": "/".join(folder.parts[-4:]), **file_digests(folder)}
-        if changed := [file for file, value in found.items() if noted.get(file) != value]:
+        own = made.get("run") == "/".join(folder.parts[-4:])
+        if changed := ([] if own else ["run.json"]) + changed_files(made, folder):
             raise DiagvibError(
                 f"{changed[0]}: not that of this run, or changed since it was made; delete this "
                 "folder and run again"
@@ -228,10 +227,6 @@ def _read_cells(
     spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
     cells = count_cells(table, run["target"], cues, spoken, noted.trained)
     study = known.studies.get(run["study"])
-    there = {cell["group"] for cell in cells}
-    needed = () if study is None or study.as_published else study.groups
-    if absent := [group for group in needed if group not in there]:
-        raise ValueError(f"no image of group {absent[0]}")
     if study is None or study.metrics != "watermark":
         return noted, cells, {}
     photos = read_table(path).to_pandas()

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from diagvib.foundation.files import read_yaml
-from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
+from diagvib.foundation.validation import Strict, no_item_twice, text_like, unique, validated
 
 
 class Source(Strict):
@@ -23,22 +23,15 @@ class Source(Strict):
     licence: Annotated[str, Field(min_length=1, description="an SPDX identifier")]
     citation: Annotated[str, Field(min_length=1)]
 
+    @property
+    def name(self) -> str:
+        return self.path
+
 
 class SourceFiles(Strict):
     """The source files of a scene."""
 
-    files: Annotated[list[Source], Field(min_length=1)]
-
-    @field_validator("files")
-    @classmethod
-    def _each_path_once(cls, files: list[Source]) -> list[Source]:
-        paths = [source.path for source in files]
-        twice = next((number for number, path in enumerate(paths) if path in paths[:number]), None)
-        if twice is not None:
-            raise Misplaced(
-                f"{twice}.path", f"the path {paths[twice]} is listed twice; keep one of the entries"
-            )
-        return files
+    files: Annotated[list[Source], Field(min_length=1), AfterValidator(no_item_twice)]
 
 
 def read_sources(path: Path) -> list[Source]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from diagvib.foundation.errors import one_line
 from diagvib.foundation.files import whole_file
 
 
@@ -34,7 +35,7 @@ class Checkpoint:
                 return saved["state"]
             reason = "made with other settings, images, code or packages"
         except Exception as error:  # torch.load may raise anything for damaged files
-            reason = f"damaged: {' '.join(str(error).split())[:100]}"
+            reason = f"damaged: {one_line(error, 160)}"
         print(
             f"{self.path}: checkpoint ignored ({reason}); the run starts over",
             file=sys.stderr,

@@ -7,7 +7,7 @@ with the same bytes.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +30,13 @@ from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located, state_digest
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import Scene
 from diagvib.studies.study import SPLITS, TARGET
 from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
 from diagvib.training.code_digest import code_digest, of_encoder, package_versions
 from diagvib.training.protocol import deterministic
-from diagvib.training.views import CUES, MIXED, view_inputs
+from diagvib.training.views import CUES, view_inputs
 
 # Images per pass through the network, always as many, so that features do not depend on where a
 # killed job had stopped; and images between two notes of the progress.
@@ -53,50 +54,84 @@ class Encoding:
     weights: Path | None = None
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A split of a dataset sample. classes: the target's."""
+
+    datasets: Datasets
+    sample: int
+    split: str
+
+    @cached_property
+    def metadata(self) -> dict:
+        return self.datasets.metadata(self.sample, self.split)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        return self.datasets.table(self.sample, self.split)
+
+    @cached_property
+    def scene(self) -> Scene:
+        return load_scene(self.metadata["scene"])
+
+    @property
+    def classes(self) -> Sequence[str]:
+        return self.scene.factors[self.metadata["roles"][TARGET]]
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """The class index of every image's target, int64[N]."""
+        target = self.metadata["roles"][TARGET]
+        return torch.from_numpy(class_indices(self.table, target, self.classes))
+
+    def chunks(self, start: int = 0) -> Iterator[torch.Tensor]:
+        return self.datasets.chunks(self.sample, self.split, start)
+
+
 def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -> None:
     """Write the features of all samples and splits to `folder`, then FEATURES_FILE. What is there
     already, made from the same, is kept."""
     (folder / FEATURES_FILE).unlink(missing_ok=True)  # it must not vouch for new files
     network, files, noted = load_network(encoding, datasets), FeatureFiles(folder), {}
     made_by = made_from(encoding, network)
-    splits = [(sample, split) for sample in range(samples) for split in SPLITS]
-    images = sum(len(datasets.table(*each)) for each in splits)
+    parts = [_Part(datasets, sample, split) for sample in range(samples) for split in SPLITS]
+    images = sum(len(part.table) for part in parts)
     with (
         deterministic(encoding.device, encoding.threads),
         # cuDNN would otherwise choose its convolutions anew in every process.
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
         Counter(f"encode {folder.parent.name} {folder.name}", images, "images") as counter,
     ):
-        for sample in range(samples):
-            encoder = _encoder(encoding, network, datasets, sample)
-            for split in SPLITS:
-                metadata, path = datasets.metadata(sample, split), files.path(sample, split)
-                views = encoding.settings["model"].get("views", []) if split == "train" else []
-                paths = {"": path, **{view: view_path(path, view) for view in views}}
-                made = {**made_by, "images": metadata, "mean": encoder.mean.tolist()}
-                write_features(
-                    paths,
-                    datasets.table(sample, split),
-                    partial(_chunks, encoder, datasets, sample, split),
-                    encoding.settings["model"].get("dtype", "float32"),
-                    digest(made),
-                    counter.advance,
-                )
-                noted[f"{sample}/{split}"] = {
-                    **metadata,
-                    "images": metadata.get("sha256"),
-                    "sha256": features_digest(*paths.values()),
-                    **({"views": views} if views else {}),
-                }
+        for part in parts:
+            if part.split == "train":
+                encoder = _encoder(encoding, network, part)
+            metadata, path = part.metadata, files.path(part.sample, part.split)
+            views = encoding.settings["model"].get("views", []) if part.split == "train" else []
+            paths = {"": path, **{view: view_path(path, view) for view in views}}
+            made = {**made_by, "images": metadata, "mean": encoder.mean.tolist()}
+            write_features(
+                paths,
+                part.table,
+                partial(_chunks, encoder, part),
+                encoding.settings["model"].get("dtype", "float32"),
+                digest(made),
+                counter.advance,
+            )
+            noted[f"{part.sample}/{part.split}"] = {
+                **metadata,
+                "images": metadata.get("sha256"),
+                "sha256": features_digest(*paths.values()),
+                **({"views": views} if views else {}),
+            }
     write_json(folder / FEATURES_FILE, {**noted, "made_from": made_by})
 
 
 def load_network(encoding: Encoding, datasets: Datasets) -> Network:
     """The network on its device; without weights, its initial ones."""
     model = located(encoding.settings["model"], encoding.weights)
-    size = (model.get("input") or {}).get("size") or datasets.metadata(0, "train")["image_shape"][0]
-    n_classes = len(_classes(datasets, 0, "train"))
-    network = initialised(lambda: make_network(model, n_classes, size), seed=0)
+    first = _Part(datasets, 0, "train")
+    size = (model.get("input") or {}).get("size") or first.metadata["image_shape"][0]
+    network = initialised(lambda: make_network(model, len(first.classes), size), seed=0)
     return network.to(encoding.device).eval()
 
 
@@ -112,14 +147,14 @@ def made_from(encoding: Encoding, network: Network) -> dict:
     }
 
 
-def _encoder(encoding: Encoding, network: Network, datasets: Datasets, sample: int) -> Encoder:
+def _encoder(encoding: Encoding, network: Network, train: _Part) -> Encoder:
     model = encoding.settings["model"]
     given = model.get("input") or {}
     if given.get("mean"):
         mean, std = (tuple(255 * value for value in given[key]) for key in ("mean", "std"))
     else:
         imagenet = encoding.settings["normalise"] == "imagenet"
-        scaling = IMAGENET if imagenet else Scaling.of_parts(datasets.chunks(sample, "train"))
+        scaling = IMAGENET if imagenet else Scaling.of_parts(train.chunks())
         mean, std = scaling.mean, scaling.std
     interpolation = given.get("interpolation", "bilinear")
     encoder = Encoder(network, mean, std, given.get("size"), interpolation, model.get("layer"))
@@ -129,11 +164,9 @@ def _encoder(encoding: Encoding, network: Network, datasets: Datasets, sample: i
 
 
 def _chunks(
-    encoder: Encoder, datasets: Datasets, sample: int, split: str, start: int, wanted: list[str]
+    encoder: Encoder, part: _Part, start: int, wanted: list[str]
 ) -> Iterator[dict[str, torch.Tensor]]:
-    scene = load_scene(datasets.metadata(sample, split)["scene"])
-    labels = _labels(datasets, sample, split) if {*MIXED, *CUES} & {*wanted} else None
-    for number, pixels in enumerate(datasets.chunks(sample, split, start), start // BATCH):
+    for number, pixels in enumerate(part.chunks(start), start // BATCH):
         pixels, found = pixels.to(encoder.mean.device), {}
         for view in wanted:
             if not view:
@@ -141,50 +174,34 @@ def _chunks(
                 continue
             if view in CUES:
                 rows = torch.arange(len(pixels)) + number * BATCH
-                changed = _with_cue(datasets, sample, split, view, labels.long(), rows)
+                changed = _with_cue(part, view, rows)
                 found[view] = features_of(encoder, changed.to(encoder.mean.device))
                 continue
-            inputs, share = view_inputs(view, pixels, number, encoder.inputs, scene)
+            inputs, share = view_inputs(view, pixels, number, encoder.inputs, part.scene)
             found[view] = features_of(encoder.of_inputs, inputs)
             if share is not None:
-                others = labels[number * BATCH :][: len(pixels)].roll(1)
+                others = part.labels[number * BATCH :][: len(pixels)].roll(1).float()
                 found[view] = torch.cat([found[view], share.cpu()[:, None], others[:, None]], 1)
         yield found
 
 
-def _with_cue(
-    datasets: Datasets, sample: int, split: str, view: str, labels: torch.Tensor, rows: torch.Tensor
-) -> torch.Tensor:
+def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
     """Images uint8[B, H, W, 3] with a cue of random images of other target classes. rows: theirs,
     int64[B]. DiagvibError for image files, which cannot be drawn anew, or too few cues."""
-    metadata = datasets.metadata(sample, split)
-    cues = [factor for role, factor in sorted(metadata["roles"].items()) if role != TARGET]
+    roles, datasets = part.metadata["roles"], part.datasets
+    cues = [factor for role, factor in sorted(roles.items()) if role != TARGET]
     cue = dict(zip(CUES, cues, strict=False)).get(view)
     if cue is None or not isinstance(datasets, RenderedRecipes):
         raise DiagvibError(
             f"model.views: {view} needs a study with that cue, and `images: render` in the "
             "configuration"
         )
-    recipes = datasets.recipes(sample, split)
     with torch.random.fork_rng([]):
         torch.manual_seed(int.from_bytes(name_digest("view", view, int(rows[0]))[:7], "big"))
-        donors = Partners(torch.zeros_like(labels), labels).draw(
-            torch.zeros_like(rows), labels[rows]
-        )
-    own, others = (recipes.take(at.numpy()) for at in (rows, donors))
-    return datasets.renderer(load_scene(metadata["scene"]).exchange(own, cue, others))
-
-
-def _classes(datasets: Datasets, sample: int, split: str) -> Sequence[str]:
-    """The target's classes."""
-    metadata = datasets.metadata(sample, split)
-    return load_scene(metadata["scene"]).factors[metadata["roles"][TARGET]]
-
-
-def _labels(datasets: Datasets, sample: int, split: str) -> torch.Tensor:
-    """The class index of every image's target, float32[N]."""
-    target, table = datasets.metadata(sample, split)["roles"][TARGET], datasets.table(sample, split)
-    return torch.from_numpy(class_indices(table, target, _classes(datasets, sample, split))).float()
+        labels, none = part.labels, torch.zeros_like
+        donors = Partners(none(labels), labels).draw(none(rows), labels[rows])
+    own, others = (part.table.take(at.numpy()) for at in (rows, donors))
+    return datasets.renderer(part.scene.exchange(own, cue, others))
 
 
 @torch.inference_mode()

@@ -51,15 +51,6 @@ from diagvib.training.visualisations import write_visualisations
 # With fewer images of a group, the standard error of its accuracy may exceed 9 points.
 _FEW = 30
 _SHOWN = 5  # combinations of classes that are named
-# Metadata that the three files of a dataset must have in common.
-_SHARED = (
-    "roles",
-    "scene",
-    "sources",
-    "comparable",
-    "sources_digest",
-    "image_shape",
-)
 
 
 @dataclass(frozen=True)
@@ -147,13 +138,11 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
 
 
 def dataset_metadata(datasets: Datasets, run: Run) -> dict[str, dict]:
-    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset,
-    or are from another one than the run's."""
+    """Each split's metadata. DiagvibError, naming the file, for that of another dataset."""
     found = {split: datasets.metadata(run.dataset, split) for split in SPLITS}
     own = {"study": run.study, "binding": run.binding, "sample": run.dataset}
     for split, metadata in found.items():
-        expected = {key: found["train"].get(key) for key in _SHARED} | own | {"split": split}
-        for key, value in expected.items():
+        for key, value in {**own, "split": split}.items():
             if metadata.get(key) != value:
                 path = datasets.path(run.dataset, split)
                 raise DiagvibError(

@@ -2,7 +2,6 @@
 misleads, or both."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -153,15 +152,10 @@ def network_of(settings: Mapping) -> dict:
 
 def _is_published(model: Mapping) -> bool:
     """Whether a model's `weights_sha256` is the hash of the weights that it names."""
-    from torchvision.models import get_model_weights  # here, because it takes long to load
+    from diagvib.models.weights import path_hash, published  # here, because it takes long to load
 
-    try:
-        published = get_model_weights(model["name"])[model["weights"]]
-    except (KeyError, ValueError):  # a model of one's own, or without a weights' name
-        return False
-    # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
-    digits = Path(published.url).stem.rpartition("-")[2]
-    return model["weights_sha256"].lower().startswith(digits)
+    weights = published(model["name"], model["weights"])
+    return model["weights_sha256"].lower().startswith(path_hash(weights.url))
 
 
 def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:

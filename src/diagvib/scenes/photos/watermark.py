@@ -3,7 +3,6 @@ PIL does it."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -15,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
+from diagvib.foundation.plug_ins import packaged_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,7 +104,9 @@ def find_font(file: str | Path | None = None, text: str = TEXT) -> Font:
 def _installed_font(characters: str) -> Font:
     from matplotlib.font_manager import findSystemFonts
 
-    files = [*_packaged_fonts(), *map(Path, findSystemFonts())]
+    # The authors' package has the paper's font; none of its code is used.
+    packaged = packaged_files("imagenet_w", "*.otf") or []
+    files = [*packaged, *map(Path, findSystemFonts())]
     found = sorted((face for path in files for face in _faces(path, characters)), key=_rank)
     if not found:
         raise DiagvibError(
@@ -114,14 +116,6 @@ def _installed_font(characters: str) -> Font:
             "preferably SourceHanSerifSC-ExtraLight.otf"
         )
     return found[0]
-
-
-def _packaged_fonts() -> list[Path]:
-    """The paper's font in the authors' package `imagenet-w`, if it is installed; only this file is
-    used, and none of its code."""
-    found = importlib.util.find_spec("imagenet_w")
-    folders = (found and found.submodule_search_locations) or []
-    return [path for folder in folders for path in sorted(Path(folder).rglob("*.otf"))]
 
 
 def _faces(path: Path, characters: str) -> Iterator[Font]:
