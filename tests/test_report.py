@@ -193,7 +193,7 @@ def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp
     text = made_again(root)
     for words in (
         "small_cnn, fgo-20: hue-shape samples 0, 1: missing (not run)",
-        "small_cnn, zgo: shape-hue sample 0: damaged (predictions.parquet: damaged or not a Parquet",
+        "small_cnn, zgo: shape-hue sample 0: damaged (predictions.parquet: changed since it was made",
         "small_cnn, zso: hue sample 0: damaged",
         "4 runs are missing.",
     ):

@@ -116,7 +116,7 @@ def test_without_any_font_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr(
         font_manager, "findSystemFonts", lambda: [f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"]
     )
-    monkeypatch.setattr(watermarks, "_packaged_fonts", list)
+    monkeypatch.setattr(watermarks, "packaged_files", lambda *_: None)
     watermarks._installed_font.cache_clear()
     try:
         with pytest.raises(

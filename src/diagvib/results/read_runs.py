@@ -187,8 +187,8 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
         own = made.get("run") == "/".join(folder.parts[-4:])
         if changed := ([] if own else ["run.json"]) + changed_files(made, folder):
             raise DiagvibError(
-                f"{changed[0]}: not that of this run, or changed since it was made; delete this "
-                "folder and run again"
+                f"{changed[0]}: changed since it was made, or another run's; delete this folder and "
+                "run again"
             )
         with _reading(folder / "predictions.parquet") as path:
             noted, cells, measures = _read_cells(path, run, known)

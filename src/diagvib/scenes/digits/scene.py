@@ -160,7 +160,7 @@ class RecipeRenderer:
     """A scene's renderer based on the batched renderer of digits."""
 
     def __init__(self, renderer: BatchedRenderer):
-        self._render = renderer.render
+        self._render, self.size, self.device = renderer.render, renderer.size, renderer.device
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
         given, lookup = _realizations(recipes), list(REGIONS["texture"])
