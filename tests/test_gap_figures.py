@@ -88,7 +88,7 @@ def test_what_got_worse_is_marked_with_its_difference():
     assert [text for text in marked if "(" in text] == ["-54  (-24)"]
     tip = worse.get_gid()
     assert tip.startswith(
-        "tip: first, told hue alone, where texture misleads: -54.0 points (95 %: "
+        "tip: first, labels of hue alone, where texture misleads: -54.0 points (95 %: "
     )
     assert "; plain: -30.0, difference " in tip
     assert tip.endswith(": worse; n = 3 of 3 dataset samples")
@@ -152,7 +152,7 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences() == [
         "plain recognises shape in 93 % of in-distribution images (WHAC-95). It loses 40 points "
         "where hue misleads, 30 where texture misleads and 66 where both do.",
-        "first, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54.",
+        "first, labels of hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54.",
         "all narrows both gaps.",
         "types narrows the gap of hue alone.",
     ]
@@ -271,8 +271,8 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     }
     head, _, section = " ".join(page.split()).partition('<section aria-labelledby="gaps"')
     assert '<p class="finding">plain recognises the target in' in head and "<section" not in head
-    assert "first, told cue 1 alone: the gap of cue 1 shrinks" in section
-    assert page.count("<title>first, told ") == 3 * 3, "of every bar of three figures"
+    assert "first, labels of cue 1 alone: the gap of cue 1 shrinks" in section
+    assert page.count("<title>first, labels ") == 3 * 3, "of every bar of three figures"
     assert len(re.findall("<summary>WHAC-95, [^<]*: gaps of every method", section)) == 2
     assert "DiagViB" not in page and re.search(r" to [+-]", section)
     for other in ("verdict", "curves", "matrices", "groups", "cite"):
@@ -283,5 +283,5 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
             assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
             browser.point_at("figure .tip path")
             found = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
-            assert found.startswith("plain, told nothing, where cue 1 misleads: -36.5 points")
+            assert found.startswith("plain, no group labels, where cue 1 misleads: -36.5 points")
             assert "3 of 3" in found and browser.errors == []

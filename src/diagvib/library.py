@@ -140,10 +140,10 @@ class StudyDataset(Dataset):
         given = np.asarray(predictions.cpu() if isinstance(predictions, Tensor) else predictions)
         whole = given.ndim == 1 and given.dtype.kind in "iu"
         if not whole or (given < 0).any() or (given >= len(self.classes)).any():
-            told = f"{given.min()} to {given.max()}" if whole else f"{given.dtype}{[*given.shape]}"
+            found = f"{given.min()} to {given.max()}" if whole else f"{given.dtype}{[*given.shape]}"
             raise DiagvibError(
                 f"predictions must be class indices int[{len(self)}], numbers from 0 to "
-                f"{len(self.classes) - 1}, not {told}; for logits, use argmax(1)"
+                f"{len(self.classes) - 1}, not {found}; for logits, use argmax(1)"
             )
         return evaluate(
             self.study,
@@ -234,9 +234,9 @@ def load(
         catalogue = scene.catalogue(prepared)
         chosen = dataset_sample(sample, scene.factors, scene.published_samples)
         recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
-        place = resolve_device("cpu" if device is None else str(device))
+        used = resolve_device("cpu" if device is None else str(device))
         with one_thread_in_forks():
-            renderer = scene.rendering(prepared, image_size or 128, place)
+            renderer = scene.rendering(prepared, image_size or 128, used)
             pixels = rendered(recipes, renderer, prepared)
         about = {"scene": definition.scene, "comparable": catalogue.comparable}
         images = Images(pixels, recipes, about)

@@ -1,4 +1,4 @@
-"""Which device to compute on."""
+"""Choose the device to compute on."""
 
 from pathlib import Path
 

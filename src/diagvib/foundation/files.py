@@ -58,7 +58,7 @@ def checkout_path(name: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where things are kept that can be made again: $DIAGVIB_CACHE, by default ~/.cache/diagvib."""
+    """The folder for data that can be made again: $DIAGVIB_CACHE, by default ~/.cache/diagvib."""
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "diagvib")
     return Path(os.path.expanduser(os.environ.get("DIAGVIB_CACHE") or usual))
 

@@ -1,4 +1,4 @@
-"""How progress and tables are shown: a bar on a terminal and one final line in a log; tables."""
+"""Progress and tables for people: a bar on a terminal and one final line in a log; tables."""
 
 import sys
 import time

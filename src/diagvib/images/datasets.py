@@ -1,4 +1,4 @@
-"""Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both
+"""Sources of a dataset's images for training: image files, or recipes rendered on the fly. Both
 give the same."""
 
 from collections.abc import Iterator, Sequence

@@ -22,12 +22,10 @@ from PIL import Image
 from diagvib.foundation.files import file_metadata, open_parquet, read_table, write_text
 from diagvib.report.figure import Material
 from diagvib.report.sheets import webp_address
-from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Renderer
-from diagvib.studies.preference import spoken_for_among
 from diagvib.studies.recipes import read_recipes, select_recipes
 
 # The most images shown in all, of one dataset, and of one cell; and the most datasets.
@@ -64,14 +62,14 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
 
 
 def _dataset(material: Material, read_images: Callable, runs: list[dict], most: int) -> dict | None:
-    """What the page shows of the runs on one dataset; None if there are no images."""
+    """The runs on one dataset, as the page's script reads them; None if there are no images."""
     target, cues = runs[0]["target"], runs[0]["cue"].split("-") if runs[0]["cue"] else []
     by, scene = [target, *cues], load_scene(material.known.studies[runs[0]["study"]].scene)
     first = _predictions(material, runs[0])
     there = first[by].drop_duplicates()
     rows, *others = (_in_order(there[name], scene.factors[name]) for name in by)
     columns = [*product(*others)]
-    points = _points(material.known, runs[0]["study"], by, runs[0]["sample"])
+    points = material.known.pointed(runs[0]["study"], by, runs[0]["sample"])
     cells = {
         (row, *column): sorted(
             {to for name, its in zip(column, points, strict=False) for to in its.get(name, ())}
@@ -126,22 +124,6 @@ def _in_order(names: pd.Series, known: Sequence[str]) -> list[str]:
 
 def _predictions(material: Material, run: dict) -> pd.DataFrame:
     return read_table(run_folder(material.runs, run) / "predictions.parquet").to_pandas()
-
-
-def _points(
-    known: KnownStudies, study: str, by: list[str], sample: int
-) -> list[dict[str, set[str]]]:
-    """For each cue: its class -> the classes of the target that it stands for in training."""
-    own = known.studies[study]
-    target, *cues = known.classes(study, by, sample)
-    added_cue = sample_of(own.scene, sample).added_cue
-    return [
-        {
-            name: {target[at] for at in its}
-            for name, its in zip(names, spoken_for_among(own, cue, added_cue), strict=True)
-        }
-        for cue, names in zip(own.cues, cues, strict=False)
-    ]
 
 
 def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[int]]:

@@ -153,7 +153,7 @@ def _name_rows(axes: Axes, methods: Sequence[Judged]) -> None:
     """Each method's name and, in small print below it, its supervision."""
     rows = np.arange(len(methods))
     several = len({one.model for one in methods}) > 1
-    small = [f"{one.model}, {one.told}" if several else one.told for one in methods]
+    small = [f"{one.model}, {one.labels}" if several else one.labels for one in methods]
     axes.set_yticks(rows - 0.12, [one.baseline for one in methods], fontsize=9.5)
     axes.set_yticks(rows + 0.25, small, minor=True, fontsize=7, color=MUTED)
 

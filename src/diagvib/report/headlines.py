@@ -1,4 +1,4 @@
-"""What was found, in a sentence and a few bars: for each set of metrics, from the tables."""
+"""The findings of each set of metrics, from its tables: a sentence and a few bars."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ def _shortcut_text(row, headline: Headline, known: KnownStudies) -> str:
 
 
 def _gaps(material: Material) -> list[Finding]:
-    """What the first ERM loses where cues mislead."""
+    """The accuracy that the first ERM loses where cues mislead."""
     known, frames = material.known, material.frames
     for study, of_study in comparisons(
         metrics_of(frames, "gaps"), frames["whac_a_mole"], known
@@ -151,7 +151,7 @@ def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd
 
 
 def shortcut_sentences(material: Material) -> tuple[str, str]:
-    """What the curves show, and what the matrix shows; empty where nothing ran."""
+    """A sentence about the curves and one about the matrix; empty where nothing ran."""
     known, p = material.known, material.frames["p_matrix"]
     headline, metrics = known.headline(p["study"]), metrics_of(material.frames, "shortcut")
     curve = metrics[(metrics["metric"] == "faavg") & metrics["mean"].notna()]

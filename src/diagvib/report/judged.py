@@ -20,13 +20,13 @@ _MOST = 3
 @dataclass(frozen=True)
 class Judged:
     """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (empty for an
-    ERM). told: its supervision in words; empty if that is not known."""
+    ERM). labels: its supervision in words; empty if that is not known."""
 
     baseline: str
     model: str
     method: str
     supervision: str
-    told: str
+    labels: str
     rows: dict
     verdicts: dict
 
@@ -60,8 +60,8 @@ class Judged:
 
     @property
     def named(self) -> str:
-        """`group_dro, told hue alone`."""
-        return f"{self.baseline}, {self.told}" if self.told else self.baseline
+        """`group_dro, labels of hue alone`."""
+        return f"{self.baseline}, {self.labels}" if self.labels else self.baseline
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,16 @@ def comparisons(
 
 
 def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str) -> list[Judged]:
-    told = {
-        "none": "told nothing",
-        "cue_types": "told which factors are cues",
-        "cues": "told both cues",
-        **{f"cue-{cue}": f"told {name} alone" for cue, name in cue_names(binding).items()},
+    labels = {
+        "none": "no group labels",
+        "cue_types": "cue types known",
+        "cues": "labels of both cues",
+        **{f"cue-{cue}": f"labels of {name} alone" for cue, name in cue_names(binding).items()},
     }
     found = []
     for names, rows in gaps.groupby(BASELINE, sort=False):
         baseline, _, _, supervision = names[:4]
-        words = told.get(supervision, supervision and f"told {supervision}")
+        words = labels.get(supervision, supervision and f"labels of {supervision}")
         verdicts = whac[whac["baseline"] == baseline]
         found.append(Judged(*names[:4], words, _rows(rows, "metric"), _rows(verdicts, "cue")))
     models = [one.model for one in found]
@@ -138,7 +138,7 @@ def _rows(table: pd.DataFrame, key: str) -> dict:
 
 
 def reference_sentence(comparison: Comparison, one: Judged) -> str:
-    """What an ERM loses."""
+    """The accuracy that an ERM loses, in a sentence."""
     cues, target = comparison.cues, comparison.binding.partition("-")[0] or "the target"
     where = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
     first, second, both = (
@@ -152,7 +152,7 @@ def reference_sentence(comparison: Comparison, one: Judged) -> str:
 
 
 def gap_sentences(comparison: Comparison) -> Iterator[str]:
-    """Which methods narrow or widen which gaps."""
+    """The methods that narrow or widen each gap, in sentences."""
     ran, cues = comparison.ran, comparison.cues
     if not ran:
         yield f"No run of {comparison.title} has finished yet, so there are no numbers to show."

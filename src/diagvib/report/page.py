@@ -1,4 +1,4 @@
-"""The report on one page: what was found, figures, the matrix, tables, missing runs, settings."""
+"""The report on one page: findings, figures, the matrix, tables, missing runs, settings."""
 
 import base64
 import io

@@ -41,7 +41,7 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
             for study, names in wanted.items()
             for run in own[(own["study"] == study) & own["binding"].isin(names)].to_dict("records")
         ]
-        for place, run in enumerate(shown):
+        for number, run in enumerate(shown):
             folder = run_folder(material.runs, run)
             binding, title = run["binding"], f"{known.title(run['study'])} {run['binding']}"
             yield Figure(
@@ -49,7 +49,7 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
                 f"{baseline}, {title}: what the model sees in test images",
                 partial(_draw, folder, binding, f"{title}, {baseline}"),
                 INSIDE,
-                folded=place > 0,
+                folded=number > 0,
             )
 
 

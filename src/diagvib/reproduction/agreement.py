@@ -81,8 +81,8 @@ def _test(cells: pd.DataFrame, groups: list) -> np.ndarray:
     variance between samples, estimated from both together; with these, both sides are simulated.
     """
     members = np.zeros((len(cells), len(groups)))
-    for place, group in enumerate(groups):
-        members[group, place] = 1 / len(group)
+    for column, group in enumerate(groups):
+        members[group, column] = 1 / len(group)
     n = cells["n"].to_numpy()
     contrast = cells["metric"].isin(SHIPPED.contrasts).to_numpy()
     # The paper prints a contrast's spread as a standard deviation, the others' as standard errors.

@@ -239,7 +239,7 @@ def _matching(paper: pd.DataFrame, wanted: Mapping) -> Iterator[dict]:
 def _add_means(rows: list[dict], found: list[dict]) -> None:
     """Spawrious' mean over its studies, where ours is over the same ones."""
     paper, keys = read_spawrious_tables(), ("metric_set", "metric", "baseline", "binding")
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         own = [row[key] for key in keys]
         if row["study"] or own[:2] != ["average", "accuracy"]:
             continue
@@ -253,4 +253,4 @@ def _add_means(rows: list[dict], found: list[dict]) -> None:
         if {one.get("study") for one in its} == set(published["study"]):
             mean = published["paper"].mean()
             note = _MEAN_NOTES.get(tuple(alike.values()), "")
-            found[place] = {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}
+            found[number] = {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}

@@ -47,14 +47,14 @@ def count_cells(
     coded = {name: table[name].cast(_CODED) for name in [*by, "prediction"]}
     table = pa.table(coded).unify_dictionaries()
     alike = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])
-    places = zip(*(alike[name].combine_chunks().indices.to_pylist() for name in by), strict=True)
+    positions = zip(*(alike[name].combine_chunks().indices.to_pylist() for name in by), strict=True)
     cells: dict[tuple[int, ...], dict] = {}
-    for place, row in zip(places, alike.to_pylist(), strict=True):
+    for position, row in zip(positions, alike.to_pylist(), strict=True):
         label, n = row[target], row["count_all"]
         others = spoken.get(row[cues[0]], frozenset()) - {label} if spoken is not None else ()
         names = [row[cue] for cue in cues]
         cell = cells.setdefault(
-            place,
+            position,
             {
                 "environment": row.get("environment", ""),
                 "group": row["group"],
@@ -70,7 +70,7 @@ def count_cells(
         cell["correct"] += n * (row["prediction"] == label)
         if others:
             cell["misled"] += n * (row["prediction"] in others)
-    return [cells[place] for place in sorted(cells)]
+    return [cells[position] for position in sorted(cells)]
 
 
 def cells_table(frame: pd.DataFrame, counted: Sequence[Sequence[dict]]) -> pd.DataFrame:

@@ -69,8 +69,8 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
 
 
 def _changes(first: Collected, second: Collected) -> list[list[str]]:
-    """What the runs were made with, where it differs: baselines, key, its values in each folder.
-    Settings, training protocol, versions, device, and digests of code and images."""
+    """Differences in how the runs were made: baselines, key, its values in each folder. Settings,
+    training protocol, versions, device, and digests of code and images."""
     values = [_made_with(one) for one in (first, second)]
     differing: dict[tuple, list[str]] = {}
     for baseline in values[0]:
@@ -95,7 +95,7 @@ def _made_with(collected: Collected) -> dict[str, dict[str, set[str]]]:
 
 
 def _short(value: object) -> str:
-    """Digests are told apart by their beginning."""
+    """Of a digest, the first digits."""
     text = str(value)
     return text[:10] if re.fullmatch("[0-9a-f]{40,}", text) else text
 
@@ -115,10 +115,10 @@ def runs_folder(path: Path) -> Path:
 def find_runs(folder: Path) -> list[dict]:
     """The runs in a folder of runs, named as in `grid.expected_runs`."""
     runs = []
-    for place in sorted(folder.glob("*/*/*/*")):
-        baseline, study, binding, sample = place.relative_to(folder).parts
+    for path in sorted(folder.glob("*/*/*/*")):
+        baseline, study, binding, sample = path.relative_to(folder).parts
         target, _, cue = binding.partition("-")
-        if place.is_dir() and sample.isdecimal():
+        if path.is_dir() and sample.isdecimal():
             names = (baseline, study, binding, target, cue or None, int(sample))
             runs.append(dict(zip(RUN_KEYS, names, strict=True)))
     return runs

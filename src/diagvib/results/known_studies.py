@@ -140,27 +140,36 @@ class KnownStudies:
             for role, factor in zip(own.bound, factors, strict=False)
         ]
 
+    def pointed(
+        self, study: str, factors: Sequence[str], sample: int
+    ) -> list[dict[str, frozenset[str]]]:
+        """For each cue: its class -> classes of the target that it points to in training, for the
+        classes of a dataset sample. factors: as bound, the target first."""
+        own = self.studies[study]
+        target, *cues = self.classes(study, factors, sample)
+        key = study, sample_of(own.scene, sample).added_cue
+        if key not in self._among:
+            self._among[key] = [spoken_for_among(own, cue, key[1]) for cue in own.cues]
+        return [
+            {
+                name: frozenset(target[at] for at in its)
+                for name, its in zip(names, among, strict=True)
+            }
+            for names, among in zip(cues, self._among[key], strict=False)
+        ]
+
     def spoken(
         self, study: str, factors: Sequence[str], sample: int
     ) -> dict[str, frozenset[str]] | None:
-        """Class of a study's first cue -> classes of its target that it points to in training, for
-        the classes of a dataset sample; None for a study whose metrics do not need it. factors: as
-        bound, the target first."""
+        """Of `pointed`, the first cue's; None for a study whose metrics do not need it."""
         own = self.studies.get(study)
         if own is None or not METRICS[own.metrics].misled:
             return None
-        target, cue, *_ = self.classes(study, factors, sample)
-        key = study, sample_of(own.scene, sample).added_cue
-        if key not in self._among:
-            self._among[key] = spoken_for_among(own, own.cues[0], key[1])
-        return {
-            name: frozenset(target[at] for at in its)
-            for name, its in zip(cue, self._among[key], strict=True)
-        }
+        return self.pointed(study, factors, sample)[0]
 
     @cached_property
-    def _among(self) -> dict[tuple, tuple[frozenset[int], ...]]:
-        """The results of `spoken` for the definitions that this object has read: in a notebook,
+    def _among(self) -> dict[tuple, list[tuple[frozenset[int], ...]]]:
+        """The results of `pointed` for the definitions that this object has read: in a notebook,
         study files change."""
         return {}
 

@@ -111,8 +111,8 @@ def html(table: Table) -> str:
     """A table element with its title as caption, and its notes as a list. Cells with numbers have
     the class `number`, and rows with the paper's numbers the class `paper`."""
 
-    def cell(text: str, place: int) -> str:
-        if place == 0:
+    def cell(text: str, column: int) -> str:
+        if column == 0:
             return f'<th scope="row">{escape(text)}</th>'
         kind = ' class="number"' if _NUMBER.match(text) else ""
         return f"<td{kind}>{escape(text)}</td>"
@@ -120,7 +120,7 @@ def html(table: Table) -> str:
     heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in table.heads)
     rows = "\n".join(
         f"<tr{f' class={PAPER}' if row[0] == PAPER else ''}>"
-        f"{''.join(cell(text, place) for place, text in enumerate(row))}</tr>"
+        f"{''.join(cell(text, column) for column, text in enumerate(row))}</tr>"
         for row in table.rows
     )
     notes = "".join(f"<li>{escape(line)}</li>" for line in table.notes)

@@ -55,18 +55,18 @@ def _copy(source: Source, mirror: Path, temporary: Path) -> None:
             f"{mirror}: no such folder; set `mirror:` to the folder that holds the source files, or to "
             "null to download them"
         )
-    places = [mirror / source.path, mirror / Path(source.path).name]
-    place = next((p for p in places if p.is_file()), None)
-    if place is None:
+    paths = [mirror / source.path, mirror / Path(source.path).name]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
         raise DiagvibError(
-            f"{places[0]}: no such file in the mirror (nor {places[1]}), expected sha256 "
+            f"{paths[0]}: no such file in the mirror (nor {paths[1]}), expected sha256 "
             f"{source.sha256}; put it there, or set `mirror: null` to download it"
         )
-    shutil.copyfile(place, temporary)
+    shutil.copyfile(path, temporary)
     found = file_sha256(temporary)
     if found != source.sha256:
         raise DiagvibError(
-            f"{place}: has sha256 {found}, expected {source.sha256}; replace it in the mirror, or set "
+            f"{path}: has sha256 {found}, expected {source.sha256}; replace it in the mirror, or set "
             "`mirror: null` to download it"
         )
 

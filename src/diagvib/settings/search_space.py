@@ -71,12 +71,12 @@ class Range(Sparse):
             )
         return self
 
-    def at(self, place: float) -> JsonValue:
+    def at(self, position: float) -> JsonValue:
         """The value at a position from 0 to 1."""
         if self.choice is not None:
-            return self.choice[min(int(place * len(self.choice)), len(self.choice) - 1)]
+            return self.choice[min(int(position * len(self.choice)), len(self.choice) - 1)]
         low, high = self.log10 or self.log2 or self.uniform
-        number = low + place * (high - low)
+        number = low + position * (high - low)
         return 10.0**number if self.log10 else 2.0**number if self.log2 else number
 
 
@@ -128,9 +128,9 @@ def search_space(
     known = validated(Ranges, ranges, where)
     space = known.get(ALL, {}) | known.get(settings["method"]["name"], {})
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
-    for place in range(max(map(len, extremes.values()), default=0)):
+    for number in range(max(map(len, extremes.values()), default=0)):
         values = {
-            key: _fitting(settings, key, space[key], its[min(place, len(its) - 1)])
+            key: _fitting(settings, key, space[key], its[min(number, len(its) - 1)])
             for key, its in extremes.items()
         }
         # `complete` asks for an origin, which a job's settings lack.
@@ -143,14 +143,14 @@ def with_values(settings: dict, values: Mapping[str, JsonValue], where: str = "r
     found = deepcopy(settings)
     for key, value in values.items():
         *parents, last = key.split(".")
-        place = found
+        inside = found
         for parent in parents:
-            place = place[parent]
-            if place is None:
+            inside = inside[parent]
+            if inside is None:
                 raise DiagvibError(
                     f"{where}: {key}: the baseline has no {parent}; leave out this key"
                 )
-        place[last] = value
+        inside[last] = value
     return found
 
 

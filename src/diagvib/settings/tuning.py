@@ -1,4 +1,4 @@
-"""Which baselines `snakemake tuned` tunes on which datasets."""
+"""The baselines that `snakemake tuned` tunes, and the datasets that it uses."""
 
 from diagvib.settings.configuration import ResolvedConfiguration, Tuning
 from diagvib.settings.search_space import ALL, read_ranges

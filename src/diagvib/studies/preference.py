@@ -1,5 +1,5 @@
-"""Which target class a cue points to, which shows whether a prediction follows the cue (Li et al.,
-2023, Fig. 6)."""
+"""The target class that a cue points to, for the cue preference of predictions (Li et al., 2023,
+Fig. 6)."""
 
 from collections.abc import Mapping, Sequence
 

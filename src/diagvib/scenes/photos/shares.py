@@ -1,4 +1,4 @@
-"""Which photo each image of a dataset is made from: each is used once."""
+"""Allocate photos to the images of a dataset; each is used once."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
