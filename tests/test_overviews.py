@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from diagvib.report.curves import study_curves
 from diagvib.report.epochs import training_curves
 from diagvib.report.scatter import paper_scatter
 from diagvib.report.sheets import combinations, factor_sheet, shown_classes
+from diagvib.reproduction.published import read_paper_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import NOTED
 from diagvib.scenes import load_scene
@@ -25,6 +27,43 @@ def test_the_scatter_shows_compared_cells_only():
     title = paper_scatter(cells, ["m"]).axes[0].get_title(loc="left")
     assert "1 agrees, 1 differs, 0 cannot tell" in title
     assert paper_scatter(cells[cells["verdict"] == "not run"], ["m"]) is None
+
+
+def curve_rows(cues: int) -> pd.DataFrame:
+    """FAAvg of hue in three studies, of which the first has no cue."""
+    row = {"baseline": "m", "target": "hue", "metric": "faavg", "mean": 0.6, "stderr": 0.1}
+    studies = {"zso": 0, "zgo": cues, "cgo-1": cues}
+    rows = [row | {"study": name, "cues": count} for name, count in studies.items()]
+    return pd.DataFrame(rows).assign(n=3, expected=3)
+
+
+def drawn_curves(cues: int = 5, beside_paper: bool = True):
+    """Labels of the lines, and y of the dashed one, that of the paper's resnet18."""
+    figure = study_curves(curve_rows(cues), "faavg", ["zso", "zgo", "cgo-1"], SHIPPED, beside_paper)
+    axes = figure.axes[0]
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    bands = {band.get_label(): band for band in axes.collections}
+    return lines, bands
+
+
+def test_curves_show_the_range_of_the_papers_nine():
+    """Of hue in ZSO, ZGO and CGO-1, as in Tables A2 to A4."""
+    lines, bands = drawn_curves()
+    hue = read_paper_tables().query("target == 'hue' and metric == 'faavg'")
+    resnet = hue[hue["baseline"] == "resnet18"].set_index("study")["paper_mean"]
+    studies = ["zso", "zgo", "cgo-1"]
+    dashed = lines["paper's resnet18 (reference)"]
+    assert list(dashed) == list(resnet[studies]) and dashed[1] == 0.74
+    band = bands["paper's nine, range (reference)"].get_paths()[0].vertices
+    for at, study in enumerate(studies):
+        own = hue.loc[hue["study"] == study, "paper_mean"]
+        heights = band[band[:, 0] == at][:, 1]
+        assert (heights.min(), heights.max()) == pytest.approx((own.min(), own.max()))
+    assert not any("paper" in label for label in drawn_curves(beside_paper=False)[0])
+
+
+def test_averages_over_fewer_cues_have_no_range_beside_them():
+    assert "paper's nine, range (reference)" not in drawn_curves(cues=2)[1], "only ZSO is alike"
 
 
 def test_training_curves_draw_every_run():

@@ -11,7 +11,7 @@ from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.selection import read_searches
 from diagvib.results.tables import read_tables
-from synthetic_runs import configured
+from synthetic_runs import configured, note_files
 from test_average import SETTINGS, expected, perfect, write
 from test_random_search import EPOCHS, RULES, history
 
@@ -28,6 +28,7 @@ def found_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
         place = write(folder / "runs", run, perfect(run))
         if rows := epochs(run):
             write_text(place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+            note_files(place)
     settings = configured({run["baseline"]: SETTINGS for run in wanted})
     tabulate(folder / "runs", folder / "tables", wanted, settings, 1, folder / "tuning")
     return read_tables(folder / "tables")["selection"]
