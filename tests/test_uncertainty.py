@@ -163,6 +163,14 @@ def test_a_sample_that_lacks_a_binding_does_not_count():
     assert np.isnan(overall_table(runs_frame(net=values))["mean"][0])
 
 
+def test_with_a_cue_the_accuracy_counts_where_it_misleads():
+    frame = runs_frame(net=np.full((3, 2), 0.9), other=np.full((3, 2), 0.8))
+    misled = {"net": 0.4, "other": 0.1}
+    frame = frame.assign(cue="hue", ood_accuracy=frame["baseline"].map(misled))
+    assert overall_table(frame)["mean"].to_list() == pytest.approx([0.4, 0.1])
+    assert baseline_comparisons(frame)["difference"][0] == pytest.approx(0.3)
+
+
 def test_baselines_are_compared_on_the_bindings_that_both_have():
     fewer = runs_frame(net=np.full((3, 2), 0.5), other=np.full((3, 4), 0.25))
     (found,) = baseline_comparisons(fewer).to_dict("records")

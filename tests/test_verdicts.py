@@ -285,7 +285,8 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     )
     assert "| alexnet † |" in markdown and "| resnet18 |" in markdown
     assert re.search(r"\| \*paper\* \| \d+ ± \d+ \|", markdown)
-    assert r"factor\_vae" in latex and len(latex_rows(latex)) == 9 + 8 + 8 + 1 + 5
+    # The last: how many counter-examples make up for half of what a cue costs.
+    assert r"factor\_vae" in latex and len(latex_rows(latex)) == 9 + 8 + 8 + 1 + 5 + 1
 
 
 def latex_rows(text: str) -> list[tuple[str, list[list[str]]]]:

@@ -51,6 +51,15 @@ from diagvib.training.visualisations import write_visualisations
 # With fewer images of a group, the standard error of its accuracy may exceed 9 points.
 _FEW = 30
 _SHOWN = 5  # combinations of classes that are named
+# Metadata that the three files of a dataset must have in common.
+_SHARED = (
+    "roles",
+    "scene",
+    "sources",
+    "comparable",
+    "sources_digest",
+    "image_shape",
+)
 
 
 @dataclass(frozen=True)
@@ -67,10 +76,11 @@ class Folders:
 @dataclass(frozen=True)
 class Job:
     """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives
-    them. datasets: the source of the images, if it is already known. keep_weights: also store the selected weights with
-    each run, as a state dict. prepared: the scene's prepared sources, for methods that render.
-    weights: a folder that may contain published weights. code, versions: digest of the code that
-    trains them, and the versions of packages, both found when training starts."""
+    them. datasets: the source of the images, if it is already known. keep_weights: also store the
+    selected weights with each run, as a state dict. prepared: the scene's prepared sources, for
+    methods that render. weights: a folder that may contain published weights. code, versions:
+    digest of the code that trains them, and the versions of packages, both found when training
+    starts."""
 
     settings: dict
     protocol: Protocol
@@ -138,11 +148,13 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
 
 
 def dataset_metadata(datasets: Datasets, run: Run) -> dict[str, dict]:
-    """Each split's metadata. DiagvibError, naming the file, for that of another dataset."""
+    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset,
+    or are from another one than the run's."""
     found = {split: datasets.metadata(run.dataset, split) for split in SPLITS}
     own = {"study": run.study, "binding": run.binding, "sample": run.dataset}
     for split, metadata in found.items():
-        for key, value in {**own, "split": split}.items():
+        expected = {key: found["train"].get(key) for key in _SHARED} | own | {"split": split}
+        for key, value in expected.items():
             if metadata.get(key) != value:
                 path = datasets.path(run.dataset, split)
                 raise DiagvibError(
