@@ -354,6 +354,7 @@ RESNET = {
     "model": {"name": "resnet50", "weights": "IMAGENET1K_V1", "frozen_statistics": True},
     "selection": "val_environment_accuracy",
 }
+VIT = "timm/vit_base_patch16_224"
 CAUSIRL = {"method": {"name": "causirl_coral", "supervision": "environments"}}
 PAPERS = {
     "erm": SETTINGS | RESNET,
@@ -430,6 +431,9 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     [
         ({"model": RESNET["model"] | {"weights_file": "mine.pth", "options": {}}}, True),
         ({"model": RESNET["model"] | {"frozen_statistics": False}}, False),
+        ({"model": RESNET["model"] | {"dropout": 0.1}}, True),
+        ({"model": {"name": VIT, "weights": "augreg_in21k"}}, True),
+        ({"model": {"name": VIT, "weights": "augreg_in1k"}}, False),
         ({"method": {"name": "jtt", "supervision": "none", "restart": False, "copies": 20}}, True),
         ({"method": {"name": "jtt", "supervision": "none", "restart": True}}, False),
     ],

@@ -287,6 +287,16 @@ def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
         dataset.evaluate(predictions)
 
 
+def test_confidence_gives_calibration_errors(dataset):
+    """Of predictions that are all right, what is missing from 1."""
+    found = dataset.evaluate(dataset.targets, torch.full((108,), 0.75))
+    errors = {name: value for name, value in found.items() if name.endswith("ece")}
+    assert errors == pytest.approx({"ece": 0.25, "id_ece": 0.25, "ood_ece": 0.25})
+    for wrong in (np.full(108, 1.5), np.full(107, 0.5)):
+        with pytest.raises(DiagvibError, match="confidence must be 108 probabilities from 0 to 1"):
+            dataset.evaluate(dataset.targets, wrong)
+
+
 def test_what_there_is_can_be_listed():
     assert diagvib.studies()["zgo"].endswith(".") is False and "whac-95" in diagvib.studies()
     assert diagvib.methods()["erm"] == ("none",) and len(diagvib.methods()) >= 29

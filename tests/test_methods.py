@@ -299,21 +299,25 @@ def test_worst_groups_and_environments_of_known_predictions():
     labels, environment = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 1, 1, -1])
     cues = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 0], [0, 0], [0, 0]])
     assert group_accuracies(correct, labels, cues, environment, 2) == {
+        "val_worst_class": 0.5,
         "val_worst_group": 0.5,
         "val_worst_group_cue_1": 0.5,
         "val_worst_group_cue_2": 0.5,
         "val_environment_accuracy": pytest.approx((1 + 1 / 3) / 2),
     }
-    assert group_accuracies(correct, labels, cues[:, :0], environment, 1) == {}
+    alone = group_accuracies(correct[1:], labels[1:], cues[1:, :0], environment[1:], 1)
+    assert alone == {"val_worst_class": 0.5}
     one = group_accuracies(correct, labels, cues[:, 1:], environment, 1)
-    assert one == {"val_worst_group": 0.5}
+    assert one == {"val_worst_class": 0.5, "val_worst_group": 0.5}
 
 
 def test_the_rule_of_selection_chooses_the_epoch(data, monkeypatch):
     """Of equal epochs the more accurate, then the earlier."""
     worst = {"val_worst_group": [0.1, 0.4, 0.4, 0.4], "val_accuracy": [0.9, 0.6, 0.7, 0.7]}
+    worst["val_worst_class"] = [0.1, 0.5, 0.4, 0.5]
     columns = {"val_loss": [0.5, 0.1, 0.3, 0.2], **worst}
     expected = {"val_loss": 2, "val_accuracy": 1, "val_worst_group": 3, "last": 4}
+    expected["val_worst_class"] = 4
     for rule, epoch in expected.items():
         method = make_baseline(settings_of(selection=rule), 6, SIZE, 0)
         trainer = Trainer(method, *data, RUN, replace(PROTOCOL, max_epochs=4))

@@ -256,7 +256,8 @@ def test_the_table_says_what_each_rule_would_choose_and_have_got(searched):
     judged = ["score", "test_accuracy", "id_accuracy", "ood_accuracy", "chosen"]
     about = ["baseline", "study", "binding", "sample", "trial", *settings, "status", "epochs"]
     assert list(table) == [*about, "rule", "epoch", *judged]
-    assert table["rule"].to_list() == RULES * 3 and set(table["epochs"]) == {2}
+    recorded = [*RULES[:2], "val_worst_class", *RULES[2:]]
+    assert table["rule"].to_list() == recorded * 3 and set(table["epochs"]) == {2}
     assert (table["test_accuracy"] == table["ood_accuracy"]).all()
     for trial, own in table.groupby("trial"):
         values = drawn("coral", trial)

@@ -193,3 +193,24 @@ def test_photos_without_published_weights_are_another_experiment():
     assert scratch_note(frame.assign(study="o2o-easy"), settings) == "", (
         "digits are learnt from scratch in the paper too"
     )
+
+
+def test_dropout_is_of_the_features_and_only_in_training():
+    settings = settings_of({"name": "small_cnn", "dropout": 0.5})
+    method, inputs = make_baseline(settings, 6, SIZE, 0), torch.rand(4, 3, SIZE, SIZE)
+    plain = make_baseline(settings_of(), 6, SIZE, 0)
+    for one in (method, plain):
+        one.eval()
+    assert torch.equal(method.model(inputs), plain.model(inputs))
+    features = method.model.features(inputs)
+    method.model.dropout = 0.25
+    method.train()
+    method.model.body.eval()
+    dropped = method.model.features(inputs)
+    assert (dropped == 0).float().mean() - (features == 0).float().mean() > 0.05
+    kept = dropped != 0
+    assert torch.allclose(dropped[kept], features[kept] / 0.75)
+    with pytest.raises(DiagvibError, match="dropout: this is for networks that are trained"):
+        settings_of({"name": "resnet18", "frozen": True, "dropout": 0.1})
+    with pytest.raises(DiagvibError, match="squeezenet1_1 has no last layer for dropout"):
+        make_baseline(settings_of({"name": "squeezenet1_1", "dropout": 0.1}), 6, SIZE, 0)

@@ -126,18 +126,23 @@ class StudyDataset(Dataset):
             f"{self.pixels.shape[1]} pixels, {len(self.classes)} classes)"
         )
 
-    def evaluate(self, predictions: Tensor | np.ndarray | Sequence[int]) -> dict[str, float]:
+    def evaluate(
+        self,
+        predictions: Tensor | np.ndarray | Sequence[int],
+        confidence: Tensor | np.ndarray | Sequence[float] | None = None,
+    ) -> dict[str, float]:
         """The metrics, as fractions, of predictions: class indices int[N] in the order of the
-        images.
+        images; confidence: the probability of each, for calibration errors.
 
         See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one
-        class index for each image, and for a test split without images of one of its cells.
+        class index, and one probability, for each image, and for a test split without images of one
+        of its cells.
         """
         if self.split == "all":
             raise DiagvibError(
                 "predictions are evaluated on one split; load it by its name, such as split='test'"
             )
-        given = np.asarray(predictions.cpu() if isinstance(predictions, Tensor) else predictions)
+        given = _array(predictions)
         whole = given.ndim == 1 and given.dtype.kind in "iu"
         if not whole or (given < 0).any() or (given >= len(self.classes)).any():
             found = f"{given.min()} to {given.max()}" if whole else f"{given.dtype}{[*given.shape]}"
@@ -145,6 +150,9 @@ class StudyDataset(Dataset):
                 f"predictions must be class indices int[{len(self)}], numbers from 0 to "
                 f"{len(self.classes) - 1}, not {found}; for logits, use argmax(1)"
             )
+        p = None if confidence is None else _array(confidence)
+        if p is not None and not (p.shape == (len(self),) and ((p >= 0) & (p <= 1)).all()):
+            raise DiagvibError(f"confidence must be {len(self)} probabilities from 0 to 1")
         return evaluate(
             self.study,
             self.binding,
@@ -153,7 +161,12 @@ class StudyDataset(Dataset):
             self.table,
             np.array(self.classes)[given].tolist(),
             self._known,
+            p,
         )
+
+
+def _array(given: Tensor | np.ndarray | Sequence) -> np.ndarray:
+    return np.asarray(given.cpu() if isinstance(given, Tensor) else given)
 
 
 _Path = Annotated[Path, Field(strict=False)]

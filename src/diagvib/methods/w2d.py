@@ -141,6 +141,7 @@ def map_cells(model: Network, image_size: int) -> int | None:
     """The number of cells of the last map; None if the features, also in training, are not pooled
     from it."""
     model = deepcopy(model).train()
+    model.dropout = 0.0
     pool, inputs = (
         last_pool(model),
         torch.linspace(-1, 1, 2 * 3 * image_size**2).view(2, 3, image_size, image_size),

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.module import register_module_forward_hook
 
 from diagvib.foundation.errors import DiagvibError
@@ -15,8 +16,11 @@ class Network(nn.Module):
     A method may read the features, and train or replace the head alone. separable: whether it may;
     if not (a network that does not end in a linear layer), `features` gives the logits and `head`
     does nothing. has_features: whether `features` are other than the logits. frozen_statistics:
-    batch norm in the body normalises as in evaluation, also during training.
+    batch norm in the body normalises as in evaluation, also during training. dropout: the share of
+    the features that are 0 during training.
     """
+
+    dropout = 0.0
 
     def __init__(
         self,
@@ -34,7 +38,8 @@ class Network(nn.Module):
     def features(self, inputs: Tensor) -> Tensor:
         output = self.body(inputs)
         # googlenet and inception_v3 add auxiliary logits while training.
-        return (output[0] if isinstance(output, tuple) else output).flatten(1)
+        features = (output[0] if isinstance(output, tuple) else output).flatten(1)
+        return F.dropout(features, self.dropout, self.training) if self.dropout else features
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(self.features(inputs))

@@ -66,5 +66,10 @@ def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":
     if isinstance(settings.get("weights"), dict):
         from diagvib.models.weights import of_file
 
-        return of_file(make, settings, n_classes, image_size)
-    return make(settings, n_classes, image_size)
+        network = of_file(make, settings, n_classes, image_size)
+    else:
+        network = make(settings, n_classes, image_size)
+    network.dropout = settings.get("dropout") or 0.0
+    if network.dropout and not network.separable:
+        raise DiagvibError(f"model: {settings['name']} has no last layer for dropout; leave it out")
+    return network

@@ -167,6 +167,10 @@ def _urbancars(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     return {}
 
 
+# Of timm's ViT-B/16, for Table 5: the paper says no more than ImageNet-22k.
+_VIT = ("timm/vit_base_patch16_224", "augreg_in21k")
+
+
 def _spawrious(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     """Where scene, rows of the study, binding, model with its weights, method and selection are the
     same.
@@ -182,10 +186,13 @@ def _spawrious(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
         settings.get("method", {}),
     )
     weights = network.get("weights", "")
+    vit = (row["model"], weights) == _VIT
     wanted = {key: row[key] for key in ("binding", "model", "method", "supervision", "selection")}
     wanted |= {"scene": study.scene, "weights": weights}
-    options = {key: value for key, value in network.items() if key not in ("name", "weights")}
-    if options != ({"frozen_statistics": True} if weights else {}) or not (
+    wanted |= {"model": "vit_b_16", "weights": "IN22K"} if vit else {}
+    ignored = ("name", "weights", "dropout")
+    options = {key: value for key, value in network.items() if key not in ignored}
+    if options != ({"frozen_statistics": True} if weights and not vit else {}) or not (
         _OPTIONS.get(row["method"], {}).items() <= method.items()
     ):
         return {}

@@ -21,12 +21,13 @@ _CODED = pa.dictionary(pa.int32(), pa.string())
 
 def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
     """The columns of a run's predictions by which cells are counted: group, target, cues,
-    prediction, environment."""
+    prediction, environment; and confidence, if it is there."""
     wanted = ["group", target, *cues, "prediction"]
     # Class names stay dictionary codes: four times faster than strings, with up to 11,070 files to
     # read.
     with open_parquet(path, read_dictionary=wanted) as file:
-        wanted += ["environment"] if "environment" in file.schema_arrow.names else []
+        further = ("environment", "confidence")
+        wanted += [name for name in further if name in file.schema_arrow.names]
         return file.read(columns=wanted, use_threads=False)
 
 

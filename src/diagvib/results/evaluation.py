@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.results.calibration import calibration_error, errors_by_group
 from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_class, worst_cell
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets import METRIC_SETS
@@ -22,14 +23,17 @@ def evaluate(
     table: pa.Table,
     prediction: Sequence[str],
     known: KnownStudies,
+    confidence: np.ndarray | None = None,
 ) -> dict[str, float]:
     """The metrics of a study for predictions on one split of a dataset.
 
     table: the images in their order, with group, the binding's factors, and environment if there is
-    one. prediction: a class name for each image. Every value is a fraction.
+    one. prediction: a class name for each image; confidence: its probability, float[N]. Every value
+    is a fraction.
 
     `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` the same over
-    all images, and `worst_cell` the accuracy of the worst combination of target and cues. On the
+    all images, and `worst_cell` the accuracy of the worst combination of target and cues. With
+    confidence, `{group}_ece` and `ece` are the calibration errors of a group, and of all images. On the
     test split, the numbers of the study's own set of metrics are added (docs/gaps.md,
     docs/average.md), such as the gaps; those of `average` replace `accuracy` and `worst_cell` by
     the same on the group `ood` alone. DiagvibError unless there is exactly one prediction for each
@@ -64,6 +68,11 @@ def evaluate(
         **groups,
         "worst_cell": float(worst_cell(cells, RUN_KEYS)["accuracy"].iloc[0]),
     }
+    if confidence is not None:
+        correct = np.array(prediction) == np.array(table[target])
+        group = np.array(table["group"])
+        found["ece"] = calibration_error(confidence, correct)
+        found |= errors_by_group(group, confidence, correct)
     if split == "test":
         own = METRIC_SETS[known.studies[study].metrics]
         values = own.of_run(Results(pd.DataFrame([{**run, **groups}]), cells, known, {}))

@@ -16,6 +16,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import METADATA_KEY, read_json, read_table
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
+from diagvib.results.calibration import errors_by_group
 from diagvib.results.cells import (
     RUN_KEYS,
     cells_table,
@@ -29,10 +30,10 @@ from diagvib.settings.grid import RUN_FILES
 from diagvib.training.finished_runs import changed_files, differing
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
-# if `training.track_test` asks for it, `on_validation` if a study has cues, and ENVIRONMENTS if it
-# has several.
+# if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, `on_validation`
+# if a study has cues, and ENVIRONMENTS if it has several.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
-ENVIRONMENTS = "val_environment_accuracy"
+WORST_CLASS, ENVIRONMENTS = "val_worst_class", "val_environment_accuracy"
 SELECTABLE = "selectable"
 # These may differ between runs besides the versions of packages.
 _CIRCUMSTANCES = ("device", "precision", "seed")
@@ -150,6 +151,7 @@ def history_columns(known: KnownStudies, studies: Iterable[str]) -> list[str]:
     return [
         *NOTED,
         *(f"{group}_accuracy" for group in known.groups(studies)),
+        WORST_CLASS,
         *on_validation(max((len(study.cues) for study in own), default=0)),
         *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in own) else []),
     ]
@@ -227,10 +229,16 @@ def _read_cells(
     spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
     cells = count_cells(table, run["target"], cues, spoken, noted.trained)
     study = known.studies.get(run["study"])
-    if study is None or study.metrics != "watermark":
-        return noted, cells, {}
-    photos = read_table(path).to_pandas()
-    return noted, cells, measure(photos.assign(label=photos[run["target"]]))
+    measures = {}
+    if "confidence" in table.column_names:
+        frame = table.select(["group", run["target"], "prediction", "confidence"]).to_pandas()
+        correct = (frame[run["target"]] == frame["prediction"]).to_numpy()
+        group, confidence = (frame[name].to_numpy() for name in ("group", "confidence"))
+        measures = errors_by_group(group, confidence, correct)
+    if study is not None and study.metrics == "watermark":
+        photos = read_table(path).to_pandas()
+        measures |= measure(photos.assign(label=photos[run["target"]]))
+    return noted, cells, measures
 
 
 def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:

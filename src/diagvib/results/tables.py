@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_table, write_table, write_text
 from diagvib.results import TIDY
+from diagvib.results.calibration import SET, calibration, calibration_tables
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results
@@ -37,6 +38,7 @@ def make_tables(
         found = one.metrics(own)
         parts.append(found.assign(metric_set=name, note=found.get("note", "")))
         made |= one.tables(own)
+    parts.append(calibration(runs, baselines))
     metrics = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
     return {
         "runs": runs,
@@ -59,6 +61,7 @@ def result_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> li
         for name, one in METRIC_SETS.items()
         for table in one.shown(metrics_of(tables, name), tables, known)
     ]
+    found += calibration_tables(metrics_of(tables, SET), known)
     return [*found, *selection_tables(tables["selection"], known), _run_times(tables["run_times"])]
 
 

@@ -45,7 +45,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 # How an epoch is chosen: by a column of the history (the lowest loss, or the highest of any other),
 # or the last.
-SELECTION = "val_loss|val_accuracy|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
+SELECTION = "val_loss|val_accuracy|val_worst_class|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
 AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 _OWN = r"\w+(\.\w+)*:\w+"
 
@@ -137,6 +137,8 @@ class ModelSettings(Sparse):
     """Only a new head is trained, on features that are computed once."""
     frozen_statistics: bool = False
     """Batch norm keeps the statistics that came with the weights."""
+    dropout: Decay | None = None
+    """The share of the features that are 0 during training. Default: none."""
     input: Input | None = None
     """The input of a frozen network."""
     layer: str | None = None
@@ -163,6 +165,8 @@ class ModelSettings(Sparse):
                     "this needs a torchvision classifier and the key weights, the name of published "
                     "ones, such as IMAGENET1K_V1",
                 )
+        if self.dropout and self.frozen:
+            raise Misplaced("dropout", "this is for networks that are trained, not frozen ones")
         if named and kind not in ("torchvision", "timm"):
             raise Misplaced(
                 "weights",
@@ -248,7 +252,7 @@ class BaselineSettings(Sparse):
     selection: (
         text_like(
             SELECTION,
-            "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
+            "val_loss, val_accuracy, val_worst_class, val_worst_group, val_worst_group_cue_1 to _9, "
             "val_environment_accuracy, or last, is needed",
         )
         | None

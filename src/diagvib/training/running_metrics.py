@@ -52,17 +52,17 @@ def check_shape(values: Tensor, shape: tuple[int, ...], what: str) -> None:
 def group_accuracies(
     correct: Tensor, labels: Tensor, cues: Tensor, environment: Tensor, environments: int
 ) -> dict[str, float]:
-    """The worst accuracy of any group that occurs, target x all cues and, with several cues, target
-    x each; and the mean of the environments' accuracies. Empty if there are no groups.
+    """The worst accuracy of any class that occurs; of any group, target x all cues and, with several
+    cues, target x each; and the mean of the environments' accuracies.
 
     correct: bool[N]; labels, environment: int64[N]; cues: int64[N, k]. environments: the number
     trained on; only images in one of these, 0 to environments - 1, count for the mean.
     """
-    found = {}
 
     def worst(some: Tensor) -> float:
         return _accuracies(correct, torch.cat([labels[:, None], some], 1)).min().item()
 
+    found = {"val_worst_class": worst(cues[:, :0])}
     if cues.shape[1]:
         found["val_worst_group"] = worst(cues)
     if cues.shape[1] > 1:

@@ -11,6 +11,7 @@ LAST, ORACLE = "last", "oracle"
 RULES = {
     "val_loss": "validation loss",
     "val_accuracy": "validation accuracy",
+    "val_worst_class": "worst class",
     "val_worst_group": "worst group",
     "val_environment_accuracy": "training-domain accuracy",
     LAST: "last epoch",

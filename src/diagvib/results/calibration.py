@@ -1,0 +1,59 @@
+"""Calibration: how far the probabilities of predictions are from how often they are right."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.metric_set import (
+    BASELINE,
+    concatenated,
+    of_all_bindings,
+    over_samples,
+    pivot,
+)
+from diagvib.results.table import Table
+from diagvib.results.texts import of_samples
+
+SET = "calibration"  # in the column metric_set
+BINS = 15
+_ECE = "_ece"
+_ABOUT = [
+    f"Expected calibration error of the predicted class, {BINS} bins of equal width (Guo et al., 2017): the mean "
+    "difference between a bin's accuracy and its mean probability, weighted by its images; in percent, mean ± standard "
+    "error over the dataset samples."
+]
+
+
+def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """confidence: the probability of each predicted class, float[N]; correct: bool[N]."""
+    bins = np.ceil(np.clip(confidence, 0, 1) * BINS).astype(int)
+    return float(np.abs(np.bincount(bins, correct - confidence)).sum() / len(bins))
+
+
+def errors_by_group(
+    group: np.ndarray, confidence: np.ndarray, correct: np.ndarray
+) -> dict[str, float]:
+    """`{group}_ece` of each test group, [N] each."""
+    found = ((name, group == name) for name in dict.fromkeys(group))
+    return {f"{name}{_ECE}": calibration_error(confidence[at], correct[at]) for name, at in found}
+
+
+def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
+    """Rows for the table `metrics`. runs: as from `read_runs`."""
+    names = [name for name in runs if name.endswith(_ECE)]
+    parts = [
+        over_samples(own, [name for name in names if own[name].notna().any()], baselines, {})
+        for _, own in runs.groupby("study", sort=False)
+    ]
+    return concatenated(parts, []).assign(metric_set=SET, note="")
+
+
+def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
+    """A table for each study, with a column for each test group. rows: from `calibration`."""
+    for study, own in rows.groupby("study", sort=False):
+        heads = {name: name.removesuffix(_ECE) for name in own["metric"].unique()}
+        lines = pivot(of_all_bindings(own), [*BASELINE, "binding"], "metric", heads, of_samples)
+        title = known.title(str(study))
+        yield Table(f"{SET}_{study}", title, *lines, [], "Calibration", _ABOUT, folded=True)

@@ -1,0 +1,42 @@
+"""Calibration error: of known predictions, and in the tables."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from diagvib.results.calibration import calibration_error
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.read_runs import read_runs
+from diagvib.results.tables import make_tables, result_tables
+from synthetic_runs import accuracy, expected_runs, note_files, write_run
+
+
+def test_the_error_of_known_predictions():
+    """0.81 and 0.85 share a bin, from 12 / 15 to 13 / 15, in which one of two is right."""
+    confidence, correct = np.array([0.81, 0.85, 1.0, 0.3]), np.array([1, 0, 1, 1])
+    error = (abs(1 - 0.81 - 0.85) + 0 + 0.7) / 4
+    assert calibration_error(confidence, correct) == pytest.approx(error)
+    assert calibration_error(np.array([0.0]), np.array([1])) == 1
+
+
+def test_it_is_in_the_tables_if_runs_have_probabilities(tmp_path):
+    wanted = expected_runs(["resnet18", "vae"], ["zgo"], ["shape-hue"], 3)
+    for run in wanted:
+        path = write_run(tmp_path, run) / "predictions.parquet"
+        table = pq.read_table(path)
+        if run["baseline"] == "resnet18":
+            column = pa.array(np.full(len(table), 0.9, np.float32))
+            pq.write_table(table.append_column("confidence", column), path)
+            note_files(path.parent)
+    collected = read_runs(tmp_path, wanted)
+    tables = make_tables(collected, SHIPPED, {})
+    own = tables["metrics"].query("metric_set == 'calibration'")
+    for name in ("id", "ood"):
+        errors = [abs(accuracy(run, name) - 0.9) for run in wanted[:3]]
+        found = own[(own["metric"] == f"{name}_ece") & (own["baseline"] == "resnet18")]
+        assert found["mean"].item() == pytest.approx(np.mean(errors), abs=1e-6)
+        assert own[own["baseline"] == "vae"]["n"].eq(0).all()
+    shown = [one for one in result_tables(tables, SHIPPED) if one.section == "Calibration"]
+    assert [one.name for one in shown] == ["calibration_zgo"]
+    assert shown[0].heads[-2:] == ["id", "ood"]
