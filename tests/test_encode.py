@@ -160,6 +160,30 @@ def contents(folder) -> dict[str, bytes]:
     }
 
 
+POOLED = """
+from torch import nn
+
+def make(n_classes, image_size):
+    return nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (image_size // 16) ** 2, n_classes))
+"""
+
+
+def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_before(
+    images, tmp_path, monkeypatch
+):
+    """With a network whose features are means of pixels, so that those of a mixture are mixed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pooled_net.py").write_text(POOLED)
+    files = encoded(images, tmp_path / "features", frozen(name="pooled_net:make", views=["mixup"]))
+    train = files.load(0, "train")
+    mixed, share, other = files.views(0)["mixup"].split([train.pixels.shape[1], 1, 1], 1)
+    assert (share > 0).all() and (share < 1).all()
+    expected = share * train.pixels + (1 - share) * train.pixels.roll(1, 0)
+    assert torch.allclose(mixed, expected, atol=1e-4)
+    assert other[:, 0].tolist() == train.labels(RUN.target).roll(1).tolist()
+
+
 def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, monkeypatch):
     files = encoded(images, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
