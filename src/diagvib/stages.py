@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
+    from diagvib.scenes.scene import Scene
     from diagvib.training.run import Job as Training
 
 StudyName = Annotated[
@@ -138,7 +139,8 @@ def render(
     from diagvib.images.files import write_images
 
     torch.set_num_threads(cores(threads))
-    datasets = _recipes(layout, job, study, binding, resolve_device(device))
+    scene = load_scene(job.scene)
+    datasets = _recipes(layout, job, scene, study, binding, resolve_device(device))
     files, names = ImageFiles(layout.images(study, binding)), []
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
         for sample in range(job.samples):
@@ -157,6 +159,7 @@ def render(
 def _recipes(
     layout: Layout,
     job: jobs.Render | jobs.Encode | jobs.Train | jobs.Tune,
+    scene: Scene,
     study: str,
     binding: str,
     device: torch.device,
@@ -167,7 +170,7 @@ def _recipes(
 
     return RenderedRecipes(
         layout.recipes(study, binding),
-        load_scene(job.scene),
+        scene,
         layout.prepared(job.scene),
         size or job.image_size,
         device,
@@ -190,12 +193,12 @@ def encode(
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.encode import Encoding, encode
 
-    chosen, its = resolve_device(device), job.encoder.model.input
+    chosen, its, scene = resolve_device(device), job.encoder.model.input, load_scene(job.scene)
     if its and its.resize:  # photos are prepared for this network
         crop = its.resize, its.size, its.interpolation
-        images = _recipes(layout, job, study, binding, chosen, size=its.size, crop=crop)
+        images = _recipes(layout, job, scene, study, binding, chosen, size=its.size, crop=crop)
     else:
-        images = _images(layout, job, study, binding, chosen)
+        images = _images(layout, job, scene, study, binding, chosen)
     encode(
         Encoding(job.encoder.model_dump(mode="json"), chosen, cores(threads), _weights(mirror)),
         images,
@@ -207,6 +210,7 @@ def encode(
 def _images(
     layout: Layout,
     job: jobs.Encode | jobs.Train | jobs.Tune,
+    scene: Scene,
     study: str,
     binding: str,
     device: torch.device,
@@ -216,17 +220,22 @@ def _images(
 
     if job.images == "parquet":
         return ImageFiles(layout.images(study, binding))
-    return _recipes(layout, job, study, binding, device)
+    return _recipes(layout, job, scene, study, binding, device)
 
 
 def _datasets(
-    layout: Layout, job: jobs.Train | jobs.Tune, study: str, binding: str, device: torch.device
+    layout: Layout,
+    job: jobs.Train | jobs.Tune,
+    scene: Scene,
+    study: str,
+    binding: str,
+    device: torch.device,
 ) -> Datasets:
     """The training data of a (study, binding): images, or a frozen network's features."""
     from diagvib.images.features import FeatureFiles
 
     if job.network is None:
-        return _images(layout, job, study, binding, device)
+        return _images(layout, job, scene, study, binding, device)
     return FeatureFiles(layout.features(job.network, study, binding))
 
 
@@ -245,9 +254,10 @@ def train(
     from diagvib.training.run import Folders, train_runs
 
     names, training = (baseline, study, binding), _training(layout, job, device, mirror)
-    runs, curves = job.runs(*names), layout.curves(*names) if tensorboard else None
+    scene, curves = load_scene(job.scene), layout.curves(*names) if tensorboard else None
     folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
-    datasets = _datasets(layout, job, study, binding, training.device)
+    datasets = _datasets(layout, job, scene, study, binding, training.device)
+    runs = job.runs(*names, scene)
     train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
     write_digests(folders.runs, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
 
@@ -283,8 +293,9 @@ def tune(
     from diagvib.training.tuning import tune
 
     training, tuning = _training(layout, job, device, mirror), job.tuning
+    scene = load_scene(job.scene)
     datasets = {
-        binding: _datasets(layout, job, tuning.study, binding, training.device)
+        binding: _datasets(layout, job, scene, tuning.study, binding, training.device)
         for binding in tuning_bindings(tuning)
     }
     tune(Task(baseline, training, tuning, datasets, layout.tuning, layout.tuned(baseline)))

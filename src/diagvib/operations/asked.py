@@ -7,6 +7,7 @@ from functools import cache
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import FEATURES_FILE
+from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, Run, expected_runs, train_jobs
 from diagvib.settings.jobs import Train, stage_settings
@@ -23,7 +24,7 @@ def asked_for(layout: Layout, job: Train, *names: str) -> dict[Run, dict]:
     code = _code(json.dumps(settings), job.scene, job.images)
     return {
         run: what_makes(run, settings, made["training"], code, _image_digests(layout, job, run))
-        for run in job.runs(*names)
+        for run in job.runs(*names, load_scene(job.scene))
     }
 
 

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import Scene
 from diagvib.settings.baselines import (
     BaselineSettings,
     EncoderSettings,
@@ -112,9 +113,9 @@ class _OfBaseline(Job):
 class Train(_OfBaseline):
     samples: Samples
 
-    def runs(self, baseline: str, study: str, binding: str) -> list[Run]:
-        """The runs of the job with these names."""
-        shared = load_scene(self.scene).replicates == "seeds"
+    def runs(self, baseline: str, study: str, binding: str, scene: Scene) -> list[Run]:
+        """The runs of the job with these names, on images of its scene."""
+        shared = scene.replicates == "seeds"
         return [
             make_run(baseline, study, binding, sample, shared) for sample in range(self.samples)
         ]
