@@ -3,7 +3,8 @@
     python benchmarks/result_pages.py
 
 Reads docs/results/*/runs.csv and config/papers/diagvib6.csv, writes docs/results/*/claims.csv and
-the text between `<!-- table NAME -->` and `<!-- end -->` on docs/results_*.md.
+cue_strength.csv, its figure, and the text between `<!-- table NAME -->` and `<!-- end -->` on
+docs/results_*.md.
 """
 
 import os
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,9 @@ from result_file import REPOSITORY
 
 from diagvib.foundation.files import read_json, write_text
 from diagvib.foundation.seeding import named_generator
+from diagvib.report.cue_strength import cue_strength_figures
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.uncertainty import half_width, sample_interval
 
 Row = list[str]
@@ -254,6 +259,43 @@ def claim_list() -> list[Row]:
     return rows
 
 
+def strength(folder: str) -> pd.DataFrame:
+    """The map of shortcuts of a folder's runs."""
+    return cue_strength(runs(folder).fillna({"cue": ""}), SHIPPED)
+
+
+def half_way_table(folder: str) -> list[Row]:
+    """Half-way strengths with intervals, of one baseline at one spread."""
+    (made,) = half_way_tables(strength(folder), FACTORS)
+    return [row[2:] for row in (made.heads, *made.rows)]
+
+
+def falls(folder: str) -> str:
+    """Whether accuracy rises with the share of counter-examples."""
+    shares = strength(folder).drop_duplicates("study").set_index("study")["counter_examples"]
+    own = runs(folder).query("study in @shares.index")
+    own = own.assign(share=own["study"].map(shares))
+    steps = []
+    for _, curve in own.groupby("binding"):
+        values = curve.pivot(index="share", columns="sample", values="ood_accuracy").to_numpy()
+        steps += pairwise(values)
+    changes = np.array([(after - before).mean() for before, after in steps])
+    certain = sum(sample_interval(after, before)[1] < 0 for before, after in steps)
+    return (
+        f"Of {len(steps)} steps from one share to the next, {(changes < -1e-9).sum()} lower the mean accuracy, by at "
+        f"most {-100 * changes.min():.1f}\npoints; the 95 % interval of the change, paired by sample, is below 0 in "
+        f"{certain or 'none'}."
+    )
+
+
+def strength_figure(folder: str) -> None:
+    """The curves, beside the runs."""
+    material = SimpleNamespace(frames={"cue_strength": strength(folder)}, known=SHIPPED)
+    drawing = next(cue_strength_figures(material)).draw()
+    path = REPOSITORY / "docs/results" / folder / "cue_strength.png"
+    drawing.savefig(path, dpi=110, metadata={"Software": None})
+
+
 def watermark_result() -> dict:
     """The newest result of `benchmarks/watermark.py`."""
     return read_json(max((REPOSITORY / "benchmarks/results").glob("watermark-cpu-*.json")))
@@ -346,6 +388,10 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
     },
+    "results_cue_strength": {
+        "half-way": lambda: half_way_table("laptop"),
+        "falls": lambda: falls("laptop"),
+    },
     "claims": {"commands": claim_commands, "claims": claim_list},
     "watermark": {
         "texts": text_table,
@@ -380,12 +426,18 @@ def page(name: str) -> str:
 def main() -> None:
     """Write the tables of the result pages again."""
     write_text(REPOSITORY / "docs/results/laptop/claims.csv", claims_csv())
+    write_text(REPOSITORY / "docs/results/laptop/cue_strength.csv", strength_csv())
+    strength_figure("laptop")
     for name in PAGES:
         write_text(REPOSITORY / f"docs/{name}.md", page(name))
 
 
 def claims_csv() -> str:
     return claims("laptop").to_csv(index=False, float_format="%.6g")
+
+
+def strength_csv() -> str:
+    return strength("laptop").to_csv(index=False, float_format="%.10g")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,20 @@ import pytest
 from scipy.stats import t
 
 from diagvib.report.cue_strength import cue_strength_figures
+from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.metric_sets.cue_strength import cue_strength, dose, half_way, half_way_tables
+from diagvib.results.metric_sets.cue_strength import (
+    TITLE,
+    cue_strength,
+    dose,
+    half_way,
+    half_way_tables,
+)
 from diagvib.studies.study import load_studies
+from reports import drawn_in, make_report
 from simulated_designs import accuracies
+from synthetic_runs import accuracy, expected_runs, run_of, write_run
 
 SHARES = {
     "zgo": 0,
@@ -169,3 +178,22 @@ def test_the_figures_have_a_panel_for_each_pair(frame):
     assert (lines.count("spread 100 %"), lines.count("spread 10 %")) == (4, 1)
     nothing = SimpleNamespace(frames={"cue_strength": frame[:0]}, known=SHIPPED)
     assert not list(cue_strength_figures(nothing))
+
+
+def test_tables_and_report_have_the_map(tmp_path):
+    studies = ["zso", "zgo", "fgo-5", "fgo-20", "fgo-50"]
+    expected = expected_runs(["small_cnn"], studies, ["shape-texture"], samples=3)
+    for run in expected:
+        if run["study"] != "fgo-50":
+            write_run(tmp_path / "runs", run, comparable=False)
+    settings = {"sources": "embedded", "samples": 3, "counts": {}, "image_size": 128}
+    tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
+    written = pd.read_csv(tmp_path / "tables/cue_strength.csv")
+    assert written["study"].to_list() == studies[1:]
+    known = [accuracy(run_of("small_cnn", study, "shape-texture", 0), "ood") for study in studies]
+    means = [value + 0.05 for value in known[1:4]]  # two samples are 0.05 and 0.1 better
+    assert written["mean"].to_list()[:3] == pytest.approx(means)
+    assert written["half_way"].isna().all(), "no sample has all runs"
+    assert "| small_cnn | 100 | shape | - |" in (tmp_path / "tables/tables.md").read_text()
+    page = make_report(tmp_path, settings)
+    assert "cue_strength/spread_100" in drawn_in(tmp_path) and f">{TITLE}</h2>" in page

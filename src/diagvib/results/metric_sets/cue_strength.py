@@ -29,8 +29,8 @@ _ABOUT = (
     "Half-way strength: the share of the training images in which the cue must mislead, in percent, so that accuracy where "
     "it misleads rises half the way from that without such images to that without a shortcut; interpolated on a "
     "logarithmic axis, after means that fall are pooled. In brackets the 95 % interval over the dataset samples, none for "
-    f"fewer than {FEWEST}. `<` and `>`: beyond the smallest and the largest share that ran. `no loss`: the cue costs "
-    f"less than {100 * LEAST:.0f} points. Spread: how much the cue's classes differ, in percent of what they usually do."
+    f"fewer than {FEWEST}. `<` and `>`: beyond the smallest and the largest share. `-`: runs are missing. `no loss`: the "
+    f"cue costs less than {100 * LEAST:.0f} points. Spread: how much the cue's classes differ, in percent of the usual."
 )
 
 
