@@ -31,7 +31,11 @@ Row = list[str]
 # In the order of the paper's FAAvg in ZGO.
 FACTORS = ("position", "hue", "lightness", "shape", "scale", "texture")
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
-FROZEN = {"lite0": "ImageNet weights", "lite0_untrained": "random weights"}
+FROZEN = {
+    "lite0": "ImageNet weights",
+    "lite0_untrained": "random weights",
+    "small_cnn": "small_cnn, end to end",
+}
 # The paper's network that ours stand beside, and its number of dataset samples.
 PAPER, PAPER_SAMPLES = "resnet18", 5
 CONTRASTS = [("zgo", "zso"), *((study, "zgo") for study in STUDIES[2:])]
@@ -177,16 +181,39 @@ def full_size_table() -> list[Row]:
     return rows
 
 
-def frozen_table() -> list[Row]:
-    """Accuracy by target without a shortcut (ZSO) and where it misleads (ZGO, mean over five cues),
-    of linear layers on features, and the network with weights minus the one without."""
+def frozen_accuracies() -> pd.DataFrame:
+    """Accuracy of the networks of FROZEN by (study, target), and its mean over the targets, a column
+    per (network, dataset sample): without a shortcut in ZSO, elsewhere where it misleads, averaged
+    over five cues."""
     own = runs("frozen")
-    by = [own[name] for name in ("target", "study", "baseline")]
-    columns = [(study, name) for study in ("zso", "zgo") for name in FROZEN]
-    means = tested(own).groupby(by).mean().unstack(["study", "baseline"])[columns].loc[[*FACTORS]]
-    means.loc["mean"] = means.mean()
+    by = [own[name] for name in ("study", "target", "baseline", "sample")]
+    means = tested(own).groupby(by).mean().unstack(["baseline", "sample"])
+    all_targets = means.groupby("study").mean()
+    all_targets.index = [(study, "mean") for study in all_targets.index]
+    return pd.concat([means, all_targets])
+
+
+def frozen_table() -> list[Row]:
+    """`frozen_accuracies`, averaged over the dataset samples."""
+    means = frozen_accuracies().T.groupby(level="baseline", sort=False).mean().T
+    names = [name for name in FROZEN if name in means]
+    columns = [(study, name) for study in studies(means) for name in names]
     heads = ["target", *(f"{study.upper()}, {FROZEN[name]}" for study, name in columns)]
-    return [heads, *([target, *map(percent, row)] for target, row in means.iterrows())]
+    rows = [
+        [target, *(percent(means[name][study, target]) for study, name in columns)]
+        for target in (*FACTORS, "mean")
+    ]
+    return [heads, *rows]
+
+
+def pretraining_table() -> list[Row]:
+    """What ImageNet weights add to random ones by target and study, paired by dataset sample."""
+    means = frozen_accuracies()
+    rows = [["target", *(study.upper() for study in studies(means))]]
+    for target in (*FACTORS, "mean"):
+        own = [means.loc[study, target].unstack("baseline") for study in studies(means)]
+        rows.append([target, *(gain(one, "lite0", "lite0_untrained") for one in own)])
+    return rows
 
 
 def frozen_methods_table() -> list[Row]:
@@ -385,6 +412,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_full_size": {"full size": full_size_table},
     "results_frozen": {
         "factors": frozen_table,
+        "pretraining": pretraining_table,
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
     },
