@@ -281,7 +281,8 @@ def claim_list() -> list[Row]:
         for claim in made["claims"]:
             text = re.sub("{(.*)}", r"**\1**", claim["says"]).replace("|", "\\|")
             page = os.path.relpath(claim["page"], "docs")
-            link = f"[{Path(page).name}]({page})"
+            # The site leaves the paper out: its citations are for a journal's tools.
+            link = "paper.md" if page == "paper.md" else f"[{Path(page).name}]({page})"
             rows.append([text, link, str(number), str(claim.get("within", ""))])
     return rows
 
