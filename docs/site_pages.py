@@ -128,7 +128,7 @@ def _ranking(entries: list[Entry]) -> str:
                 entry.supervision,
                 *(found.get(column, "") for column in columns),
                 str(n),
-                "; ".join(entry.doubts),
+                "; ".join([*entry.doubts, *([] if entry.counted else ["not computed again"])]),
                 entry.model,
                 entry.method,
                 by,

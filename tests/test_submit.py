@@ -3,17 +3,21 @@ predictions, and those in the repository are valid."""
 
 import json
 import shutil
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from huggingface_hub.repocard_data import model_index_to_eval_results
 from typer.testing import CliRunner
 
 from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.operations.submit import read_entry
+from diagvib.operations.submit import entries, read_entry
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.settings.config import load_config
 from synthetic_runs import expected_runs, write_run
@@ -21,9 +25,9 @@ from synthetic_runs import expected_runs, write_run
 RUNS = expected_runs(["small_cnn", "resnet18"], ["zgo", "fgo-20"], ["shape-hue"], samples=3)
 
 
-@pytest.fixture
-def root(tmp_path):
-    folder = tmp_path / "root"
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("root")
     for run in RUNS:
         path = write_run(folder / "results/runs", run)
         made = json.loads((path / "run.json").read_text())
@@ -34,8 +38,8 @@ def root(tmp_path):
     return folder
 
 
-def submitted(root, out):
-    return CliRunner().invoke(app, ["submit", str(root), "--by", "me", "--out", str(out)])
+def submitted(root, out, *options):
+    return CliRunner().invoke(app, ["submit", str(root), "--by", "me", "--out", str(out), *options])
 
 
 def test_an_entry_can_be_computed_again_from_the_predictions(root, tmp_path):
@@ -50,26 +54,98 @@ def test_an_entry_can_be_computed_again_from_the_predictions(root, tmp_path):
         table = pd.read_parquet(path).astype(str).query("group == 'ood'")
         right = table["prediction"] == table["shape"]
         accuracies.append(right.groupby(table["shape"]).mean().mean())
-        assert entry.runs[f"shape-hue/{sample}"] == file_sha256(path)
+        assert entry.runs[f"shape-hue/{sample}"].predictions == file_sha256(path)
     (faavg,) = (one for one in entry.metrics if one.metric == "faavg")
     assert faavg.mean == pytest.approx(np.mean(accuracies)) and faavg.n == 3
     assert faavg.low < faavg.mean < faavg.high and faavg.binding == "shape"
     assert entry.protocol["training"]["max_epochs"] == 30 and entry.supervision == "none"
 
 
-def test_a_root_without_enough_runs_or_tables_and_a_wrong_entry_are_named(root, tmp_path):
+def test_a_root_without_enough_runs_or_tables_is_named(root, tmp_path):
+    root = shutil.copytree(root, tmp_path / "root")
     path = root / "results/tables/runs.parquet"
     runs = pd.read_parquet(path)
     runs[runs["sample"] < 2].to_parquet(path)
     assert "nothing in it can be submitted" in str(submitted(root, tmp_path).exception)
     assert "run `diagvib tabulate`" in str(submitted(tmp_path, tmp_path).exception)
-    entry = json.loads((REPOSITORY / "leaderboard/whac-95/lite0_erm.json").read_text())
-    entry["metrics"][0]["n"] = 2
-    wrong = tmp_path / "whac-95/lite0_erm.json"
-    wrong.parent.mkdir()
-    wrong.write_text(json.dumps(entry))
-    with pytest.raises(DiagvibError, match=r"lite0_erm.json: metrics\.0\.n"):
-        read_entry(wrong)
+
+
+def renumbered(entry):
+    """The three best of more runs."""
+    entry["runs"] = {f"shape-hue/{2 * at}": run for at, run in enumerate(entry["runs"].values())}
+
+
+WRONG = {
+    "a changed number": (
+        lambda e: e["metrics"][0].update(mean=0.9),
+        "metrics: faavg shape is .*0.9",
+    ),
+    "a narrower interval": (lambda e: e["metrics"][0].update(low=0.1), "metrics: faavg shape"),
+    "a number left out": (lambda e: e["metrics"].pop(), "metrics: id_accuracy shape is None"),
+    "a changed count": (
+        lambda e: e["runs"]["shape-hue/1"]["cells"][-1].__setitem__(5, 9),
+        "but the counts give",
+    ),
+    "too few runs": (lambda e: e["metrics"][0].update(n=2), r"metrics\.0\.n"),
+    "other seeds": (lambda e: e["protocol"]["training"].update(seed=7), "training.seed 1332"),
+    "another seed": (
+        lambda e: e["runs"]["shape-hue/1"].update(seed=7),
+        r"runs\.shape-hue/1: seed 7",
+    ),
+    "the best of more runs": (renumbered, r"numbers \[0, 2, 4\]"),
+    "an epoch chosen by test images": (
+        lambda e: (e.update(selection="oracle"), e["settings"].update(selection="oracle")),
+        "selection: oracle may use test images",
+    ),
+    "a rule that is not that of the settings": (
+        lambda e: e.update(selection="val_accuracy"),
+        "settings say 'val_loss'",
+    ),
+    "less supervision than there was": (
+        lambda e: e["settings"]["method"].update(supervision="cues"),
+        "supervision is 'none'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_entry_is_refused(root, tmp_path, change, message):
+    assert submitted(root, tmp_path).exit_code == 0
+    path = tmp_path / "zgo/small_cnn.json"
+    entry = json.loads(path.read_text())
+    read_entry(path)
+    change(entry)
+    path.write_text(json.dumps(entry))
+    with pytest.raises(DiagvibError, match=f"small_cnn.json: .*{message}"):
+        read_entry(path)
+
+
+def test_records_of_every_eval_ever_are_valid_and_say_the_same(root, tmp_path):
+    schema = json.loads((Path(__file__).parent / "every_eval_ever.schema.json").read_text())
+    result = submitted(root, tmp_path, "--format", "every-eval-ever")
+    paths = sorted(tmp_path.rglob("*.json"))
+    assert result.exit_code == 0 and len(paths) == 3
+    for path in paths:
+        record = json.loads(path.read_text())
+        jsonschema.Draft7Validator(schema).validate(record)
+        assert record["schema_version"] == schema["version"]
+        assert path.parts[-4:-1] == ("diagvib", *record["model_info"]["id"].split("/"))
+    own = {entry.study: entry for entry in entries(root, "me") if entry.baseline == "small_cnn"}
+    record = next(
+        record
+        for record in map(json.loads, map(Path.read_text, paths))
+        if record["evaluation_id"].startswith("diagvib_zgo/me/small_cnn/")
+    )
+    scores = [one["score_details"]["score"] for one in record["evaluation_results"]]
+    assert scores == [one.mean for one in own["zgo"].metrics]
+
+
+def test_results_for_model_cards_are_read_by_the_hubs_library(root, tmp_path):
+    assert submitted(root, tmp_path, "--format", "model-index").exit_code == 0
+    content = yaml.safe_load((tmp_path / "zgo/small_cnn.yaml").read_text())
+    name, results = model_index_to_eval_results(content["model-index"])
+    assert name == "small_cnn" and {one.dataset_type for one in results} == {"diagvib-zgo"}
+    assert {one.metric_type for one in results} == {"faavg", "famin", "id_accuracy"}
 
 
 def test_the_repositorys_entries_are_valid_and_those_of_the_published_results():

@@ -236,12 +236,19 @@ def submit(
     root: Annotated[Path, typer.Argument(help="The folder of a complete run.")],
     by: Annotated[str, typer.Option(help="Who submits.")],
     link: Annotated[str, typer.Option(help="Where the method or the network is described.")] = "",
-    out: Annotated[Path, typer.Option(help="The folder of the leaderboard.")] = Path("leaderboard"),
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("leaderboard"),
+    form: Annotated[
+        Literal["leaderboard", "every-eval-ever", "model-index"],
+        typer.Option(
+            "--format", help="Entries, records of Every Eval Ever, or model cards' results."
+        ),
+    ] = "leaderboard",
 ) -> None:
     """Write entries of the leaderboard, one for each baseline and study of a complete run."""
+    from diagvib.operations.shared_results import FORMATS
     from diagvib.operations.submit import submit
 
-    for path in submit(root, by, link, out):
+    for path in submit(root, by, link, out, FORMATS[form]):
         print(path)
 
 

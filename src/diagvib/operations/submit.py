@@ -1,24 +1,35 @@
 """Entries of the leaderboard: leaderboard/{study}/{baseline}.json, one file for each."""
 
+import json
+import math
+import re
 import sys
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
 from pydantic import Field
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, write_json
+from diagvib.foundation.files import read_json, read_table, read_yaml, write_text
 from diagvib.foundation.validation import Strict, validated
-from diagvib.results.known_studies import known_studies
+from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
+from diagvib.results.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.metric_set import describe
+from diagvib.results.metric_sets.metric_set import Results, describe
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import baseline_settings, read_tables
+from diagvib.scenes import load_scene
+from diagvib.settings.config import default_path
+from diagvib.settings.grid import Run
 
 FEWEST_RUNS = 3
 # Of the configuration, what results depend on besides the baseline.
 _PROTOCOL = ("training", "counts", "image_size", "images")
+# Of a run's part of the long table, what an entry keeps.
+_COUNTED = CELL_COLUMNS[len(RUN_KEYS) :]
 
 
 class Number(Strict):
@@ -32,9 +43,18 @@ class Number(Strict):
     n: int = Field(ge=FEWEST_RUNS)
 
 
+class Tested(Strict):
+    """A run: the digest of its predictions, its training seed, and the counts from which metrics are
+    computed, as rows of `cells` without the run's names."""
+
+    predictions: str
+    seed: int | None = None
+    cells: list[list[str | int | None]] = Field([])
+
+
 class Entry(Strict):
-    """One baseline on one study. `runs` has the digest of each run's predictions, `code` those of
-    the code that made them."""
+    """One baseline on one study. runs: by {binding}/{sample}; code: digests of the code that made
+    them."""
 
     study: str
     baseline: str
@@ -51,18 +71,25 @@ class Entry(Strict):
     metrics: list[Number]
     doubts: list[str]
     code: list[str]
-    runs: dict[str, str]
+    runs: dict[Annotated[str, Field(pattern=r"^[^/]+/[0-9]+$")], Tested]
+
+    @property
+    def counted(self) -> bool:
+        """Whether its metrics can be computed from its counts."""
+        own = SHIPPED.studies.get(self.study)
+        beyond = own is None or own.metrics == "watermark"  # which needs more than counts
+        return not beyond and all(run.cells for run in self.runs.values())
 
 
-def submit(root: Path, by: str, link: str, out: Path) -> list[Path]:
-    """Write an entry for each baseline and study of a complete root; returns their paths. Those with
-    missing runs or fewer than FEWEST_RUNS dataset samples are left out, with a line on standard
-    error. DiagvibError if there are no tables, or nothing can be submitted."""
+def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
+    """An entry for each baseline and study of a complete root. Those with missing runs or fewer than
+    FEWEST_RUNS dataset samples are left out, with a line on standard error. DiagvibError if there
+    are no tables."""
     tables = read_tables(root / "results/tables")
+    cells = read_table(root / "results/tables/cells.parquet").to_pandas()
     settings = read_json(root / "results/tables/versions.json")["settings"]
     known, runs = known_studies(settings), tables["runs"]
     baselines = baseline_settings(runs["baseline"].unique(), settings)
-    written = []
     for (study, baseline), own in runs.groupby(["study", "baseline"], sort=False):
         if (own["status"] != "ok").any() or own["sample"].nunique() < FEWEST_RUNS:
             print(
@@ -73,13 +100,12 @@ def submit(root: Path, by: str, link: str, out: Path) -> list[Path]:
             continue
         metrics = tables["metrics"]
         metrics = metrics[(metrics["study"] == study) & (metrics["baseline"] == baseline)]
-        names = METRIC_SETS[metrics["metric_set"].iloc[0]].names(study, known)
-        metrics = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
         made = [
             (run, read_json(run_folder(root / "results/runs", run) / "run.json"))
             for run in own.to_dict("records")
         ]
-        entry = Entry(
+        counts = dict(list(cells[cells["study"] == study].groupby(RUN_KEYS, sort=False)))
+        yield Entry(
             study=study,
             by=by,
             link=link,
@@ -88,31 +114,143 @@ def submit(root: Path, by: str, link: str, out: Path) -> list[Path]:
             sources=sorted(set(own["sources"])),
             settings=baselines[baseline],
             protocol={key: settings[key] for key in _PROTOCOL},
-            metrics=[_number(row) for row in metrics.to_dict("records")],
+            metrics=_numbers(metrics, study, known),
             doubts=sorted(set(own["reason"].dropna()) - {""}),
             code=sorted({each["code"] for _, each in made}),
             runs={
-                f"{run['binding']}/{run['sample']}": each["files"]["predictions.parquet"]
+                f"{run['binding']}/{run['sample']}": Tested(
+                    predictions=each["files"]["predictions.parquet"],
+                    seed=each["seed"],
+                    cells=_rows(counts[tuple(run[key] for key in RUN_KEYS)]),
+                )
                 for run, each in made
             },
         )
-        path = out / study / f"{baseline}.json"
-        write_json(path, entry.model_dump())
-        written.append(path)
+
+
+def _numbers(metrics: pd.DataFrame, study: str, known: KnownStudies) -> list[Number]:
+    """The study's own metrics, of the rows of the table `metrics`."""
+    names = METRIC_SETS[known.studies[study].metrics].names(study, known)
+    own = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
+    found = []
+    for row in own.to_dict("records"):
+        low, high = (None if pd.isna(row[end]) else row[end] for end in ("low", "high"))
+        about = {"metric": row["metric"], "binding": row["binding"] or row["target"]}
+        found.append(Number(**about, mean=row["mean"], low=low, high=high, n=int(row["n"])))
+    return found
+
+
+def _rows(cells: pd.DataFrame) -> list[list]:
+    rows = cells[_COUNTED].astype(object).itertuples(index=False, name=None)
+    return [[None if pd.isna(value) else value for value in row] for row in rows]
+
+
+def submit(
+    root: Path, by: str, link: str, out: Path, write: Callable[[Entry, Path], Path]
+) -> list[Path]:
+    """Write the entries of a root to `out`, each checked; returns their paths. DiagvibError if
+    nothing can be submitted."""
+    written = []
+    for entry in entries(root, by, link):
+        check_entry(entry, f"{entry.study}, {entry.baseline}")
+        written.append(write(entry, out))
     if not written:
         raise DiagvibError(f"{root}: nothing in it can be submitted")
     return written
 
 
+def write_entry(entry: Entry, out: Path) -> Path:
+    """Write {out}/{study}/{baseline}.json; a run's cells take a line each."""
+    path = out / entry.study / f"{entry.baseline}.json"
+    text = json.dumps(entry.model_dump(mode="json"), indent=2)
+    write_text(path, re.sub(r"\[\s+([^][{}]*?)\s+\]", _in_a_line, text) + "\n")
+    return path
+
+
+def _in_a_line(found: re.Match) -> str:
+    return "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]"
+
+
 def read_entry(path: Path) -> Entry:
-    """An entry. DiagvibError, naming file and key, if it is not one."""
+    """An entry. DiagvibError, naming file and key, if it is not one or breaks a rule."""
     entry = validated(Entry, read_json(path), str(path))
     if path.parts[-2:] != (entry.study, f"{entry.baseline}.json"):
         raise DiagvibError(f"{path}: should be at {entry.study}/{entry.baseline}.json")
+    check_entry(entry, str(path))
     return entry
 
 
-def _number(row: dict) -> Number:
-    low, high = (None if pd.isna(row[end]) else row[end] for end in ("low", "high"))
-    about = {"metric": row["metric"], "binding": row["binding"] or row["target"]}
-    return Number(**about, mean=row["mean"], low=low, high=high, n=int(row["n"]))
+def check_entry(entry: Entry, where: str) -> None:
+    """DiagvibError, beginning with `where`, if test images may have chosen anything, the seeds are
+    others than the given ones, or the numbers are not those of the counts."""
+    about = describe(entry.baseline, {entry.baseline: entry.settings})
+    for key, value in about.items():
+        if getattr(entry, key) != value:
+            raise DiagvibError(
+                f"{where}: {key} is {getattr(entry, key)!r}, but settings say {value!r}"
+            )
+    if not re.fullmatch("last|val_.+", entry.selection):
+        raise DiagvibError(
+            f"{where}: selection: {entry.selection} may use test images; choose last, or a rule on "
+            "validation images"
+        )
+    seed = entry.protocol.get("training", {}).get("seed")
+    usual = read_yaml(default_path())["training"]["seed"]
+    numbers: dict[str, list[int]] = {}
+    for name, run in entry.runs.items():
+        binding, _, sample = name.partition("/")
+        numbers.setdefault(binding, []).append(int(sample))
+        wanted = _run(entry, binding, int(sample)).seed(usual)
+        if seed != usual or run.seed not in (None, wanted):
+            raise DiagvibError(
+                f"{where}: runs.{name}: seed {run.seed} of training.seed {seed}; entries are made with "
+                f"training.seed {usual}, so that nobody can choose among seeds"
+            )
+    for binding, own in numbers.items():
+        if sorted(own) != list(range(len(own))):
+            raise DiagvibError(
+                f"{where}: runs of {binding} have the numbers {sorted(own)}; all from 0 on are needed, "
+                "so that nobody can choose among them"
+            )
+    if entry.counted:
+        _check_numbers(entry, where)
+
+
+def _run(entry: Entry, binding: str, sample: int) -> Run:
+    own = SHIPPED.studies.get(entry.study)
+    shared = own is not None and load_scene(own.scene).replicates == "seeds"
+    target, *cues = binding.split("-")
+    return Run(entry.baseline, entry.study, binding, target, tuple(cues), sample, shared)
+
+
+def _check_numbers(entry: Entry, where: str) -> None:
+    runs = [_run(entry, *name.rpartition("/")[::2]) for name in entry.runs]
+    frame = pd.DataFrame(
+        [
+            (run.baseline, run.study, run.binding, run.target, "-".join(run.cues), int(run.sample))
+            for run in runs
+        ],
+        columns=RUN_KEYS,
+    )
+    rows = [
+        [dict(zip(_COUNTED, row, strict=True)) for row in run.cells] for run in entry.runs.values()
+    ]
+    cells = cells_table(frame, rows)
+    found = mean_per_class(cells, [*RUN_KEYS, "group"])
+    groups = found.pivot(index=RUN_KEYS, columns="group", values="accuracy").add_suffix("_accuracy")
+    frame = frame.merge(groups.reset_index(), on=RUN_KEYS).assign(status="ok")
+    results = Results(frame, cells, SHIPPED, {entry.baseline: entry.settings})
+    made = METRIC_SETS[SHIPPED.studies[entry.study].metrics].metrics(results)
+    wanted = {(one.metric, one.binding): one for one in _numbers(made, entry.study, SHIPPED)}
+    given = {(one.metric, one.binding): one for one in entry.metrics}
+    for key in {**wanted, **given}:
+        ours, theirs = wanted.get(key), given.get(key)
+        if ours is None or theirs is None or not _alike(ours, theirs):
+            raise DiagvibError(
+                f"{where}: metrics: {' '.join(key).strip()} is {theirs}, but the counts give {ours}"
+            )
+
+
+def _alike(one: Number, other: Number) -> bool:
+    both = ((getattr(one, key), getattr(other, key)) for key in ("mean", "low", "high", "n"))
+    return all(a == b or (a and b and math.isclose(a, b, abs_tol=1e-9)) for a, b in both)
