@@ -16,12 +16,13 @@ import pyarrow as pa
 from PIL import Image
 
 from diagvib import __version__
-from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
+from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.settings.grid import LOOKS
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
 from diagvib.training.finished_runs import file_digests
@@ -96,8 +97,9 @@ def _webp(pixels: np.ndarray) -> bytes:
 
 def write_pictures(folder: Path) -> None:
     """Write to a run folder what an autoencoder of two latent dimensions might record for four
-    images, all noise."""
-    pixels = np.random.default_rng(0).integers(0, 255, (14, 16, 16, 3), dtype=np.uint8)
+    images, all noise; and that half of what speaks for its predictions lies in a quarter of an
+    image."""
+    pixels = np.random.default_rng(0).integers(0, 255, (18, 16, 16, 3), dtype=np.uint8)
     rows = [{"what": "input", "image": at, "prediction": CLASSES[at % 3]} for at in range(4)]
     rows += [{"what": "reconstruction", "image": at} for at in range(4)]
     rows += [
@@ -105,7 +107,11 @@ def write_pictures(folder: Path) -> None:
         for number in (0, 1)
         for value in (-1.0, 0.0, 1.0)
     ]
+    rows += [{"what": LOOKS, "image": at, "prediction": CLASSES[at % 3]} for at in range(4)]
     content = exhibits([row | {"pixels": own} for row, own in zip(rows, pixels, strict=True)])
+    metrics = read_json(folder / "metrics.json")
+    looks = {factor: {"share": 0.5, "area": 0.25} for factor in metrics["binding"].split("-")}
+    write_json(folder / "metrics.json", metrics | {"saliency": looks})
     path = folder / "exhibits.parquet"
     write_table(path, content, read_metadata(path))
     note_files(folder)

@@ -17,7 +17,7 @@ from diagvib.methods.method import Visualisation
 from diagvib.methods.registry import make_baseline
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.grid import RUN_FILES, Run
+from diagvib.settings.grid import LOOKS, RUN_FILES, Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
@@ -150,15 +150,18 @@ def train(root, name, out, **changed):
     return root / out / "0"
 
 
-def test_a_run_keeps_its_pictures_or_an_empty_table(root):
+def test_a_run_keeps_its_pictures(root):
     vae, cnn = train(root, "vae", "vae"), train(root, "small_cnn", "cnn")
     assert {path.name for path in vae.iterdir()} == set(RUN_FILES)
     path = vae / "exhibits.parquet"
-    table, empty = read_table(path), read_table(cnn / "exhibits.parquet")
-    counts = dict(Counter(table["what"].to_pylist()))
-    assert counts == {"input": SHOWN, "reconstruction": SHOWN, "traversal": 12 * 7}
-    assert path.stat().st_size < 300_000
-    assert len(empty) == 0 and empty.schema.names == table.schema.names
+    table, plain = read_table(path), read_table(cnn / "exhibits.parquet")
+    own = {"input": SHOWN, "reconstruction": SHOWN, "traversal": 12 * 7}
+    assert Counter(table["what"].to_pylist()) == {**own, LOOKS: SHOWN}
+    assert Counter(plain["what"].to_pylist()) == {"input": SHOWN, LOOKS: SHOWN}
+    assert path.stat().st_size < 300_000 and plain.schema.names == table.schema.names
+    looks = read_json(cnn / "metrics.json")["saliency"]
+    assert looks["hue"] == looks["shape"], "a digit shows both"
+    assert looks["hue"]["area"] > 0.99 and looks["hue"]["share"] > 0.99, "noise is no canvas"
     assert (train(root, "vae", "again") / path.name).read_bytes() == path.read_bytes()
     # Below each picture is what was predicted.
     shown = table.to_pandas().query("what == 'input'")

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -19,6 +20,7 @@ from diagvib.training.batches import Annotations, Batches
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol, epoch_seed
 from diagvib.training.running_metrics import group_accuracies
+from diagvib.training.saliency import saliency
 from diagvib.training.trainer import Trainer, epoch_batches
 from synthetic_images import SIZE, separable
 from synthetic_methods import settings_of
@@ -118,8 +120,8 @@ def fit(method, data, *arguments, **keywords):
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_contract(name, data, tmp_path):
-    """Losses fall; a training interrupted after every epoch gives the same, bit for bit; and a
-    prediction uses only the image."""
+    """Losses fall; a training interrupted after every epoch gives the same, bit for bit; a prediction
+    uses only the image; and where it comes from can be told."""
     method = made(name)
     if declaration(name).needs:
         data = annotated(64, 0, mistaken=8, stripes=True), data[1]
@@ -137,6 +139,8 @@ def test_contract(name, data, tmp_path):
     blind = replace(batch, labels=None, cues=None, environment=None, index=None)
     with torch.inference_mode():
         assert torch.equal(method.eval().predict(batch), method.predict(blind))
+    _, where = saliency(method, data[1], np.arange(4), PROTOCOL)
+    assert where.shape == (4, SIZE, SIZE) and where.isfinite().all()
 
 
 def refusal(train, name, **options) -> str:

@@ -230,7 +230,9 @@ def test_the_page_shows_what_there_is_and_no_more(runs, settings, tmp_path, expe
     assert all((tables / name).exists() for name in TABLE_FILES)
     page = make_report(tmp_path, settings, runs=folder)
     assert "Two cues" in page and 'id="groups"' in page
-    for section in ("verdict", "matrices", "cite"):
+    assert 'id="cite"' in page
+    assert ("Elias Eulig" in page) == (len(expected) > len(OTHERS)), "the paper of other studies"
+    for section in ("verdict", "matrices"):
         assert (f'id="{section}"' in page) == (len(expected) > len(OTHERS)), section
     assert (tmp_path / "figures/training/net.svg").exists() == there
 

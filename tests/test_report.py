@@ -4,6 +4,7 @@ showing what is missing."""
 import re
 import shutil
 from functools import partial
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -18,6 +19,7 @@ from diagvib.report.headlines import shortcut_findings
 from diagvib.report.matrix import heat_map, heat_map_figures
 from diagvib.report.style import accuracy_colours
 from diagvib.report.visualisation_sheets import (
+    looking_sheet,
     read_visualisations,
     visualisation_figures,
     visualisation_sheet,
@@ -115,6 +117,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(page):
     )
     assert re.search(words, text)
     for words in (
+        "small_cnn, ZGO: 50 % of what speaks for its predictions lies where the image shows the target, which is 25 %",
         "The cue wins, with accuracy below chance, in 2 of 3 trained pairs",
         "Accuracy under each selection rule",
         "None: all 16 configured runs are complete.",
@@ -139,6 +142,7 @@ def test_every_configured_figure_is_there_however_many_processes_draw(
         *("training/small_cnn", "curves/faavg_fgo", "curves/famin_fgo"),
         # Of ZSO every target, of ZGO the most telling pair.
         *(f"exhibits/small_cnn_{name}" for name in ("zso_shape", "zso_hue", "zgo_shape-position")),
+        *("looks/zso_shape", "looks/zgo_shape-position"),
     }
     monkeypatch.setattr("diagvib.report.figures.FIGURES_A_PROCESS", 4)
     draw_figures(material_of(results, SETTINGS), tmp_path, threads=2)
@@ -152,7 +156,7 @@ def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results, pa
     rows["prediction"] = rows["prediction"].replace({"first": classes("shape")[0]})
     (axes,) = visualisation_sheet(rows, ["shape", "hue"], "a title").axes
     texts = [text.get_text() for text in axes.texts]
-    assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓")
+    assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓" * 2)
     assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts and {"-1", "0", "1"} <= set(texts)
     _, _, section = page.partition('id="visualisations"')
     assert "small_cnn, ZSO shape" in section
@@ -167,6 +171,31 @@ def test_a_heat_map_has_targets_in_rows_and_cues_in_columns():
     labels = axes.get_xticklabels(), axes.get_yticklabels()
     assert labels[0][[*axes.get_xticks()].index(column)].get_text() == "hue"
     assert labels[1][[*axes.get_yticks()].index(row)].get_text() == "shape"
+
+
+def test_where_networks_look_is_shown_beside_the_images(results):
+    folders = dict.fromkeys(("one", "two"), results / "runs/small_cnn/zgo/shape-hue/0")
+    (axes,) = looking_sheet(folders, ["shape", "hue"], "a title").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert [text for text in texts if text in ("input", "one", "two")] == ["input", "one", "two"]
+    assert len([text for text in texts if text[0] in "✓✗"]) == 2 * 4
+    table = pd.read_csv(results / "tables/runs.csv")
+    columns = ["saliency_target", "area_target", "saliency_cue", "area_cue"]
+    assert table[table["cue"] == "hue"][columns].drop_duplicates().to_numpy().tolist() == [
+        [0.5, 0.25, 0.5, 0.25]
+    ]
+    assert "| FGO-20 | small_cnn | 50 % (25 %) | 50 % (25 %) | 6 |" in tables_md(results)
+
+
+def tables_md(root) -> str:
+    return (root / "tables/tables.md").read_text().replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_tables_stand_in_the_order_of_the_page(results, page):
+    ours = re.findall("^## (.*)$", tables_md(results), re.M)[:-1]  # then, missing runs
+    sections = [unescape(title) for title in re.findall("<h2 id=[^>]*>(.*?)</h2>", page)]
+    assert ours == [title for title in sections if title in ours] and len(ours) > 3
+    assert re.findall("^% (.*)$", (results / "tables/tables.tex").read_text(), re.M)[2] == ours[0]
 
 
 def test_a_figure_is_one_record(results, tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from diagvib.reproduction.comparability import source_note
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.read_runs import mixed_note, read_runs, run_folder
+from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
+from diagvib.results.table import Table, narrowed
 from diagvib.results.tables import read_tables
 from diagvib.results.texts import describe_doubtful, describe_missing, missing_runs
 from diagvib.scenes.digits.factors import FACTORS
@@ -234,6 +235,33 @@ def test_several_versions_of_a_package_are_named():
         "The runs were made with several versions of packages: torch 2.4, 2.5."
     )
     assert mixed_note(made | {"torch": ["2.4"]}) == ""
+
+
+def test_when_where_and_from_which_commit_runs_were_made_is_told():
+    made = {"date": "2026-11-24", "machine": "a, 2 cores", "device": "cpu"}
+    git = {"commit": "0123456789abcdef", "changed": True}
+    frame = pd.DataFrame({"baseline": ["one", "one", "one"]})
+    found = versions(Collected(frame, [{**made, "git": git}, made, None], frame, frame))["versions"]
+    assert found == {
+        "commit": ["0123456789, code changed since"],
+        **{key: [value] for key, value in made.items()},
+    }
+    assert mixed_note(found | {"date": ["2026-11-24", "2026-11-25"]}) == ""
+
+
+def test_words_that_are_the_same_in_all_rows_stand_below_the_table():
+    heads = ["baseline", "model", "selection", "binding", "accuracy"]
+    rows = [
+        ["one", "cnn", "last", "all", "10.0"],
+        ["paper", "", "", "", "12"],
+        ["two", "cnn", "last", "some", "10.0"],
+    ]
+    found = narrowed(Table("t", "T", heads, rows, ["A note."]))
+    assert found.heads == ["baseline", "binding", "accuracy"]
+    assert found.rows == [["one", "all", "10.0"], ["paper", "", "12"], ["two", "some", "10.0"]]
+    assert found.notes == ["A note.", "The same in all rows: model cnn, selection last."]
+    alone = Table("t", "T", heads, rows[:1])
+    assert narrowed(alone) == alone
 
 
 def test_one_line_counts_what_is_missing(runs):

@@ -1,14 +1,17 @@
 """Training: it learns, selects, stops, continues bit for bit, and reports errors."""
 
 import math
+import re
 from itertools import pairwise
 
 import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.progress import TERMINAL
 from diagvib.methods.method import Phase, StepOutput
 from diagvib.settings.grid import Run
+from diagvib.training import callbacks
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
@@ -220,3 +223,17 @@ def test_predictions_that_are_no_logits_are_refused(data, give, message):
 
     with pytest.raises(DiagvibError, match=message):
         predict(two_phases(Changed), data[1], PROTOCOL, "run")
+
+
+def test_a_job_tells_the_workflows_terminal_its_epoch_and_the_time_left(
+    data, tmp_path, monkeypatch
+):
+    """Its own stderr is a log. The terminal is a file here, and once on another machine."""
+    monkeypatch.setattr(callbacks, "_SECONDS", 0)
+    for place in ("terminal", "elsewhere/terminal"):
+        monkeypatch.setenv(TERMINAL, str(tmp_path / place))
+        with callbacks.training_callback("a run") as callback:
+            fit(small_cnn(), data, callback=callback)
+    first, *_ = (tmp_path / "terminal").read_text().splitlines()
+    words = r"a run: epoch 1, val loss \d\.\d{4}, at most \d+\.\d min left"
+    assert re.fullmatch(words, first)

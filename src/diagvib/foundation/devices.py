@@ -1,5 +1,7 @@
-"""Choose the device to compute on."""
+"""Choose the device to compute on, and say what this machine is."""
 
+import os
+import platform
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
@@ -38,3 +40,13 @@ def has_bf16(device) -> bool:
         or torch.cpu._is_avx512_bf16_supported()
         or torch.cpu._is_amx_tile_supported()
     )
+
+
+def machine() -> str:
+    """This machine: its processor, and how many cores of it this process may use."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    return f"{name}, {len(allowed)} {'core' if len(allowed) == 1 else 'cores'}"

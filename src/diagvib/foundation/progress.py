@@ -14,6 +14,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
+# The variable with the terminal of the workflow that started this process, if it has one.
+TERMINAL = "DIAGVIB_TERMINAL"
+
 
 def print_wide(shown: Table) -> None:
     """Print a table; in a file or pipe it keeps its width instead of being cut at 80 columns."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
+from diagvib.models.maps import evidence
 from diagvib.models.network import Network
 
 # By how much erasing must lower a probability, as in the authors' code.
@@ -94,9 +95,8 @@ class W2d(Method):
         with torch.enable_grad(), torch.autocast(maps.device.type, enabled=False):
             maps = maps.float().requires_grad_()
             logits = self.classified(maps)
-            (gradient,) = torch.autograd.grad(logits.gather(1, labels[:, None]).sum(), maps)
+            importance = evidence(logits, labels, maps, averaged=True)
         with torch.no_grad(), torch.autocast(maps.device.type, enabled=False):
-            importance = (gradient.mean((2, 3), keepdim=True) * maps).sum(1)
             decisive = _largest(importance.flatten(1), self.erased_cells).view_as(importance)[
                 :, None
             ]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
+from diagvib.foundation.progress import TERMINAL
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import check_recorded, record_run
 from diagvib.operations.records import unpack
@@ -32,6 +33,8 @@ def prepare_snakemake(workflow, config: dict) -> Configuration:
     ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    with suppress(OSError, AttributeError):  # no terminal
+        os.environ[TERMINAL] = os.ttyname(sys.stderr.fileno())
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the
     # time.
     gc.set_threshold(100_000, 20, 50)

@@ -15,7 +15,7 @@ from diagvib.report.matrix import heat_map_figures
 from diagvib.report.scatter import scatter_figures
 from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, save_figure
-from diagvib.report.visualisation_sheets import visualisation_figures
+from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.reproduction.comparability import source_note
 
 # Each gives the figures of one kind. The slowest come first, so that all processes end at about the
@@ -25,6 +25,7 @@ KINDS = (
     training_figures,
     gap_figures,
     visualisation_figures,
+    looking_figures,
     cue_strength_figures,
     curve_figures,
     preference_figures,

@@ -70,6 +70,8 @@ function drawMatrix() {
   caption.append(element("small", data.studies[study].meaning));
   thead.append(head);
   table.replaceChildren(caption, thead, body);
+  table.style.maxWidth = `${5 + 4.5 * cues.length}rem`;
+  document.getElementById("matrix-blank").hidden = !table.querySelector(".blank");
   const again = at && find(at.target, at.cue);
   const cells = [...table.querySelectorAll("[role=gridcell]")];
   const full = cells.filter(cell => cell.textContent);
@@ -101,8 +103,9 @@ function drawDetail() {
   else {
     const value = found.value === null ? "missing" : `${found.value.toFixed(1)} %`;
     shown.push(element("p", value, {class: "value"}));
-    if (found.value !== null) fact("mean ± standard error", `${found.text} %`);
-    fact("n", `${found.n} of ${found.expected} dataset samples${found.n === 1 ? "; one has no standard error" : ""}`);
+    const spread = found.n === 1 ? "with the interval over its images" : "mean ± standard error";
+    if (found.value !== null) fact(spread, `${found.text} %`);
+    fact("n", `${found.n} of ${found.expected} dataset samples`);
     if (found.id) fact("in distribution", `${found.id} %`);
     fact("chance", `${data.studies[study].chance.toFixed(1)} %`);
     if (found.missing.length) fact("missing", found.missing.join("; "));

@@ -74,13 +74,15 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) ->
 
 
 def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str], list[str], str]:
-    """Rows and columns of a matrix of P_ij: the target factors, the cues, and the first study
-    without cues whose scene has these factors; empty if there is none."""
+    """Rows and columns of a matrix of P_ij: the target factors and cues that are configured, and the
+    first study without cues whose scene has these factors; empty if there is none."""
     factors = known.factors([study])
     cues = p.loc[(p["study"] == study) & (p["group"] == OOD), "cue"]
     without = p.loc[p["cue"] == "", "study"].unique()
     alone = next((name for name in without if known.factors([name]) == factors), "")
-    return factors, matrix_columns(cues, factors) if len(cues) else [], alone
+    targets = set(p.loc[p["study"].isin([study, alone]), "target"])
+    columns = [cue for cue in matrix_columns(cues, factors) if cue in set(cues)]
+    return [factor for factor in factors if factor in targets], columns, alone
 
 
 def _draw_value(axes: Axes, left: float, top: float, value, chance: float) -> None:

@@ -35,12 +35,26 @@ for (const figure of document.querySelectorAll("figure:has(.tip)")) {
   const text = document.createElement("p");
   text.className = "muted tip-text";
   text.setAttribute("aria-live", "polite");
-  text.textContent = "Point at or touch a bar to see its numbers.";
-  figure.querySelector(".scroll").after(text);
+  text.textContent = "Point at or touch a bar to see its numbers, or go there with the arrow keys.";
+  const scroll = figure.querySelector(".scroll"), tips = [...figure.querySelectorAll(".tip")];
+  let at = -1;
+  const tell = tip => {
+    tips[at]?.classList.remove("told");
+    at = tips.indexOf(tip);
+    tip.classList.add("told");
+    text.textContent = tip.querySelector("title").textContent;
+  };
+  scroll.after(text);
   for (const kind of ["pointerover", "click"]) {
     figure.addEventListener(kind, event => {
       const tip = event.target.closest(".tip");
-      if (tip) text.textContent = tip.querySelector("title").textContent;
+      if (tip) tell(tip);
     });
   }
+  scroll.addEventListener("keydown", event => {
+    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
+    if (!step || !tips[at + step]) return;
+    event.preventDefault();
+    tell(tips[at + step]);
+  });
 }

@@ -27,9 +27,9 @@ from diagvib.reproduction.comparability import protocol_differences, scratch_not
 from diagvib.reproduction.published import PAPER_CUES
 from diagvib.reproduction.shown import VERDICT, verdict_found
 from diagvib.reproduction.tabulate import shown_tables
-from diagvib.results import selection
-from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.table import Table, by_section, html
+from diagvib.results import calibration, saliency, selection
+from diagvib.results.metric_sets import METRIC_SETS, cue_strength
+from diagvib.results.table import Table, by_section, html, narrowed
 from diagvib.results.tables import metrics_of
 from diagvib.results.texts import describe_doubtful, describe_missing
 
@@ -42,9 +42,12 @@ SECTIONS = {
     "matrices": MATRIX,
     "tables": METRIC_SETS["shortcut"].title,
     "overall": "Over all bindings",
+    "strength": cue_strength.TITLE,
     "average": METRIC_SETS["average"].title,
     "groups": METRIC_SETS["accuracy"].title,
     "pictures": PICTURES,
+    "looks": saliency.TITLE,
+    "calibration": calibration.TITLE,
     "training": TRAINING,
     "rules": selection.TITLE,
     "visualisations": INSIDE,
@@ -99,8 +102,8 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "svg": lambda figure: inline_svg(folder / f"{figure.name}.svg", figure),
-        "html": lambda table: Markup(html(table)),
+        "svg": lambda figure, found: inline_svg(folder / f"{figure.name}.svg", figure, found),
+        "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
     }
     page = environment.get_template("page.html.j2").render(_context(material, figures))
@@ -133,6 +136,7 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "doubtful": describe_doubtful(runs),
         "cues": frames["metrics"]["cues"].max(),
         "paper_cues": PAPER_CUES,
+        "citations": known.citations(material.studies),
         "made": made,
         "settings": settings,
     }
@@ -157,6 +161,8 @@ def _sections(
         of(finding.section).findings.append(finding)
     for title, sentence in zip((CURVES, MATRIX), shortcut_sentences(material), strict=True):
         of(title).found = [sentence] if sentence else []
+    looks = saliency.saliency_sentence(material.frames["runs"], material.known)
+    parts[saliency.TITLE].found = [looks] if looks else []
     if len(material.frames["comparison"]):
         found = verdict_found(material.frames["comparison"])
         parts[VERDICT].found, parts[VERDICT].about = found, parts[VERDICT].about[len(found) :]
@@ -187,9 +193,10 @@ def runs_summary(runs: pd.DataFrame) -> dict:
     }
 
 
-def inline_svg(path: Path, figure: Figure) -> Markup:
-    """An SVG figure as part of the page: the theme's colours, unique ids, smaller pictures, a title
-    for screen readers. Parts whose id is `tip: TEXT` say so when they are pointed at."""
+def inline_svg(path: Path, figure: Figure, found: str = "") -> Markup:
+    """An SVG figure as part of the page: the theme's colours, unique ids, smaller pictures; for screen
+    readers its title, and the numbers that it shows, as far as `found` says them. Parts whose id is
+    `tip: TEXT` say so when they are pointed at."""
     svg = path.read_text(encoding="utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'<g id="tip: ([^"]*)">', r'<g class="tip"><title>\1</title>', svg)
@@ -198,7 +205,8 @@ def inline_svg(path: Path, figure: Figure) -> Markup:
     for colour, variable in _THEME.items():
         svg = svg.replace(colour, variable)
     width = float(re.search(r'width="([\d.]+)pt"', svg)[1]) / 0.75
-    look = f'style="--width: {width:.0f}px" role="img" aria-label="{escape(figure.title)}"'
+    says = escape(f"{figure.title}. {found}".strip())
+    look = f'style="--width: {width:.0f}px" role="img" aria-label="{says}"'
     return Markup(svg.replace("<svg", f"<svg {look}", 1))
 
 

@@ -1,5 +1,5 @@
-"""Visualisation sheets: a run's pictures of what its model sees in test images - lens outputs,
-reconstructions, latent traversals (paper, Figs. A2, A3, A4, A9)."""
+"""Sheets of pictures that runs keep of test images: where networks look (as Whac-A-Mole, Fig. 3), and
+what a model sees - lens outputs, reconstructions, latent traversals (paper, Figs. A2, A3, A4, A9)."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,50 @@ from diagvib.foundation.files import read_table
 from diagvib.report.figure import Figure, Material
 from diagvib.report.style import HELD_OUT, MUTED, TRAINED, Drawing, new_figure
 from diagvib.results.read_runs import run_folder
+from diagvib.results.saliency import TITLE
+from diagvib.settings.grid import LOOKS
 
 INSIDE = "What some models see in an image"
+# Baselines on a sheet of where networks look.
+_MOST = 6
 # Inches per picture: 128 pixels at the resolution of the PNG files. The gap between pictures, as a
 # share of that.
 _SIDE, _GAP = 0.8, 0.04
 _GROUPS = {"id": "id: in distribution", "ood": "ood: the cue misleads"}
+
+
+def looking_figures(material: Material) -> Iterator[Figure]:
+    """A sheet of dataset sample 0 for the headline's study with a shortcut, of the binding that shows
+    it best, and its study without one; and for the first binding of other studies. All but the
+    first are folded."""
+    known, runs = material.known, material.frames["runs"]
+    there = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
+    wanted = {}
+    if headline := known.headline(material.studies):
+        wanted[headline.shortcut] = material.binding
+        wanted[headline.without] = material.binding.partition("-")[0]
+    for study, own in there.groupby("study", sort=False):
+        if known.studies[study].metrics != "shortcut":
+            wanted[study] = own["binding"].iloc[0]
+    for place, (study, binding) in enumerate(wanted.items()):
+        own = there[(there["study"] == study) & (there["binding"] == binding)].head(_MOST)
+        folders = {
+            run["baseline"]: run_folder(material.runs, run) for run in own.to_dict("records")
+        }
+        title = f"{known.title(study)} {binding}"
+        draw = partial(looking_sheet, folders, binding.split("-"), title)
+        name, shows = f"looks/{study}_{binding}", f"{title}: where networks look"
+        yield Figure(name, shows, draw, TITLE, folded=place > 0)
+
+
+def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> Drawing | None:
+    strips: list[pd.DataFrame] = []
+    for baseline, folder in folders.items():
+        rows = read_visualisations(folder / "exhibits.parquet")
+        if (rows["what"] == LOOKS).any():
+            strips += [] if strips else [rows[rows["what"] == "input"].assign(prediction="")]
+            strips.append(rows[rows["what"] == LOOKS].assign(what=baseline))
+    return visualisation_sheet(pd.concat(strips), factors, title) if strips else None
 
 
 def visualisation_figures(material: Material) -> Iterator[Figure]:
@@ -55,7 +93,8 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
 
 def _draw(folder: Path, binding: str, title: str) -> Drawing | None:
     rows = read_visualisations(folder / "exhibits.parquet")
-    return visualisation_sheet(rows, binding.split("-"), title) if len(rows) else None
+    own = not rows["what"].isin(["input", LOOKS]).all()
+    return visualisation_sheet(rows, binding.split("-"), title) if own else None
 
 
 def read_visualisations(path: Path) -> pd.DataFrame:

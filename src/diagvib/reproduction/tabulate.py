@@ -20,6 +20,7 @@ from diagvib.results.tables import (
     make_tables,
     metrics_of,
     result_tables,
+    time_table,
     write_tidy,
 )
 from diagvib.results.texts import describe_doubtful, describe_missing
@@ -59,6 +60,7 @@ def shown_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> lis
     """Every table for readers that has rows, in the order of the page: those of tables.md,
     tables.tex and the report. tables: the tidy ones."""
     found = [*result_tables(tables, known), *verdict_tables(tables, known)]
+    found.append(time_table(tables["run_times"]))
     return [table for table in found if table.rows]
 
 

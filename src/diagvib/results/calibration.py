@@ -17,6 +17,7 @@ from diagvib.results.table import Table
 from diagvib.results.texts import of_samples
 
 SET = "calibration"  # in the column metric_set
+TITLE = "Calibration"
 BINS = 15
 _ECE = "_ece"
 _ABOUT = [
@@ -56,4 +57,4 @@ def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Tabl
         heads = {name: name.removesuffix(_ECE) for name in own["metric"].unique()}
         lines = pivot(of_all_bindings(own), [*BASELINE, "binding"], "metric", heads, of_samples)
         title = known.title(str(study))
-        yield Table(f"{SET}_{study}", title, *lines, [], "Calibration", _ABOUT, folded=True)
+        yield Table(f"{SET}_{study}", title, *lines, [], TITLE, _ABOUT, folded=True)

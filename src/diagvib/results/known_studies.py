@@ -67,6 +67,12 @@ class KnownStudies:
             None,
         )
 
+    def citations(self, studies: Iterable[str]) -> list[str]:
+        """The papers that define these studies."""
+        asked = set(studies)
+        found = (file.cite for file in self._files if asked & set(file.studies))
+        return list(dict.fromkeys(filter(None, found)))
+
     def title(self, study: str) -> str:
         """The title of a study for readers; its name if no file has it."""
         return self.studies[study].title if study in self.studies else study

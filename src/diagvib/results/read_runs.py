@@ -16,6 +16,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import METADATA_KEY, read_json, read_table
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
+from diagvib.results import saliency
 from diagvib.results.calibration import errors_by_group
 from diagvib.results.cells import (
     RUN_KEYS,
@@ -36,9 +37,15 @@ NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 WORST_CLASS, ENVIRONMENTS = "val_worst_class", "val_environment_accuracy"
 SELECTABLE = "selectable"
 # These may differ between runs besides the versions of packages.
-_CIRCUMSTANCES = ("device", "precision", "seed")
+_CIRCUMSTANCES = ("date", "device", "machine", "precision", "seed")
+_COMMIT = "commit"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
+
+
+class _Git(BaseModel, strict=True):
+    commit: str
+    changed: bool
 
 
 class _Made(BaseModel, strict=True):
@@ -51,6 +58,9 @@ class _Made(BaseModel, strict=True):
     device: str | None = None
     precision: str | None = None
     seed: int | None = None
+    git: _Git | None = None
+    date: str | None = None
+    machine: str | None = None
     images_per_second: float | None = None
 
 
@@ -62,8 +72,14 @@ class _Origin(BaseModel, strict=True):
     trained: dict[str, int] = {}
 
 
+class _Region(BaseModel, strict=True):
+    share: float
+    area: float
+
+
 class _Metrics(BaseModel, strict=True):
     doubts: list[str] = []
+    saliency: dict[str, _Region] = {}
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,8 @@ class _Read:
     cells: Sequence[dict] = ()  # from `cells.count_cells`
     made: dict | None = None
     epochs: Sequence[np.ndarray] = ()  # from `read_history`
-    measures: dict[str, float] = field(default_factory=dict)  # of metric sets beyond cells
+    # Of metric sets beyond cells, and of the saliency.
+    measures: dict[str, float] = field(default_factory=dict)
 
 
 def run_folder(runs: Path, run: dict) -> Path:
@@ -195,13 +212,21 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
         with _reading(folder / "predictions.parquet") as path:
             noted, cells, measures = _read_cells(path, run, known)
         with _reading(folder / "metrics.json") as path:
-            doubts = _Metrics.model_validate(read_json(path)).doubts
+            metrics = _Metrics.model_validate(read_json(path))
+        measures |= saliency.measures(metrics.model_dump()["saliency"], _roles(run))
         with _reading(folder / "history.jsonl") as path:
             epochs = read_history(path, columns)
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
     about = noted.sources, noted.comparable
-    return _Read("ok", "; ".join(doubts), *about, cells, made, epochs, measures)
+    return _Read("ok", "; ".join(metrics.doubts), *about, cells, made, epochs, measures)
+
+
+def _roles(run: dict) -> dict[str, str]:
+    """Role -> factor: target, and cue or cue_1 and so on."""
+    cues = run["cue"].split("-") if run["cue"] else []
+    names = ["cue"] if len(cues) == 1 else [f"cue_{at + 1}" for at in range(len(cues))]
+    return {"target": run["target"], **dict(zip(names, cues, strict=True))}
 
 
 @contextmanager
@@ -285,8 +310,10 @@ def versions(collected: Collected) -> dict:
             continue
         facts = {
             **(made.get("versions") or {}),
-            **{key: made.get(key) for key in _CIRCUMSTANCES},
+            **{key: made[key] for key in _CIRCUMSTANCES if made.get(key) is not None},
         }
+        if git := made.get("git"):
+            facts[_COMMIT] = f"{git['commit'][:10]}{', code changed since' * git['changed']}"
         for name, value in facts.items():
             seen.setdefault(name, set()).add(str(value))
         settings.setdefault(baseline, made.get("settings") or {})
@@ -302,7 +329,7 @@ def mixed_note(versions: dict[str, list[str]]) -> str:
     several = [
         f"{name} {', '.join(found)}"
         for name, found in versions.items()
-        if len(found) > 1 and name not in _CIRCUMSTANCES
+        if len(found) > 1 and name not in (*_CIRCUMSTANCES, _COMMIT)
     ]
     text = "The runs were made with several versions of packages"
     return f"{text}: {'; '.join(several)}." if several else ""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import groupby
 
@@ -43,6 +43,26 @@ class Table:
     section: str = ""
     about: list[str] = field(default_factory=list)
     folded: bool = False
+
+
+def narrowed(table: Table) -> Table:
+    """The table without columns, but for the first, whose cells are the same words in all of several
+    rows; a note says which."""
+    ours = [row for row in table.rows if row[0] != PAPER]
+    _, *others = zip(table.heads, *ours, strict=True)
+    same = {
+        at: column
+        for at, column in enumerate(others, 1)
+        if len(ours) > 1 and len(set(column[1:])) == 1 and not _NUMBER.match(column[1])
+    }
+    kept = [at for at in range(len(table.heads)) if at not in same]
+    alike = ", ".join(f"{head} {word}" for head, word, *_ in same.values())
+    return replace(
+        table,
+        heads=[table.heads[at] for at in kept],
+        rows=[[row[at] for at in kept] for row in table.rows],
+        notes=[*table.notes, *([f"The same in all rows: {alike}."] if alike else [])],
+    )
 
 
 def by_section(tables: Sequence[Table]) -> list[tuple[str, list[str], list[Table]]]:

@@ -15,6 +15,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
+from diagvib.results.saliency import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.table import Table
 from diagvib.settings.baselines import baseline_names, load_settings
@@ -55,17 +56,19 @@ def metrics_of(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
 
 
 def result_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> list[Table]:
-    """The tables for readers: those of each set of metrics, of selection rules and of run times."""
+    """The tables for readers: those of each set of metrics, of saliency and of selection rules."""
     found = [
         table
         for name, one in METRIC_SETS.items()
         for table in one.shown(metrics_of(tables, name), tables, known)
     ]
+    found += saliency_tables(tables["runs"], known)
     found += calibration_tables(metrics_of(tables, SET), known)
-    return [*found, *selection_tables(tables["selection"], known), _run_times(tables["run_times"])]
+    return [*found, *selection_tables(tables["selection"], known)]
 
 
-def _run_times(times: pd.DataFrame) -> Table:
+def time_table(times: pd.DataFrame) -> Table:
+    """For readers: how fast each baseline's runs were."""
     stages = [column for column in times if column.startswith("seconds_")]
     rows = []
     for baseline, own in times.groupby("baseline", sort=False):

@@ -7,15 +7,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from diagvib.results.uncertainty import sample_interval
+from diagvib.results.uncertainty import image_interval, sample_interval
 
 
-def percent(mean: float, spread: float, n: int, expected: int, change: bool = False) -> str:
+def percent(
+    mean: float,
+    spread: float,
+    n: int,
+    expected: int,
+    change: bool = False,
+    images: float = math.nan,
+) -> str:
     """`41.2 ± 2.0`, with n where it matters: `(n = 1)`, `(n = 4 of 5)`. `-` if nothing ran.
 
     A spread that would be printed as 0.0 is left out, since samples that are all alike do not show
     that others are; of an accuracy near 0 or 100 %, the bound is given: `100.0 (≥ 88.4)`. change:
-    the mean is a difference of accuracies.
+    the mean is a difference of accuracies. images: if known, the number in a sample; then a single
+    one has the interval over its images, `11.1 (1.4 to 34.7; n = 1)`.
     """
     if n == 0:
         return "-"
@@ -24,14 +32,17 @@ def percent(mean: float, spread: float, n: int, expected: int, change: bool = Fa
         text += f" ± {100 * spread:.1f}"
     else:
         low, high = (math.nan, math.nan) if change else sample_interval(np.full(int(n), mean))
+        if n == 1 and images > 0:
+            low, high = image_interval(mean, images)
         bound = [] if math.isnan(low) else [interval(low, high)]
-        notes = bound + (notes or ([] if bound else [f"n = {n:.0f}"]))
+        notes = bound + (notes or ([f"n = {n:.0f}"] if n == 1 or not bound else []))
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def of_samples(row: Mapping, change: bool = False) -> str:
     """`percent` of a row with a mean over dataset samples (`metric_set.NUMBERS`)."""
-    return percent(row["mean"], row["stderr"], row["n"], row["expected"], change)
+    numbers = (row[key] for key in ("mean", "stderr", "n", "expected"))
+    return percent(*numbers, change, row.get("images", math.nan))
 
 
 def points(change: float) -> str:

@@ -54,7 +54,8 @@ def sample_interval(plus: np.ndarray, minus: np.ndarray | None = None) -> tuple[
     below = above = half_width(n - 1) * stderr
     means = terms.mean(axis=1).clip(0, 1)  # sums of differences may lie just beyond
     if (np.minimum(means, 1 - means) < EDGE).all():
-        down, up = means - _least(means, n), 1 - _least(1 - means, n) - means
+        lower, upper = image_interval(means, n * WORTH)
+        down, up = means - lower, upper - means
         below = max(below, np.linalg.norm(np.where(signs > 0, down, up)))
         above = max(above, np.linalg.norm(np.where(signs > 0, up, down)))
     elif stderr < _NO_SPREAD:
@@ -63,7 +64,11 @@ def sample_interval(plus: np.ndarray, minus: np.ndarray | None = None) -> tuple[
     return float(low), float(high)
 
 
-def _least(means: np.ndarray, n: int) -> np.ndarray:
-    """The lower end of Clopper and Pearson's 95 % interval for n samples of WORTH images each."""
-    right = means * n * WORTH
-    return betaincinv(np.maximum(right, 1e-12), n * WORTH - right + 1, (1 - LEVEL) / 2)
+def image_interval(means: np.ndarray, images: float) -> tuple[np.ndarray, np.ndarray]:
+    """Clopper and Pearson's 95 % interval for a share of this many independent images."""
+
+    def least(share: np.ndarray) -> np.ndarray:
+        right = share * images
+        return betaincinv(np.maximum(right, 1e-12), images - right + 1, (1 - LEVEL) / 2)
+
+    return least(means), 1 - least(1 - means)

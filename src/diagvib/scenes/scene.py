@@ -40,6 +40,14 @@ STATE = "state.json"
 _EXAMPLE_SIZE = 128
 
 
+def within(boxes: np.ndarray, size: int) -> np.ndarray:
+    """The pixels inside boxes as of `object_boxes`, int[N, 4]: bool[N, size, size]."""
+    at = np.arange(size)
+    top, left, bottom, right = boxes.T[..., None]
+    rows, columns = (top <= at) & (at < bottom), (left <= at) & (at < right)
+    return rows[:, :, None] & columns[:, None]
+
+
 def _indices(given: object) -> object:
     try:
         return tuple(map(index, given))
@@ -104,10 +112,11 @@ class Scene:
     the target whose probability runs note for each test image.
 
     Some scenes also have object_boxes(recipes, size) -> int64[N, 4]: a box around the object in an
-    image of that size: first row, first column, and those after the last. One that uses no source
-    twice may have share_out(recipes, catalogue, generator) -> columns, which replaces `realize`
-    when a dataset is drawn: recipes is a frame of all images of a dataset, with split, group,
-    environment (if the study names them) and the class of every factor.
+    image of that size: first row, first column, and those after the last; and region(factor,
+    recipes, pixels) -> bool[N, H, W]: where images uint8[N, H, W, 3] show a factor. One that uses no
+    source twice may have share_out(recipes, catalogue, generator) -> columns, which replaces
+    `realize` when a dataset is drawn: recipes is a frame of all images of a dataset, with split,
+    group, environment (if the study names them) and the class of every factor.
     """
 
     name: str = "scene"

@@ -273,6 +273,8 @@ class StudyFile(Strict):
     """One file of studies: a benchmark. routes: studies in the order in which curves show them."""
 
     title: Annotated[str, Field(min_length=1)]
+    cite: str = ""
+    """the paper to cite, in one paragraph"""
     routes: dict[Name, Annotated[list[Name], Field(min_length=2)]] = Field(default_factory=dict)
     """studies in the order in which curves show them"""
     contrasts: dict[Name, Contrast] = Field(default_factory=dict)

@@ -1,12 +1,17 @@
 """Callbacks of a training: a bar on a terminal, and curves for TensorBoard if requested."""
 
-from contextlib import AbstractContextManager, closing
+import os
+import time
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 
 from rich.progress import TextColumn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.progress import progress_bar
+from diagvib.foundation.progress import TERMINAL, progress_bar
+
+# Seconds between a run's lines on the terminal of the workflow.
+_SECONDS = 15
 
 
 class Callback:
@@ -26,9 +31,11 @@ class Callback:
 
 
 class _Bar(Callback):
-    """A `progress_bar`: epoch, validation loss, images/s, remaining time."""
+    """A `progress_bar`: epoch, validation loss, images/s, remaining time. In a job, whose stderr is
+    a log, a line on the workflow's TERMINAL now and then."""
 
     def __init__(self, name: str):
+        self._name, self._told = name, time.monotonic()
         self._bar = progress_bar(
             TextColumn("{task.fields[state]}"), TextColumn("{task.fields[speed]}")
         )
@@ -44,7 +51,13 @@ class _Bar(Callback):
         self._bar.update(self._task, advance=images, speed=said)
 
     def on_epoch(self, row: dict) -> None:
-        self._bar.update(self._task, state=f"epoch {row['epoch']}, val loss {row['val_loss']:.4f}")
+        state = f"epoch {row['epoch']}, val loss {row['val_loss']:.4f}"
+        self._bar.update(self._task, state=state)
+        left, terminal = self._bar.tasks[0].time_remaining, os.environ.get(TERMINAL)
+        if terminal and left and time.monotonic() > self._told + _SECONDS:
+            self._told = time.monotonic()
+            with suppress(OSError), open(terminal, "a") as file:  # it may be another machine's
+                file.write(f"{self._name}: {state}, at most {left / 60:.1f} min left\n")
 
     def close(self) -> None:
         self._bar.stop()

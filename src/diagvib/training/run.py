@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
+from diagvib.foundation.devices import machine
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.images.counterfactuals import SceneCounterfactuals
@@ -45,8 +47,9 @@ from diagvib.training.finished_runs import (
 )
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol, deterministic, enough_memory
+from diagvib.training.saliency import shares
 from diagvib.training.trainer import Fitted, Tracker, Trainer
-from diagvib.training.visualisations import write_visualisations
+from diagvib.training.visualisations import COUNTED, shown_images, write_visualisations
 
 # With fewer images of a group, the standard error of its accuracy may exceed 9 points.
 _FEW = 30
@@ -178,7 +181,9 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     tested = set(zip(*(test.table[name].to_pylist() for name in names), strict=True))
     doubts = [*method.doubts, *_doubts(job, predicted, seen, _seen(data.val), tested)]
     seen = {"-".join(cell): count for cell, count in seen.items()}
-    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), seen, doubts, out)
+    looks = shares(method, batches, test, names, shown_images(test, run, COUNTED), job.protocol)
+    more = {"doubts": doubts, **({"saliency": looks} if looks else {})}
+    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), seen, more, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
         weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
@@ -193,6 +198,8 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
             "seed": job.protocol.seed,
             **job.conditions(),
             "git": git_state(),
+            "date": date.today().isoformat(),
+            "machine": machine(),
             "files": file_digests(out),
             "parameters": sum(p.numel() for p in method.parameters()),
             "train_images": len(data.train),
@@ -431,12 +438,12 @@ def _write_results(
     noted: pd.DataFrame,
     confidence: np.ndarray,
     seen: dict[str, int],
-    doubts: list[str],
+    more: dict,
     out: Path,
 ) -> dict:
     """Write everything about a run that depends only on its names; returns the metrics. noted: the
     class predicted for each test image, and further columns; confidence: its probability, [N];
-    seen, doubts: from `_seen` and `_doubts`."""
+    seen: from `_seen`; more: further entries of the metrics."""
     predicted = noted.pop("prediction").to_numpy()
     facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
     facts |= {key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")}
@@ -455,7 +462,7 @@ def _write_results(
         "selected_epoch": fitted.selected_epoch,
         "epochs": len(fitted.history),
         "val_loss": fitted.val_loss,
-        "doubts": doubts,
+        **more,
     }
     write_table(out / "predictions.parquet", table, facts)
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))

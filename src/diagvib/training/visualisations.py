@@ -2,7 +2,7 @@
 file."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,16 @@ from diagvib.foundation.files import write_table
 from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
 from diagvib.methods.method import Denormalise, Method, Unlabelled, Visualisation
-from diagvib.settings.grid import Run
+from diagvib.settings.grid import LOOKS, Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.protocol import Protocol, autocast, deterministic
+from diagvib.training.saliency import saliency
 
-# Number of test images shown, spread evenly over groups, classes and cells.
-SHOWN = 12
+# Number of test images shown, and of those whose saliency is counted, spread evenly over groups,
+# classes and cells.
+SHOWN, COUNTED = 12, 48
+# Brightness of what does not speak for the prediction.
+_DIM = 0.2
 # A picture is stored losslessly if that takes at most this many bytes, as for every input;
 # otherwise as WebP of this quality: a file of a hundred pictures then stays below 300 kB.
 _EXACT_BYTES, _QUALITY = 2500, 90
@@ -46,8 +50,8 @@ def visualisation_schema(factors: Iterable[str]) -> pa.Schema:
 def write_visualisations(
     path: Path, method: Method, batches: Batches, test: Images, run: Run, protocol: Protocol
 ) -> None:
-    """Draw and write the visualisations of a few of the test images; no rows if the method offers
-    none.
+    """Draw and write pictures of a few of the test images: the method's visualisations and, of dataset
+    sample 0, which reports show, where it looks.
 
     batches: of the images of `test`. Columns: what (kind of picture), image (which of those shown),
     dimension, kl and value (of a latent dimension, else empty), prediction (if asked for), group
@@ -67,14 +71,37 @@ def write_visualisations(
             Unlabelled(batch.pixels, batch.inputs),
             denormalisation(batches.scaling, batches.device),
         )
+    if run.sample == 0:
+        drawn = [*drawn, *_looks(method, batches, shown, protocol, drawn)]
     content = visualisation_table(drawn, images, test.factors[run.target])
     facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
     facts |= {key: test.metadata[key] for key in ("sources", "comparable")}
     write_table(path, content, facts)
 
 
-def shown_images(test: Images, run: Run) -> np.ndarray:
-    """Which test images are shown, int64[at most SHOWN]: equally many per group and target class,
+def _looks(
+    method: Method,
+    batches: Batches,
+    shown: np.ndarray,
+    protocol: Protocol,
+    drawn: Sequence[Visualisation],
+) -> Iterator[Visualisation]:
+    """The images, unless they are drawn already, and again with only that bright which speaks for the
+    prediction (`saliency`); nothing without that."""
+    found = saliency(method, batches, shown, protocol)
+    if found is None:
+        return
+    logits, where = found
+    pixels = batches.pixels[torch.tensor(shown)].cpu()
+    if not drawn:
+        yield Visualisation("input", pixels)
+    strength = where / where.amax((1, 2), keepdim=True).clamp_min(1e-12)
+    bright = pixels * (_DIM + (1 - _DIM) * strength[..., None])
+    yield Visualisation(LOOKS, bright.round().to(torch.uint8), logits)
+
+
+def shown_images(test: Images, run: Run, count: int = SHOWN) -> np.ndarray:
+    """Which test images are shown, int64[at most count]: equally many per group and target class,
     with as many cue classes as possible; sorted by group and classes, the first of their kind in
     the file."""
     factors = [run.target, *run.cues]
@@ -88,7 +115,7 @@ def shown_images(test: Images, run: Run) -> np.ndarray:
         rows = frame[frame["group"] == group]
         rows = rows.iloc[rows.groupby(factors).cumcount().argsort(kind="stable")]
         rows = rows.iloc[rows.groupby(run.target).cumcount().argsort(kind="stable")][
-            : max(SHOWN // len(groups), 1)
+            : max(count // len(groups), 1)
         ]
         parts.append(rows.sort_values(factors, key=class_order, kind="stable"))
     return pd.concat(parts).index.to_numpy()

@@ -24,9 +24,9 @@ class Accuracy(MetricSet):
     title = "Accuracy by test group"
     about: ClassVar[list[str]] = [
         "The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
-        "± standard error over the dataset samples, with the 95 % interval. Image by image: the share of all test "
-        "images. By training shares: the mean of all cells' accuracies, weighted by their shares of the training "
-        "images."
+        "± standard error over the dataset samples, with the 95 % interval. With n = 1, the brackets have the interval "
+        "over the images of that sample. Image by image: the share of all test images. By training shares: the mean of "
+        "all cells' accuracies, weighted by their shares of the training images."
     ]
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:

@@ -17,9 +17,10 @@ from diagvib.results.uncertainty import sample_interval
 BASELINE = ["baseline", "model", "method", "supervision", "selection"]
 KEYS = ["study", *BASELINE, "binding", "target", "cue"]
 NUMBERS = ["mean", "stderr", "low", "high", "n", "expected"]
-# The columns of the table `metrics`. cues: the number of cues that a mean is over, where it is one.
-# note: what a reader must know of the row.
-COLUMNS = ["metric_set", *KEYS, "metric", *NUMBERS, "cues", "note"]
+# The columns of the table `metrics`. images: the number in a dataset sample, of a group's accuracy.
+# cues: the number of cues that a mean is over, where it is one. note: what a reader must know of
+# the row.
+COLUMNS = ["metric_set", *KEYS, "metric", *NUMBERS, "images", "cues", "note"]
 # Said of settings that are starting points, in a baseline's `origin`.
 NOT_TUNED = "not tuned"
 
@@ -66,7 +67,8 @@ class MetricSet:
             )
             for study, own in self.of_run(results).groupby("study", sort=False)
         ]
-        return concatenated(parts, [*KEYS, "metric", *NUMBERS])
+        found = concatenated(parts, [*KEYS, "metric", *NUMBERS])
+        return found.merge(_images(results.runs), how="left", on=[*_RUNS, "metric"])
 
     def tables(self, results: Results) -> dict[str, pd.DataFrame]:
         """Further tables, by names in `results.TIDY`."""
@@ -92,6 +94,17 @@ class MetricSet:
     def text(self, row: Mapping) -> str:
         """A number for readers."""
         return of_samples(row, row["metric"] in self.differences)
+
+
+_RUNS = ["study", "baseline", "binding"]
+
+
+def _images(runs: pd.DataFrame) -> pd.DataFrame:
+    """The mean number of images in a run's groups, as `images`, by _RUNS and metric, the group's
+    accuracy."""
+    counts = {name: f"{name[:-2]}_accuracy" for name in runs if name.endswith("_n")}
+    means = runs.groupby(_RUNS, sort=False)[[*counts]].mean().rename(columns=counts)
+    return means.rename_axis(columns="metric").stack().rename("images").reset_index()
 
 
 def concatenated(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:

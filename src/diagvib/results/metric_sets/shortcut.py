@@ -24,7 +24,7 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, paired_change
 from diagvib.results.table import Table
-from diagvib.results.texts import describe_missing, interval, of_samples, percent, points
+from diagvib.results.texts import describe_missing, interval, of_samples, points
 from diagvib.results.uncertainty import FEWEST, sample_interval
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
@@ -43,7 +43,7 @@ MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
 PERCENT = (
     "Percent: mean ± standard error over the dataset samples. n is shown if it is 1 or smaller than configured; `-` is a "
     "missing run. A spread below 0.05 says little about other samples and is not printed; near 0 and 100, the 95 % bound "
-    "follows in brackets."
+    "follows in brackets. With n = 1, the brackets have the 95 % interval over the images of that sample."
 )
 _SPREAD = (
     "Each spread is that of one factor's mean over cues, taken over the dataset samples with divisor n - 1; that of a "
@@ -73,7 +73,7 @@ class Shortcut(MetricSet):
                 *_contrasts(results.runs, results.known),
             )
         ]
-        found = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "cues"])
+        found = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "images", "cues"])
         return found.assign(note=found["baseline"].map(untuned_notes(results.baselines)))
 
     def tables(self, results: Results) -> dict[str, pd.DataFrame]:
@@ -113,7 +113,7 @@ class Shortcut(MetricSet):
         deviation."""
         change = row["metric"] not in METRIC_TITLES
         spread = row["stderr"] * (row["n"] ** 0.5 if change else 1)
-        text = percent(row["mean"], spread, row["n"], row["expected"], change)
+        text = of_samples({**row, "stderr": spread}, change)
         return f"{text} {MARKS.get(row.get('verdict'), '')}".strip()
 
 
@@ -134,7 +134,9 @@ def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
             acc = accuracy_array(own, own[f"{group}_accuracy"])
             ends = sample_interval(acc.min(axis=1) if metric == "famin" else acc.mean(axis=1))
             cues = acc.shape[1] if correlated else 0
-            yield about | {"metric": metric, "cues": cues} | numbers(reduce(acc), ends, len(acc))
+            images = _images(own, group) * (1 if metric == "famin" else max(cues, 1))
+            about |= {"metric": metric, "cues": cues, "images": images}
+            yield about | numbers(reduce(acc), ends, len(acc))
 
 
 def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
@@ -173,10 +175,16 @@ def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
         ["study", "baseline", "target", "cue"], sort=False
     ):
         for group in (ID, OOD) if cue else (ID,):
-            mean, stderr, n = estimate(runs[f"{group}_accuracy"])
-            rows.append((study, baseline, target, cue, group, mean, stderr, n, len(runs)))
+            found = estimate(runs[f"{group}_accuracy"])
+            about = study, baseline, target, cue, group
+            rows.append((*about, *found, len(runs), _images(runs, group)))
     columns = ["study", "baseline", "target", "cue", "group", "mean", "stderr", "n", "expected"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=[*columns, "images"])
+
+
+def _images(runs: pd.DataFrame, group: str) -> float:
+    """The mean number of images in a run's test group; NaN if runs do not say."""
+    return runs[f"{group}_n"].mean() if f"{group}_n" in runs else np.nan
 
 
 def _column(runs: pd.DataFrame) -> str:

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.cars.catalogue import CarCatalogue, load_catalogue
-from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner, tile_side
+from diagvib.scenes.cars.geometry import CLASSES, FACTORS, PASTED, tile_corner, tile_side
 from diagvib.scenes.photos.listing import LISTING, state, write_listing
-from diagvib.scenes.scene import Scene
+from diagvib.scenes.scene import Scene, within
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +82,15 @@ class Cars(Scene):
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
         """The square in the middle with the car's longer side."""
-        (top, left), side = tile_corner("car", size), tile_side("car", size)
-        return np.tile(
-            np.array([top, left, top + side, left + side], dtype=np.int64), (len(recipes), 1)
-        )
+        return _boxes("car", len(recipes), size)
+
+    def region(self, factor: str, recipes: pa.Table, pixels: np.ndarray) -> np.ndarray:
+        """The tile of the car or the object; for the background, what is in neither."""
+        count, size = len(pixels), pixels.shape[1]
+        tiles = {name: within(_boxes(name, count, size), size) for name in PASTED}
+        return ~np.logical_or(*tiles.values()) if factor == "background" else tiles[factor]
+
+
+def _boxes(factor: str, count: int, size: int) -> np.ndarray:
+    (top, left), side = tile_corner(factor, size), tile_side(factor, size)
+    return np.tile(np.array([top, left, top + side, left + side], dtype=np.int64), (count, 1))

@@ -22,8 +22,9 @@ from diagvib.scenes.digits.factors import (
     draw_realizations,
     narrowed,
 )
+from diagvib.scenes.digits.resizing import CANVAS
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
-from diagvib.scenes.scene import AddedCue, Scene
+from diagvib.scenes.scene import AddedCue, Scene, within
 from diagvib.scenes.sources import Source, read_sources
 
 if TYPE_CHECKING:
@@ -131,6 +132,13 @@ class Digits(Scene):
         given = _realizations(recipes)
         side, corner = placement(given["position"], given["scale"][:, 0], size)
         return np.concatenate([corner, corner + side[:, None]], 1).clip(0, size)
+
+    def region(self, factor: str, recipes: pa.Table, pixels: np.ndarray) -> np.ndarray:
+        """The digit; for its position, the box around it."""
+        if factor == "position":
+            size = pixels.shape[1]
+            return within(self.object_boxes(recipes, size), size)
+        return (pixels != CANVAS).any(-1)
 
 
 _PublishedSample = create_model(

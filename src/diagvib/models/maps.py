@@ -1,0 +1,42 @@
+"""Maps of a network: features that say where in an image they were found, [B, channels, H, W]."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+
+
+@contextmanager
+def last_map() -> Iterator[list[Tensor]]:
+    """A list that holds the last map that any module made while it was open, but for pooled ones:
+    square, of several cells, one for each image. Empty if there was none, or if tokens, [B, N, D],
+    came after it."""
+    found: list[Tensor] = []
+    pools = nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d
+
+    def note(module: nn.Module, given: tuple, made: object) -> None:
+        several = isinstance(made, Tensor) and made.ndim in (3, 4) and 1 not in made.shape[2:]
+        if several and not isinstance(module, pools):
+            is_map = made.ndim == 4 and made.shape[2] == made.shape[3]
+            found[:] = [made] if is_map else []
+
+    with register_module_forward_hook(note):
+        yield found
+
+
+def evidence(logits: Tensor, classes: Tensor, maps: Tensor, averaged: bool = False) -> Tensor:
+    """How much each cell of a map speaks for a class, float[B, H, W]: the sum over channels of the
+    map times the gradient of the class's logit.
+
+    logits: [B, C], made from the maps; classes: int64[B]. averaged: the gradient is first averaged
+    over all cells (Grad-CAM, Selvaraju et al., 2017). Without, cells that the logit does not depend
+    on get nothing, also if the head tells cells apart (HiResCAM, Draelos and Carin, 2020); for a
+    head that reads the mean over all cells, it is the same.
+    """
+    chosen = logits.gather(1, classes[:, None]).sum()
+    (gradient,) = torch.autograd.grad(chosen, maps)
+    if averaged:
+        gradient = gradient.mean((2, 3), keepdim=True)
+    return (gradient * maps.detach()).sum(1)

@@ -1,0 +1,87 @@
+"""Where a trained method looks: the parts of test images that speak for the predicted class."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from diagvib.foundation.seeding import seed_generators
+from diagvib.images.files import Images
+from diagvib.methods.method import Method, Unlabelled
+from diagvib.models.maps import evidence, last_map
+from diagvib.scenes import load_scene
+from diagvib.training.batches import Batches
+from diagvib.training.protocol import Protocol, autocast, deterministic
+
+# Images per pass: few, since all activations are kept for the gradient.
+_AT_ONCE = 16
+
+
+def saliency(
+    method: Method, batches: Batches, rows: np.ndarray, protocol: Protocol
+) -> tuple[Tensor, Tensor] | None:
+    """Logits [N, C] of the images in these rows, and the share of each pixel in what speaks for the
+    predicted class: float32[N, H, W], on the CPU; zeros where nothing does.
+
+    The positive `evidence` of the cells of the method's last map, interpolated to pixels; for networks
+    without a map, the size of the gradient at each pixel. None if the method reads features
+    instead of pixels, or has no gradient. Changes neither the method nor any random state.
+    """
+    if batches.pixels.ndim != 4:
+        return None
+    parts = []
+    with deterministic(batches.device, protocol.threads), torch.enable_grad():
+        seed_generators(protocol.seed)
+        method.eval()
+        for index in torch.tensor(rows).split(_AT_ONCE):
+            batch = batches.batch(index)
+            inputs = batch.inputs.requires_grad_()
+            with last_map() as maps, autocast(protocol.on(batches.device), batches.device):
+                logits = method.predict(Unlabelled(batch.pixels, inputs))
+            if not logits.requires_grad:
+                return None
+            parts.append((logits.detach().float().cpu(), _spread(logits, inputs, maps).cpu()))
+    logits, where = (torch.cat(part) for part in zip(*parts, strict=True))
+    return logits, where / where.sum((1, 2), keepdim=True).clamp_min(1e-12)
+
+
+def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor:
+    """How much each pixel speaks for the class with the largest logit, float32[N, H, W], at least
+    0: for its logit above the mean of all, since a prediction depends on differences alone."""
+    classes = logits.argmax(1)
+    logits = logits - logits.mean(1, keepdim=True)
+    if maps and maps[0].requires_grad and len(maps[0]) == len(inputs):
+        cells = evidence(logits, classes, maps[0]).detach().float().clamp_min(0)[:, None]
+        return F.interpolate(cells, inputs.shape[2:], mode="bilinear")[:, 0]
+    chosen = logits.gather(1, classes[:, None]).sum()
+    (gradient,) = torch.autograd.grad(chosen, inputs, materialize_grads=True, allow_unused=True)
+    return gradient.float().abs().sum(1)
+
+
+def shares(
+    method: Method,
+    batches: Batches,
+    test: Images,
+    factors: Sequence[str],
+    rows: np.ndarray,
+    protocol: Protocol,
+) -> dict[str, dict[str, float]]:
+    """For each factor: the mean `share` of the saliency of the images in these rows that lies where
+    the image shows it, and the mean `area` of that region as a share of the image. Empty if the
+    scene does not say where, or the method has no `saliency`."""
+    region = getattr(load_scene(test.metadata["scene"]), "region", None)
+    found = region and saliency(method, batches, rows, protocol)
+    if not found:
+        return {}
+    where, pixels = found[1].numpy(), test.pixels[torch.tensor(rows)].cpu().numpy()
+    shown = where.any((1, 2))
+    result = {}
+    for factor in factors if shown.any() else ():
+        there = region(factor, test.table.take(rows), pixels)[shown]
+        result[factor] = {
+            "share": round(float((where[shown] * there).sum((1, 2)).mean()), 6),
+            "area": round(float(there.mean()), 6),
+        }
+    return result

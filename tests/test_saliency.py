@@ -1,0 +1,125 @@
+"""Where a method looks: networks that read one part of an image by construction, and the regions of
+scenes."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch import nn
+
+from diagvib.images.files import Images
+from diagvib.methods.registry import make_baseline
+from diagvib.models.network import Network
+from diagvib.scenes import load_scene
+from diagvib.settings.baselines import load_settings
+from diagvib.training.batches import Batches
+from diagvib.training.prediction import predict
+from diagvib.training.protocol import Protocol
+from diagvib.training.saliency import saliency, shares
+from synthetic_images import SIZE, separable
+
+CPU = torch.device("cpu")
+PROTOCOL = Protocol(max_epochs=1, patience=None, seed=1)
+ROWS = np.arange(20)
+CORNER = np.s_[:, : SIZE // 2, : SIZE // 2]
+
+
+@pytest.fixture
+def batches():
+    return Batches(*separable(20), CPU)
+
+
+@pytest.fixture
+def method():
+    return make_baseline(load_settings("small_cnn"), 3, SIZE, seed=0)
+
+
+def read_only(method, kept) -> None:
+    """Let the head read only these cells, bool[4, 4], of the last map."""
+    with torch.no_grad():
+        method.model.head.weight.view(3, 128, 4, 4)[..., ~kept] = 0
+        method.model.head.bias.zero_()
+
+
+def corner() -> torch.Tensor:
+    kept = torch.zeros(4, 4, dtype=torch.bool)
+    kept[0, 0] = True
+    return kept
+
+
+def test_a_network_that_reads_one_corner_looks_there(batches, method):
+    read_only(method, corner())
+    logits, where = saliency(method, batches, ROWS, PROTOCOL)
+    assert where.shape == (20, SIZE, SIZE) and (where >= 0).all()
+    assert torch.allclose(where.sum((1, 2)), torch.ones(20), atol=1e-5)
+    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+    assert torch.equal(logits.argmax(1), predict(method, batches, PROTOCOL)[0])
+
+
+class Corner(nn.Module):
+    """Reads the pixels of one corner, without a map."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, inputs):
+        return self.layer(inputs[..., : SIZE // 2, : SIZE // 2].mean((2, 3)))
+
+
+def test_without_a_map_the_gradient_at_the_pixels_counts(batches, method):
+    method.model = Network(Corner(), nn.Identity())
+    where = saliency(method, batches, ROWS, PROTOCOL)[1]
+    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+
+
+def test_features_and_predictions_without_a_gradient_have_none(batches, method):
+    features = Batches(torch.zeros(20, 5), torch.zeros(20, dtype=torch.int64), CPU)
+    assert saliency(method, features, ROWS, PROTOCOL) is None
+    method.model.requires_grad_(False)
+    assert saliency(method, batches, ROWS, PROTOCOL) is not None, "a frozen network has gradients"
+    method.predict = lambda batch: torch.zeros(len(batch.pixels), 3)
+    assert saliency(method, batches, ROWS, PROTOCOL) is None
+
+
+def test_nothing_else_changes(batches, method):
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    state = torch.get_rng_state()
+    saliency(method, batches, ROWS, PROTOCOL)
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(parameter.grad is None for parameter in method.parameters())
+
+
+def test_the_share_on_a_digit_is_that_of_its_pixels(method):
+    """A digit in the corner that the network reads, and one elsewhere."""
+    grey = torch.full((2, SIZE, SIZE, 3), 127, dtype=torch.uint8)
+    grey[0, :16, :16], grey[1, 32:48, 32:48] = 200, 200
+    batches = Batches(grey, torch.zeros(2, dtype=torch.int64), CPU)
+    read_only(method, corner())
+    test = Images(grey, pa.table({"shape": ["0", "0"]}), {"scene": "digits"})
+
+    def share(row):
+        return shares(method, batches, test, ["shape"], np.array([row]), PROTOCOL)["shape"]
+
+    assert share(0)["area"] == share(1)["area"] == 1 / 16
+    assert share(0)["share"] > 0.5 and share(1)["share"] == 0
+    photos = Images(grey, test.table, {"scene": "dogs"})
+    assert shares(method, batches, photos, ["breed"], ROWS[:2], PROTOCOL) == {}
+
+
+def test_where_images_show_a_factor():
+    digits, cars = load_scene("digits"), load_scene("cars")
+    pixels = np.full((1, 128, 128, 3), 127, np.uint8)
+    pixels[:, 20:40, 60:80] = 9
+    recipes = pa.table(
+        {"position_row": [0.25], "position_column": [0.5], "scale_factor": [1.0]}
+        | {name: [0.0] for name in ("hue_degrees", "lightness_1", "lightness_2")}
+        | {name: [0] for name in ("digit", "crop_row", "crop_column")}
+    )
+    assert digits.region("hue", recipes, pixels).sum() == 20 * 20
+    box = digits.region("position", recipes, pixels)
+    assert box.sum() == 40 * 40 and box[0, 32, 64]
+    parts = [cars.region(factor, recipes, pixels) for factor in ("car", "object", "background")]
+    assert (np.sum(parts, axis=0) == 1).all(), "each pixel belongs to one"
+    assert [part.mean() for part in parts[:2]] == [1 / 4, 1 / 16] and parts[1][0, 64, 112]
