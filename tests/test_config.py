@@ -62,7 +62,11 @@ def test_a_baseline_may_be_restricted():
             "bindings=[shape-hu]",
             "bindings: binding 'shape-hu': unknown factor 'hu'; did you mean hue",
         ),
-        ("bindings=[shape]", "'shape' names no cue factor; write e.g. shape-position"),
+        ("bindings=[shape]", "bindings: none of them fits study zgo, which binds target, cue"),
+        (
+            "baselines=[{name: small_cnn, studies: [zgo], bindings: [shape]}]",
+            "'shape' names no cue factor; write e.g. shape-position",
+        ),
         (
             "baselines=[resnet19]",
             "baselines: unknown baseline 'resnet19'; did you mean resnet18",

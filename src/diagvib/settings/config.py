@@ -166,10 +166,10 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
 
 
 def _check_bindings(config: Configuration, names: list[str] | str, studies: list[Study]) -> None:
-    """Each name is a binding of one of the studies that have cues, and each study has at least one
-    of the bindings."""
-    judges = [study for study in studies if study.cues] or studies
+    """Each name is a binding of one of the studies that have cues, or a target of one that has
+    none, and each study has at least one of the bindings."""
     for name in names if names != "all" else []:
+        judges = [study for study in studies if bool(study.cues) == ("-" in name)] or studies
         problems = [problem for study in judges if (problem := _binding_problem(study, name))]
         if len(problems) == len(judges):
             raise DiagvibError(problems[0])
@@ -186,7 +186,8 @@ def _binding_problem(study: Study, name: str) -> str | None:
     target."""
     factors = load_scene(study.scene).factors
     try:
-        if not read_binding(name, factors).cues:
+        binding = read_binding(name, factors)
+        if study.cues and not binding.cues:
             return (
                 f"'{name}' names no cue factor; write e.g. {name}-{next(f for f in factors if f != name)} (studies "
                 "without cues use only the target factor)"

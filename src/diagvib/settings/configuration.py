@@ -99,7 +99,8 @@ class Experiment(Strict):
     studies_from: unique(str, least=0)
     """your own study files; paths are relative to the current folder"""
     bindings: Literal["all"] | unique(str)
-    """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all"""
+    """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; a target alone,
+    such as shape, for studies without cues; or all"""
     samples: Samples
     """how many dataset samples; the published ones come first, further ones are drawn. With a scene
     of photos, which has one dataset: how many training runs on it, each with its own seed"""
