@@ -1,5 +1,5 @@
-"""The cost of each training method relative to ERM: images per second of small_cnn at 64 pixels,
-phase by phase.
+"""The cost of each training method relative to ERM: images per second at 64 pixels, phase by phase,
+of small_cnn or another network.
 
 ERM and the method alternate (ERM, X, ERM, X, ..., ERM), so that other work on the machine slows
 both, and times are CPU seconds; a round's ratio is that of the method to the mean of the ERM runs
@@ -8,6 +8,7 @@ for every registered method.
 
     python benchmarks/methods.py                    # writes benchmarks/results/methods-cpu-DATE.json
     python benchmarks/methods.py lff jtt --rounds 9
+    python benchmarks/methods.py asr vae factor_vae --model resnet18
 """
 
 import os
@@ -102,8 +103,8 @@ class Clock(Callback):
 class Bench:
     """The data of all training runs, and the measurements on them."""
 
-    def __init__(self, folder: Path, images: int, size: int, batch_size: int):
-        self.images, self.size, self.batch_size = images, size, batch_size
+    def __init__(self, folder: Path, model: str, images: int, size: int, batch_size: int):
+        self.model, self.images, self.size, self.batch_size = model, images, size, batch_size
         self.run, self.scene = make_run("bench", "bench", BINDING, 0), load_scene(SCENE)
         layout = Layout(folder)
         self.prepared, recipes = layout.prepared(SCENE), layout.recipes("bench", BINDING)
@@ -116,7 +117,7 @@ class Bench:
 
     def settings(self, name: str) -> dict:
         known = "erm" if name == PLAIN else name
-        model = {} if declaration(known).own_network else {"model": "small_cnn"}
+        model = {} if declaration(known).own_network else {"model": self.model}
         return complete(
             {
                 "method": {"name": known, **SHORTER.get(name, {})},
@@ -188,6 +189,9 @@ def main(
     methods: Annotated[
         list[str] | None, typer.Argument(help="Default: all that are registered.")
     ] = None,
+    model: Annotated[
+        str, typer.Option(help="The network of ERM, and of methods that build none.")
+    ] = "small_cnn",
     images: Annotated[
         int, typer.Option(help="Training images, in an epoch of ERM.", min=512)
     ] = 1024,
@@ -199,7 +203,7 @@ def main(
     """Measure each method against ERM and write the result."""
     load, rows = os.getloadavg()[0], []
     with TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), images, size, batch_size)
+        bench = Bench(Path(folder), model, images, size, batch_size)
         for name in methods or [PLAIN, *METHODS]:
             rows += bench.compared(name, rounds)
             print(name, file=sys.stderr, flush=True)
@@ -212,7 +216,7 @@ def main(
         rows,
         out,
         seconds="of the processor",
-        model="small_cnn",
+        model=model,
         image_size=size,
         batch_size=batch_size,
         images=images,
