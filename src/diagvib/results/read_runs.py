@@ -257,7 +257,9 @@ def _read_cells(
     measures = {}
     if "confidence" in table.column_names:
         frame = table.select(["group", run["target"], "prediction", "confidence"]).to_pandas()
-        correct = (frame[run["target"]] == frame["prediction"]).to_numpy()
+        # As plain strings: a class that no image is predicted as is no category of the predictions.
+        label, prediction = (frame[name].astype(str) for name in (run["target"], "prediction"))
+        correct = (label == prediction).to_numpy()
         group, confidence = (frame[name].to_numpy() for name in ("group", "confidence"))
         measures = errors_by_group(group, confidence, correct)
     if study is not None and study.metrics == "watermark":
