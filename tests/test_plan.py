@@ -8,9 +8,10 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import plan as plan_module
-from diagvib.operations.plan import estimate, print_plan, wall_seconds
+from diagvib.operations.plan import estimate, print_plan
 from diagvib.operations.rates import measured_rates, read_rates
 from diagvib.settings.config import load_config
+from diagvib.settings.configuration import Configuration
 
 # Two datasets of 180 images, two samples of each; four epochs.
 SMALL = [
@@ -21,9 +22,11 @@ SMALL = [
     "training.max_epochs=4",
     "baselines=[small_cnn]",
 ]
+# Seconds of a train job of SMALL at 10 images/s, and 20 in prediction.
+JOB = 2 * (4 * (100 / 10 + 20 / 20) + 60 / 20)
 
 
-def small_config(*overrides: str) -> dict:
+def small_config(*overrides: str) -> Configuration:
     return load_config(overrides=[*SMALL, *overrides])
 
 
@@ -31,21 +34,20 @@ def row(what: str, rate: float, device: str = "cuda", **more: object) -> dict:
     return {"what": what, "device": device, "threads": 1, "images_per_second": rate, **more}
 
 
-def result_file(path: Path, *rows: dict, kind: str = "train", date: str = "2026-01-01") -> Path:
+def result_file(path: Path, *rows: dict, kind: str = "train") -> Path:
     machine = {"cpu": "Some", "cores": 4, "gpu": "A GPU"}
-    content = {"kind": kind, "device": rows[0]["device"], "date": date, "machine": machine}
-    path.write_text(json.dumps({**content, "rows": rows}))
+    path.write_text(json.dumps({"kind": kind, "machine": machine, "rows": rows}))
     return path
 
 
 @pytest.fixture
 def measured(tmp_path) -> Path:
     """A result file with rates for small_cnn alone."""
-    rows = [row("train small_cnn", 10, startup_seconds=3), row("predict small_cnn", 20)]
+    rows = [row("train small_cnn", 10), row("predict small_cnn", 20)]
     return result_file(tmp_path / "a.json", *rows)
 
 
-def printed(plan: dict, config: dict, capsys) -> str:
+def printed(plan: dict, config: Configuration, capsys) -> str:
     """The table as one line, without its frame."""
     print_plan(plan, config)
     return " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -62,107 +64,89 @@ def test_the_papers_numbers():
 def test_rendering_on_the_fly_needs_no_disk_for_images():
     plan = estimate(small_config("images=render"))
     assert plan["disk"]["images"] == plan["jobs"]["render"] == plan["seconds"]["render"] == 0
+    assert "weights" not in plan["disk"]
 
 
-def test_kept_weights_take_their_size():
-    resnet18 = 11_181_642 * 4  # parameters with ten classes; running means are 0.1 % more
-    weights = estimate(small_config("baselines=[resnet18]", "keep_weights=true"))["disk"]["weights"]
-    assert weights / 4 == pytest.approx(resnet18, rel=0.002)
-    assert "weights" not in estimate(small_config())["disk"]
+def test_kept_weights_take_their_size_but_a_plan_does_not_import_a_users_model(capsys):
+    """It could not: there is none of this name."""
+    config = small_config("keep_weights=true", "baselines=[resnet18, small_cnn]")
+    config.baselines[1].settings["model"]["name"] = "no_such_module:make"
+    plan = estimate(config)
+    resnet18 = 11_181_642  # parameters with ten classes; running means are 0.1 % more
+    assert plan["disk"]["weights"] / (4 * 4) == pytest.approx(resnet18, rel=0.002)
+    assert "weights of small_cnn, which a plan does not" in printed(plan, config, capsys)
 
 
 def test_the_newest_measurement_of_a_device_counts(tmp_path):
-    for name, date, *rows in (
-        ("a", "2026-01-01", row("render", 1, "cpu"), row("old", 2, "cpu")),
-        ("b", "2026-02-01", row("render", 5, "cpu"), row("render", 4, "cpu", threads=2)),
-        ("c", "2026-03-01", row("render", 9)),
+    for name, *rows in (
+        ("render-cpu-2026-01-01", row("render", 1, "cpu"), row("old", 2, "cpu")),
+        ("render-cpu-2026-02-01", row("render", 5, "cpu"), row("render", 4, "cpu", threads=2)),
+        ("render-cuda-2026-03-01", row("render", 9)),
+        ("workflow-cpu-2026-04-01", {"what": "run", "device": "cpu", "seconds": 1}),
     ):
-        result_file(tmp_path / f"{name}.json", *rows, kind="render", date=date)
-    other = {"what": "run", "device": "cpu", "seconds": 1}
-    result_file(tmp_path / "d.json", other, kind="workflow", date="2026-04-01")
+        result_file(tmp_path / f"{name}.json", *rows, kind=name.partition("-")[0])
     cpu = measured_rates("cpu", tmp_path)
-    assert cpu.files == ["b.json"] and cpu.machines == ["4 cores of Some"]
+    assert cpu.sources == ["render-cpu-2026-02-01.json (4 cores of Some)"]
     assert cpu.best("render").images_per_second == 5 and cpu.best("old") is None
-    assert measured_rates("cuda", tmp_path).machines == ["A GPU"]
+    assert measured_rates("cuda", tmp_path).sources == ["render-cuda-2026-03-01.json (A GPU)"]
 
 
 def test_times_follow_from_rates(measured, tmp_path):
     render = result_file(tmp_path / "b.json", row("render to Parquet", 90), kind="render")
-    plan = estimate(small_config(), rate_files=[render, measured])
-    job = 3 + 2 * (4 * (100 / 10 + 20 / 20) + 60 / 20)
-    assert plan["device"] == "cuda"
-    assert plan["seconds"] == {"render": 2 * 2 * 180 / 90, "train small_cnn": 2 * job}
-    assert plan["wall_seconds"] == 2 * 4 + 2 * job
+    plan = estimate(small_config(), "cuda", 2, [render, measured])
+    seconds = {"render": 2 * 2 * 180 / 90, "train small_cnn": 2 * JOB}
+    assert plan["seconds"] == seconds
+    assert plan["wall_seconds"] == sum(seconds.values()) / 2
+    with pytest.raises(DiagvibError, match="--gpus 2.*--device cuda"):
+        estimate(small_config(), "cpu", gpus=2)
+    with pytest.raises(DiagvibError, match=r"a.json: no rates for cpu; its rows are for cuda"):
+        read_rates("cpu", [measured])
 
 
-def test_every_phase_counts_its_own_epochs(tmp_path):
+def test_every_phase_counts(tmp_path):
     rows = [row("train vae encode", 10), row("train vae classify", 50), row("predict vae", 20)]
     file = result_file(tmp_path / "a.json", *rows)
-    config = small_config("baselines=[vae]")
-    config.baselines[0].settings["method"]["vae_epochs"] = 7
-    job = 2 * (7 * (100 / 10 + 1) + 4 * (100 / 50 + 1) + 60 / 20)
-    assert estimate(config, rate_files=[file])["seconds"]["train vae"] == pytest.approx(2 * job)
+    found = estimate(small_config("baselines=[vae]"), "cuda", rate_files=[file])["seconds"]
+    assert found["train vae"] == pytest.approx(2 * (JOB + 2 * 4 * (100 / 50 + 1)))
 
 
 def test_a_rate_of_other_settings_is_none(tmp_path):
     rows = [
         row("train small_cnn", 10, batch_size=32, precision="bf16"),
         row("train small_cnn", 99, batch_size=256, precision="bf16"),
+        row("train small_cnn", 99, batch_size=32, precision="fp32"),
         row("predict small_cnn", 20),
+        row("train small_cnn", 10, "cpu", precision="fp32"),  # has no bf16
+        row("predict small_cnn", 20, "cpu"),
     ]
     file = result_file(tmp_path / "a.json", *rows)
     config = small_config()
-    assert estimate(config, rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (4 * 11 + 3)
+    for device in ("cuda", "cpu"):
+        found = estimate(config, device, rate_files=[file])["seconds"]
+        assert found == {"render": None, "train small_cnn": 2 * JOB}
     config.baselines[0].settings["batch_size"] = 64
-    both = ["render", "train small_cnn"]
-    assert estimate(config, rate_files=[file])["not_measured"] == both
-    assert estimate(small_config("image_size=64"), rate_files=[file])["not_measured"] == both
-
-
-def test_several_gpus_share_the_jobs():
-    assert wall_seconds([[2.0, 2.0], [4.0, 4.0, 4.0], []], 1) == 16
-    assert wall_seconds([[2.0, 2.0], [4.0, 4.0, 4.0]], 4) == 6, "one after the other"
-    assert wall_seconds([[], []], 4) == 0
-    with pytest.raises(DiagvibError, match="--gpus 2.*--device cuda"):
-        estimate(small_config(), "cpu", gpus=2)
+    for other in (config, small_config("image_size=64")):
+        plan = estimate(other, "cuda", rate_files=[file])
+        assert plan["not_measured"] == ["render", "train small_cnn"]
 
 
 def test_the_table_names_what_was_not_measured(measured, capsys):
     config = small_config("baselines=[small_cnn, resnet18]")
-    said = printed(estimate(config, gpus=2, rate_files=[measured]), config, capsys)
+    said = printed(estimate(config, "cuda", 2, [measured]), config, capsys)
     assert "train resnet18 not measured with these settings" in said
-    assert (
-        "in all 3 min, without render, train resnet18" in said
-        and "on 2 GPUs at least 2 min" in said
-    )
+    assert "in all 3 min, without render, train resnet18" in said
+    assert "on 2 GPUs at least 2 min" in said
     config = small_config("image_size=64")
-    said = printed(estimate(config, rate_files=[measured]), config, capsys)
-    assert "train small_cnn not measured at 64 pixels, only at 128" in said and "in all" not in said
+    said = printed(estimate(config, "cuda", rate_files=[measured]), config, capsys)
+    assert "train small_cnn not measured with these" in said and "in all" not in said
 
 
 def test_no_time_is_invented(monkeypatch, tmp_path, capsys):
     """On a machine without any measurements."""
     monkeypatch.setattr(plan_module, "measured_rates", lambda kind: measured_rates(kind, tmp_path))
-    config = small_config("images=render", "samples=1")
+    config = small_config("images=render")
     plan = estimate(config, "cuda", gpus=8)
     assert plan["seconds"] == {"render": 0, "train small_cnn": None}
     said = printed(plan, config, capsys)
     assert "train small_cnn not measured" in said and "train.py --device cuda`" in said
     assert "in all" not in said and "on 8 GPUs" not in said
-    assert "2 (2 pairs of study and binding x 1 dataset sample)" in said
-
-
-def test_a_file_without_rates_is_named(tmp_path):
-    file = result_file(tmp_path / "a.json", row("train x", 1, "cpu"))
-    with pytest.raises(DiagvibError, match=r"a.json: no rates for cuda; its rows are for cpu"):
-        read_rates("cuda", [file])
-
-
-def test_a_plan_does_not_import_a_users_model(capsys):
-    """It could not: there is none of this name."""
-    config = small_config("keep_weights=true", "baselines=[small_cnn, resnet18]")
-    config.baselines[0].settings["model"]["name"] = "no_such_module:make"
-    plan = estimate(config)
-    assert "weights of small_cnn, which a plan does not" in printed(plan, config, capsys)
-    alone = estimate(small_config("keep_weights=true", "baselines=[resnet18]"))
-    assert plan["disk"]["weights"] == alone["disk"]["weights"] > 0

@@ -14,14 +14,11 @@ Kind = Literal["render", "train"]
 
 
 class Row(BaseModel):
-    """One measurement. processes, startup_seconds: of training; precision and batch_size are None
-    where they make no difference."""
+    """One measurement. precision and batch_size are None where they make no difference."""
 
     what: str
     device: str
     images_per_second: PositiveFloat | None = None
-    startup_seconds: float = 0.0
-    processes: int = 1
     batch_size: int | None = None
     precision: str | None = None
 
@@ -38,8 +35,6 @@ class ResultFile(BaseModel):
     """A result file with images per second of a stage; others measure something else."""
 
     kind: Kind
-    device: str
-    date: str = ""
     machine: Machine
     rows: list[Row]
 
@@ -47,14 +42,10 @@ class ResultFile(BaseModel):
 @dataclass(frozen=True)
 class Rates:
     """Rows of result files for one kind of device. On CUDA a rate is for one GPU, on a CPU for the
-    whole machine.
-
-    files, machines: where they come from.
-    """
+    whole machine. sources: the files, each with its machine."""
 
     rows: list[Row]
-    files: list[str]
-    machines: list[str]
+    sources: list[str]
 
     def best(self, what: str, **like: object) -> Row | None:
         """The fastest row for a measurement, or None. like: values (batch_size, precision) that a
@@ -74,42 +65,26 @@ class Rates:
 
 
 def measured_rates(device: str, folder: Path | None = None) -> Rates:
-    """The rates of the newest result file of each kind that has some for the device; empty if there
-    is none.
+    """The rates of the newest result file of each kind for the device; empty if there is none.
 
     folder: default `benchmarks/results` of the checkout.
     """
-    paths = sorted((folder or checkout_path("benchmarks/results")).glob("*.json"))
-    found = [(path, _result(path)) for path in paths if read_json(path)["kind"] in get_args(Kind)]
-    newest = {
-        result.kind: path
-        for path, result in sorted(found, key=lambda each: each[1].date)
-        if any(row.device == device for row in result.rows)
-    }
-    return read_rates(device, [*newest.values()])
+    folder = folder or checkout_path("benchmarks/results")
+    found = [sorted(folder.glob(f"{kind}-{device}-*.json"))[-1:] for kind in get_args(Kind)]
+    return read_rates(device, [path for paths in found for path in paths])
 
 
 def read_rates(device: str, paths: list[Path]) -> Rates:
     """The rates for a device in these result files. DiagvibError for an invalid file, or one
     without rates for it."""
-    rates = Rates([], [path.name for path in paths], [])
+    rates = Rates([], [])
     for path in paths:
-        result = _result(path)
-        found = [row for row in result.rows if row.device == device and row.images_per_second]
-        if not found:
+        result = validated(ResultFile, read_json(path), str(path))
+        machine, own = result.machine, [row for row in result.rows if row.device == device]
+        if not own:
             others = ", ".join(sorted({row.device for row in result.rows}))
             raise DiagvibError(f"{path}: no rates for {device}; its rows are for {others}")
-        rates.rows.extend(found)
-        machine = result.machine
-        name = machine.gpu if device == "cuda" else f"{machine.cores} cores of {machine.cpu}"
-        rates.machines.append(str(name))
+        rates.rows.extend(row for row in own if row.images_per_second)
+        cpu = f"{machine.cores} cores of {machine.cpu}"
+        rates.sources.append(f"{path.name} ({machine.gpu if device == 'cuda' else cpu})")
     return rates
-
-
-def file_device(path: Path) -> str:
-    """The device of a result file: cpu or cuda."""
-    return _result(path).device
-
-
-def _result(path: Path) -> ResultFile:
-    return validated(ResultFile, read_json(path), str(path))
