@@ -22,14 +22,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import BIN
+from conftest import BIN, REPOSITORY
+from toy import dvc, environment, git
 
-REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
 
-import s3 as s3_service  # noqa: E402
-import ssh as ssh_service  # noqa: E402
-from loopback import ADDRESS, Line  # noqa: E402
+import s3 as s3_service
+import ssh as ssh_service
+from loopback import ADDRESS, Line
 
 pytest.importorskip("dvc", reason="dvc is not installed (pip install '.[workflow]')")
 
@@ -40,11 +40,10 @@ FILES = {
     "results/tables": (1, 100),
 }
 BIG, BIG_BYTES = "data/images/big.parquet", 10_000_000
-IN_BETWEEN = 2_000_000  # bytes that the line passes on before it is held or cut
+IN_BETWEEN = 2_000_000  # bytes that the line passes on before it is cut
 # A copy to or from a folder is killed at this file size: in the big file, or before, in DVC's own
 # database.
 IN_BIG_FILE, IN_DATABASE = 8_000_000, 200_000
-JOBS = ("--jobs", "2")
 
 # Ends as by kill -9, without handlers, in the middle of the first file that grows beyond the limit.
 KILLED_IN_A_FILE = """
@@ -64,108 +63,42 @@ class Remote:
     objects: Callable[[], dict[str, bytes]]  # by path
     settings: dict[str, str]  # of .dvc/config
     own: dict[str, str] = field(default_factory=dict)  # of .dvc/config.local
-    environment: dict[str, str] = field(default_factory=dict)
     line: Line | None = None
 
-
-class Repository:
-    """A git and DVC repository with a separate home; nothing of the machine's DVC, SSH or AWS
-    settings is seen."""
-
-    def __init__(self, folder: Path, home: Path):
-        self.folder, self.home = folder, home
-        home.mkdir(exist_ok=True)
-        kept = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(("AWS_", "DVC_", "GIT_", "SSH_"))
-            and not k.lower().endswith("_proxy")
-        }
-        author = {
-            f"GIT_{who}_{what}": "me@localhost"
-            for who in ("AUTHOR", "COMMITTER")
-            for what in ("NAME", "EMAIL")
-        }
-        self.environment = {
-            **kept,
-            **author,
-            "HOME": str(home),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_DEFAULT_REGION": s3_service.REGION,
-            "AWS_MAX_ATTEMPTS": "1",
-            "DVC_NO_ANALYTICS": "1",
-            **{
-                f"DVC_{name}_DIR": str(home / name)
-                for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")
-            },
-        }
-
-    def start(self, *command: str | Path) -> subprocess.Popen:
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-
-    def run(self, *command: str | Path) -> tuple[int, str]:
-        process = self.start(*command)
-        output = process.communicate()[0]
-        return process.returncode, output
-
-    def git(self, *arguments: str) -> str:
-        code, said = self.run("git", *arguments)
-        assert code == 0, said
-        return said
-
-    def dvc(self, *arguments: str) -> str:
-        code, said = self.run(BIN / "dvc", *arguments)
-        assert code == 0, said
-        return said
-
-    def dvc_fails(self, *arguments: str) -> str:
-        code, said = self.run(BIN / "dvc", *arguments)
-        assert code != 0, said
-        return said
-
-    def use(self, remote: Remote) -> None:
-        """Make it the default remote."""
-        _write_config(self.folder / ".dvc" / "config", remote.settings)
-        _write_config(self.folder / ".dvc" / "config.local", remote.own)
-        self.environment.update(remote.environment)
-
-    def clone(self, folder: Path, remote: Remote) -> "Repository":
-        """As a colleague has it: what is in git, and this remote."""
-        self.git("clone", "--quiet", ".", str(folder))
-        clone = Repository(folder, folder.with_name(f"home-of-{folder.name}"))
-        clone.use(remote)
-        return clone
-
-    def artifacts(self) -> dict[str, bytes]:
-        """Every file that DVC should transfer."""
-        return {
-            f"{out}/{name}": content
-            for out in FILES
-            for name, content in _contents(self.folder / out).items()
-        }
+    def use(self, folder: Path) -> None:
+        """Make it a repository's default remote."""
+        for name, settings in (("config", self.settings), ("config.local", self.own)):
+            config = configparser.ConfigParser()
+            config.read(folder / ".dvc" / name)
+            config.read_dict({"core": {"remote": "lab"}, "'remote \"lab\"'": settings})
+            with (folder / ".dvc" / name).open("w") as file:
+                config.write(file)
 
 
-def _write_config(path: Path, settings: dict[str, str]) -> None:
-    config = configparser.ConfigParser()
-    config.read(path)
-    config.read_dict({"core": {"remote": "lab"}, "'remote \"lab\"'": settings})
-    with path.open("w") as file:
-        config.write(file)
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    """Nothing of the machine's DVC, SSH or AWS settings is seen."""
+    for name in os.environ:
+        if name.startswith(("AWS_", "DVC_", "GIT_", "SSH_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    own = {
+        "HOME": str(tmp_path),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_DEFAULT_REGION": s3_service.REGION,
+        "AWS_MAX_ATTEMPTS": "1",
+        "DVC_SITE_CACHE_DIR": str(tmp_path / "site_cache"),
+        "DVC_GLOBAL_CONFIG_DIR": str(tmp_path / "global"),
+        "DVC_SYSTEM_CONFIG_DIR": str(tmp_path / "system"),
+    }
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Path:
+@pytest.fixture
+def repository(tmp_path) -> Path:
     """A repository with random files in what DVC keeps, recorded and committed."""
-    folder = tmp_path_factory.mktemp("recorded") / "repository"
+    folder = tmp_path / "repository"
     (folder / ".dvc").mkdir(parents=True)
     for name in (".dvc/config", ".dvc/.gitignore", ".gitignore"):
         shutil.copy(REPOSITORY / name, folder / name)
@@ -177,18 +110,11 @@ def recorded(tmp_path_factory) -> Path:
             (folder / out / f"{number}.parquet").write_bytes(generator.bytes(size))
     (folder / BIG).write_bytes(generator.bytes(BIG_BYTES))
     (folder / "dvc.yaml").write_text(json.dumps({"stages": stages}))
-    repository = Repository(folder, folder.parent / "home")
-    repository.git("init", "--quiet")
-    repository.dvc("commit", "--force", "--quiet")
-    repository.git("add", "--all")
-    repository.git("commit", "--quiet", "--message", "results")
+    git(folder, "init")
+    dvc(folder, "commit", "--force")
+    git(folder, "add", "--all")
+    git(folder, "commit", "-m", "results")
     return folder
-
-
-@pytest.fixture
-def repository(recorded, tmp_path) -> Repository:
-    shutil.copytree(recorded, tmp_path / "repository", symlinks=True)
-    return Repository(tmp_path / "repository", tmp_path / "home")
 
 
 @pytest.fixture(scope="module")
@@ -211,8 +137,9 @@ def s3_server() -> Iterator[s3_service.S3]:
 
 @pytest.fixture
 def folder_remote(tmp_path) -> Remote:
-    folder = tmp_path / "shared"
-    return Remote(functools.partial(_contents, folder), {"url": str(folder)})
+    return Remote(
+        functools.partial(contents, tmp_path / "shared"), {"url": str(tmp_path / "shared")}
+    )
 
 
 @pytest.fixture
@@ -220,27 +147,18 @@ def ssh_remote(ssh_server, tmp_path) -> Iterator[Remote]:
     storage = Path(ssh_server.storage) / tmp_path.name
     with Line(ssh_server.port) as line:
         url = f"ssh://{ssh_server.user}@{ADDRESS}:{line.port}{storage}"
-        yield Remote(
-            functools.partial(_contents, storage),
-            {"url": url},
-            {"keyfile": ssh_server.key},
-            line=line,
-        )
+        own = {"keyfile": ssh_server.key}
+        yield Remote(functools.partial(contents, storage), {"url": url}, own, line)
 
 
 @pytest.fixture
 def s3_remote(s3_server) -> Iterator[Remote]:
     s3_server.empty()
     with Line(s3_server.port) as line:
-        settings = {
-            "url": f"s3://{s3_server.bucket}/dvc",
-            "endpointurl": f"http://{ADDRESS}:{line.port}",
-        }
-        environment = {
-            "AWS_ACCESS_KEY_ID": s3_server.key_id,
-            "AWS_SECRET_ACCESS_KEY": s3_server.secret,
-        }
-        yield Remote(s3_server.objects, settings, environment=environment, line=line)
+        endpoint = f"http://{ADDRESS}:{line.port}"
+        settings = {"url": f"s3://{s3_server.bucket}/dvc", "endpointurl": endpoint}
+        own = {"access_key_id": s3_server.key_id, "secret_access_key": s3_server.secret}
+        yield Remote(s3_server.objects, settings, own, line)
 
 
 @pytest.fixture(params=["folder", "ssh", "s3"])
@@ -248,15 +166,12 @@ def remote(request) -> Remote:
     return request.getfixturevalue(f"{request.param}_remote")
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def _finished(objects: dict[str, bytes]) -> int:
+def complete(objects: dict[str, bytes]) -> int:
     """The number of objects with their final name; each must be complete, as its name, the hash of
     its content, shows."""
     found = {
@@ -269,115 +184,85 @@ def _finished(objects: dict[str, bytes]) -> int:
     return len(found)
 
 
-def _moved(said: str) -> int:
-    """The number of files that DVC reports as pushed or fetched."""
-    return int(re.search(r"(\d+) files? (?:pushed|fetched)", said)[1])
+def kill_in_a_file(folder: Path, size: int, command: str) -> None:
+    killed = [BIN / "python", "-c", KILLED_IN_A_FILE, str(size), command]
+    done = subprocess.run(killed, cwd=folder, env=environment(folder), capture_output=True)
+    assert done.returncode == -signal.SIGXFSZ, done.stderr
 
 
-def _kill_in_between(repository: Repository, remote: Remote, command: str) -> None:
-    """Kill -9 of a push or pull when half of it has been transferred."""
+def interrupt(folder: Path, remote: Remote, command: str) -> None:
+    """In the middle of a push or pull: kill -9, or a network that goes down and comes back."""
     if remote.line is None:
-        code, said = repository.run(
-            BIN / "python", "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command
-        )
-        assert code == -signal.SIGXFSZ, said
-        return
-    remote.line.hold_after(IN_BETWEEN)
-    process = repository.start(BIN / "dvc", command, *JOBS)
-    reached = remote.line.held.wait(120)
-    process.kill()
-    said = process.communicate()[0]
+        return kill_in_a_file(folder, IN_BIG_FILE, command)
+    remote.line.cut_after(IN_BETWEEN)
+    dvc(folder, command, "--jobs", "2", fails=True)
     remote.line.mend()
-    assert reached, said
-
-
-def _cut_in_between(repository: Repository, remote: Remote, command: str) -> None:
-    """The network goes down in the middle of a push or pull, which fails, and comes back."""
-    if remote.line is not None:
-        remote.line.cut_after(IN_BETWEEN)
-        repository.dvc_fails(command, *JOBS)
-        remote.line.mend()
 
 
 def test_what_is_pushed_is_pulled_whole_and_once_whatever_happens_on_the_way(
     repository, remote, tmp_path
 ):
-    repository.use(remote)
-    whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
-    _cut_in_between(repository, remote, "push")
-    _kill_in_between(repository, remote, "push")
-    there = _finished(remote.objects())
-    # A store may yet finish a file whose last bytes it had when the push was killed.
-    assert there < whole and 0 < _moved(repository.dvc("push")) <= whole - there
+    remote.use(repository)
+    whole = complete(contents(repository / ".dvc/cache"))
+    interrupt(repository, remote, "push")
+    there = complete(remote.objects())
+    pushed = int(re.search(r"(\d+) files? pushed", dvc(repository, "push"))[1])
+    assert there < whole and 0 < pushed <= whole - there
     before = remote.objects()
-    assert _finished(before) == whole
-    assert "Everything is up to date" in repository.dvc("push")
+    assert complete(before) == whole
+    assert "Everything is up to date" in dvc(repository, "push")
     assert remote.objects() == before
-    clone = repository.clone(tmp_path / "clone", remote)
-    _cut_in_between(clone, remote, "pull")
-    _kill_in_between(clone, remote, "pull")
-    assert _finished(_contents(clone.folder / ".dvc" / "cache")) < whole
-    clone.dvc("pull")
-    assert clone.artifacts() == repository.artifacts()
-    assert "in sync" in clone.dvc("status", "--cloud")
+    clone = tmp_path / "clone"
+    git(repository, "clone", "--quiet", ".", str(clone))
+    remote.use(clone)
+    interrupt(clone, remote, "pull")
+    assert complete(contents(clone / ".dvc/cache")) < whole
+    dvc(clone, "pull")
+    for out in FILES:
+        assert contents(clone / out) == contents(repository / out)
+    assert "in sync" in dvc(clone, "status", "--cloud")
 
 
 def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(
     repository, folder_remote, tmp_path
 ):
-    """DVC takes the half-written index of what to push for complete, reports nothing, and pushes
-    less."""
-    repository.use(folder_remote)
-    whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
-    code, said = repository.run(BIN / "python", "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push")
-    assert code == -signal.SIGXFSZ, said
-    repository.dvc("push")
-    repository.environment["DVC_SITE_CACHE_DIR"] = str(tmp_path / "fresh")
-    repository.dvc("push")
-    assert _finished(folder_remote.objects()) == whole
-    assert "in sync" in repository.dvc("status", "--cloud")
+    """DVC takes the half-written index of what to push for complete: a plain push would push less,
+    perhaps the list of a folder's files without the files, and call that in sync."""
+    folder_remote.use(repository)
+    kill_in_a_file(repository, IN_DATABASE, "push")
+    dvc(repository, "push", DVC_SITE_CACHE_DIR=str(tmp_path / "fresh"))
+    assert complete(folder_remote.objects()) == complete(contents(repository / ".dvc/cache"))
 
 
 def test_credentials_stay_out_of_git(repository):
     """The commands of docs/remotes.md, then everything that git would ever see."""
-    repository.dvc("remote", "add", "--default", "bucket", "s3://bucket/dvc")
-    repository.dvc("remote", "add", "lab", "ssh://lab.example.org/srv/dvc")
-    for remote, name in (
-        ("bucket", "access_key_id"),
-        ("bucket", "secret_access_key"),
-        ("lab", "keyfile"),
-    ):
-        repository.dvc("remote", "modify", "--local", remote, name, f"hidden-{name}")
-    assert (repository.folder / ".dvc" / "config.local").read_text().count("hidden-") == 3
-    repository.git("add", "--all")
-    assert "s3://bucket/dvc" in repository.git("show", ":.dvc/config")
-    assert ".dvc/config.local" not in repository.git("ls-files")
-    assert repository.run("git", "grep", "--cached", "hidden-") == (1, "")
+    dvc(repository, "remote", "add", "--default", "bucket", "s3://bucket/dvc")
+    dvc(repository, "remote", "modify", "--local", "bucket", "secret_access_key", "hidden")
+    assert "hidden" in (repository / ".dvc/config.local").read_text()
+    git(repository, "add", "--all")
+    assert "s3://bucket/dvc" in git(repository, "show", ":.dvc/config")
+    assert ".dvc/config.local" not in git(repository, "ls-files")
 
 
-def _wrong_key(repository: Repository) -> dict[str, str]:
-    key = repository.home / "another_key"
+def test_what_dvc_says_where_ssh_fails(repository, ssh_remote, tmp_path):
+    key = tmp_path / "another_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    return {"keyfile": str(key)}
-
-
-def test_what_dvc_says_where_ssh_fails(repository, ssh_remote):
-    repository.use(replace(ssh_remote, own=_wrong_key(repository)))
-    assert "Permission denied for user" in repository.dvc_fails("push")
-    repository.use(ssh_remote)
+    replace(ssh_remote, own={"keyfile": str(key)}).use(repository)
+    assert "Permission denied for user" in dvc(repository, "push", fails=True)
+    ssh_remote.use(repository)
     ssh_remote.line.cut()
-    assert "Connect call failed" in repository.dvc_fails("push")
+    assert "Connect call failed" in dvc(repository, "push", fails=True)
 
 
 def test_what_dvc_says_where_s3_fails(repository, s3_remote):
-    repository.use(replace(s3_remote, environment={}))
-    assert "Unable to locate credentials" in repository.dvc_fails("push")
-    repository.use(
-        replace(s3_remote, environment={**s3_remote.environment, "AWS_SECRET_ACCESS_KEY": "wrong"})
-    )
-    assert "Forbidden" in repository.dvc_fails("push")
-    repository.use(replace(s3_remote, settings={**s3_remote.settings, "url": "s3://another/dvc"}))
-    assert "The specified bucket does not exist" in repository.dvc_fails("push")
-    repository.use(s3_remote)
+    settings, own = s3_remote.settings, s3_remote.own
+    s3_remote.use(repository)
+    (repository / ".dvc/config.local").unlink()
+    assert "Unable to locate credentials" in dvc(repository, "push", fails=True)
+    replace(s3_remote, own={**own, "secret_access_key": "wrong"}).use(repository)
+    assert "Forbidden" in dvc(repository, "push", fails=True)
+    replace(s3_remote, settings={**settings, "url": "s3://another/dvc"}).use(repository)
+    assert "The specified bucket does not exist" in dvc(repository, "push", fails=True)
+    s3_remote.use(repository)
     s3_remote.line.cut()
-    assert "Could not connect to the endpoint URL" in repository.dvc_fails("push")
+    assert "Could not connect to the endpoint URL" in dvc(repository, "push", fails=True)

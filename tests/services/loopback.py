@@ -1,5 +1,5 @@
 """Shared by the services here: a process that ends when its starter does, and a connection that can
-be held or cut."""
+be cut."""
 
 import contextlib
 import json
@@ -86,18 +86,12 @@ def wait_for_port(port: int, alive: Callable[[], bool]) -> bool:
 
 
 class Line:
-    """A relay in front of a service; it can be held or cut after a number of bytes, counting both
-    directions.
-
-    When held, it swallows what arrives and answers nothing, like a network that loses its packets;
-    `held` is set. When cut, it drops its connections and refuses new ones, like a server that went
-    down.
-    """
+    """A relay in front of a service; it can be cut, also after a number of bytes in both directions.
+    Then it drops its connections and refuses new ones, like a server that went down."""
 
     def __init__(self, port: int):
         self.port, self._to = free_port(), port
-        self._passed, self.held = 0, threading.Event()
-        self._hold_at = self._cut_at = float("inf")
+        self._passed, self._cut_at = 0, float("inf")
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         self._listen()
@@ -107,9 +101,6 @@ class Line:
 
     def __exit__(self, *_) -> None:
         self.cut()
-
-    def hold_after(self, count: int) -> None:
-        self._hold_at = self._passed + count
 
     def cut_after(self, count: int) -> None:
         self._cut_at = self._passed + count
@@ -126,8 +117,7 @@ class Line:
     def mend(self) -> None:
         """Back to normal, on the same port; earlier connections are gone."""
         self.cut()
-        self._hold_at = self._cut_at = float("inf")
-        self.held.clear()
+        self._cut_at = float("inf")
         self._listen()
 
     def _listen(self) -> None:
@@ -168,7 +158,5 @@ class Line:
             self._passed += len(data)
         if self._passed > self._cut_at:
             self.cut()
-        elif self._passed > self._hold_at:
-            self.held.set()
         else:
             to.sendall(data)
