@@ -1,6 +1,7 @@
 # From sources to the report, in the order of the data flow. `snakemake --cores all` runs the paper's protocol;
 # `--configfile config/demo.yaml` (or a file of yours) runs another one; `--config key=value` overrides a key.
-from diagvib.operations.snakemake import after_failure, after_success, before_the_first_job, prepare_snakemake
+from diagvib.operations.ledger import record_run
+from diagvib.operations.snakemake import after_failure, before_the_first_job, prepare_snakemake
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -50,5 +51,5 @@ rule tables:
     input: RUNS, TABLES, METRICS
 
 onstart: before_the_first_job(workflow, CONFIG.root)
-onsuccess: after_success(workflow, CONFIG)
+onsuccess: record_run(CONFIG, workflow.touch)
 onerror: after_failure(workflow)

@@ -183,9 +183,7 @@ def measure_workflow(
     timed("run", snakemake, folder, jobs=jobs)
     timed.rows[-1]["jobs_per_second"] = round(jobs / timed.rows[-1]["seconds"], 1)
     timed.rows[-1]["files"] = sum(
-        len(names)
-        for top in ("data", "results", ".snakemake/metadata")
-        for _, _, names in os.walk(folder / top)
+        len(names) for top in ("data", "results") for _, _, names in os.walk(folder / top)
     )
     timed("dry run, complete", [*snakemake, "-n"], folder, "Nothing to be done")
     timed("run, complete", snakemake, folder, "Nothing to be done")

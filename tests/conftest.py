@@ -29,7 +29,6 @@ LONGEST = (
     "test_workflow",
     "test_slurm",
     "test_grid",
-    "test_root_ledger",
     "test_trust",
     "test_remotes",
     "test_dependencies",
@@ -40,8 +39,7 @@ LONGEST = (
     "test_package",
     "test_methods",
     "test_urbancars",
-    "test_locks",
-    "test_scheduler",
+    "test_snakemake",
 )
 
 

@@ -366,7 +366,7 @@ def check_dvc(arguments: list[str]) -> None:
     given = parse_args(arguments)
     stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
     for target in getattr(given, "targets", None) or []:
-        assert target in stages or re.match(r"(data|results|outputs|\.snakemake)/|PATH$", target)
+        assert target in stages or re.match(r"(data|results|outputs)/|PATH$", target)
 
 
 def check_make(arguments: list[str]) -> None:

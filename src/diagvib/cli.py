@@ -307,7 +307,7 @@ def plan(
     override: Override = None,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
-        typer.Option(help="cpu or cuda; default: that of --rates, or the configuration's."),
+        typer.Option(help="cpu or cuda; default: the configuration's."),
     ] = None,
     gpus: Annotated[int, typer.Option(min=1, help="Estimate for this many GPUs together.")] = 1,
     rates: Annotated[
@@ -354,8 +354,7 @@ def record(config: Config = None, root: Root = None) -> None:
     """Record finished results, as `snakemake` does. Writes the root's dvc.lock."""
     from diagvib.operations.ledger import record
 
-    chosen, resolved = _ledger(config, root)
-    print(record(chosen, resolved))
+    print(record(*_ledger(config, root)))
 
 
 @app.command()
@@ -372,15 +371,13 @@ def verify(config: Config = None, root: Root = None) -> None:
 def _ledger(
     config: Path | None, root: str | None
 ) -> tuple[str, configuration.Configuration | None]:
-    """The root of a ledger, and the configuration that names it, if one is given."""
-    from diagvib.operations.ledger import configured_root
-
+    """The root of a ledger, and the configuration that names it, unless the root is given."""
     if root and config:
         raise DiagvibError(f"--config and --root: give one of them; {config} names its root itself")
-    if config:
-        resolved = load_config(config)
-        return resolved.root, resolved
-    return validated(configuration.Root, root, "--root") if root else configured_root(), None
+    if root:
+        return validated(configuration.Root, root, "--root"), None
+    resolved = load_config(config)
+    return resolved.root, resolved
 
 
 @app.command()

@@ -16,104 +16,57 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.dvc import (
-    changed_files,
-    changed_outs,
-    dvc,
-    last_line,
-    lock_of,
-    outs_of,
-    recorded_extent,
-    stages_of,
-    why_no_ledger,
-)
-from diagvib.operations.records import PROVENANCE, RECORDS, made_here, pack
+from diagvib.operations.dvc import changes, dvc, lock_of, outs_of, stages_of, why_no_ledger
+from diagvib.operations.records import made_here, pack
 from diagvib.operations.root_stages import config_of, configuration_text, write_root_stages
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
 
-CONFIG = Path("config/config.yaml")
-METRICS = str(Layout(Path(".")).metrics)
 _SHOWN = 5
 
 
 def record(root: str, config: Configuration | None = None) -> str:
     """Commit a complete root to its dvc.lock. Returns a summary for the user.
 
-    config: resolved, of that root; None: the one it was recorded with. DiagvibError, saying why, if
-    nothing was recorded; the ledger is then as it was.
+    config: resolved, of that root; None: the one it was recorded with. The root `.` always has that
+    of config/config.yaml. DiagvibError, saying why, if nothing was recorded.
     """
     if reason := why_no_ledger(root):
         raise DiagvibError(reason)
-    if "DVC_STAGE" in os.environ:
-        raise DiagvibError("`dvc repro` runs this stage and records it itself")
-    here = _is_here(root)
-    if here:
-        config = load_config(CONFIG)
-        if not _is_here(config.root):
-            raise DiagvibError(
-                f"{CONFIG}: root is '{config.root}', but dvc.lock holds data/ and results/ of the "
-                "current folder, which would be recorded under settings that did not make them; set "
-                f"`root: .`, or record the other root: `diagvib record --root {config.root}`"
-            )
-    elif config is None and not config_of(root).exists():
-        raise DiagvibError(
-            f"there is no {config_of(root)}; name the configuration: `diagvib record --config FILE`"
-        )
+    if root == ".":
+        config = load_config(config_of(root), ["root=."])
     config = config or load_config(config_of(root))
     _check_complete(config)
-    if not here:
-        pack(root)
+    pack(root)
+    if root != ".":
         write_root_stages(root, config)
     commit(root)
-    files, size = recorded_extent(root)
     lock = lock_of(root)
-    shared, push = (f"{lock} {METRICS}", "") if here else (quote(root), f" -R {quote(root)}")
-    own = "; a clone needs your own studies, baselines and models in git, too"
-    also = own if config.studies_from or config.baselines_from else ""
-    return (
-        f"recorded {files:,} files ({size / 1e9:.1f} GB) in {lock}; `git add {shared}`, `git commit` and `dvc push"
-        f"{push}` share them{also}"
-    )
+    shared, push = f"{lock} {Layout(Path(root)).metrics}", ""
+    if root != ".":
+        shared, push = quote(root), f" -R {quote(root)}"
+    return f"recorded in {lock}; `git add {shared}`, `git commit` and `dvc push{push}` share it"
 
 
 def commit(root: str) -> None:
-    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there.
-    DiagvibError if it fails; dvc.lock is then as it was."""
+    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there."""
     for out in outs_of(root):  # also one that is left empty, as embedded sources do data/raw
         if not out.suffix:
             out.mkdir(parents=True, exist_ok=True)
-    lock = lock_of(root)
-    before = lock.read_bytes() if lock.exists() else None
-    try:
-        # Not --quiet, which silences errors, too.
-        dvc("commit", "--force", "--no-relink", stages_of(root))
-    except BaseException:
-        lock.unlink(missing_ok=True)
-        if before is not None:
-            lock.write_bytes(before)
-        raise
-
-
-def configured_root() -> str:
-    """The root of config/config.yaml in the current folder; `.` where there is no such file."""
-    return load_config(CONFIG).root if CONFIG.exists() else "."
-
-
-def _is_here(root: str) -> bool:
-    # Not its resolved place: Snakemake's records and dvc.yaml name files from the current folder.
-    return Path(root) == Path(".")
+    # Not --quiet, which silences errors, too.
+    dvc("commit", "--force", "--no-relink", stages_of(root))
 
 
 def record_run(config: Configuration, touched: bool) -> None:
     """`record` at the end of a workflow, which has succeeded whether or not it can be recorded:
     prints one line."""
     try:
+        if "DVC_STAGE" in os.environ:
+            pack(config.root)
+            raise DiagvibError("`dvc repro` runs this stage and records it itself")
         if touched:
             raise DiagvibError("`--touch` vouches for files without making them")
-        if "DVC_STAGE" in os.environ and not _is_here(config.root):
-            pack(config.root)  # an out of the stages that `dvc repro` runs
         _say(record(config.root, config))
     except DiagvibError as error:
         _say(f"not recorded: {error}")
@@ -121,34 +74,17 @@ def record_run(config: Configuration, touched: bool) -> None:
 
 def check_recorded(root: str) -> None:
     """Before anything runs: DiagvibError naming recorded files that something other than the
-    workflow changed, or a damaged ledger.
+    workflow changed.
 
     What the workflow itself made or was making since, finished or interrupted, is no such change;
     nor is a deleted file, which it makes again.
     """
-    stage = os.environ.get("DVC_STAGE")
-    # For a dvc.yaml outside the current folder it begins with that file's path.
-    if stage and not _is_here(root) and ".yaml:" not in stage:
-        raise DiagvibError(
-            f"root is '{root}', but `dvc repro` records data/ and results/ of the current folder; set `root: .`, "
-            f"or run `snakemake`, which records that root; then `dvc repro {stages_of(root)}` works, too"
-        )
     if not lock_of(root).exists():
         return
     if reason := why_no_ledger(root):
         _say(f"recorded files not checked: {reason}")
         return
-    # The first question takes a fifth of the second's time, but DVC does not answer it during its
-    # own `repro`.
-    if not stage and all(map(_is_record, changed_outs(stages_of(root)))):
-        return
-    found = changed_files(root)
-    changed = [
-        path
-        for path in found["modified"]
-        if not _is_record(path) and not made_here(Path(path), found["deleted"])
-    ]
-    if changed:
+    if changes(root) and (changed := _changed_files(root)["modified"]):
         more = f" and {len(changed) - _SHOWN:,} more" if len(changed) > _SHOWN else ""
         raise DiagvibError(
             f"{', '.join(changed[:_SHOWN])}{more}: recorded in {lock_of(root)}, but changed since by something other "
@@ -157,9 +93,17 @@ def check_recorded(root: str) -> None:
         )
 
 
-def _is_record(path: str) -> bool:
-    """Whether a path is that of Snakemake's records."""
-    return Path(path).is_relative_to(RECORDS) or Path(path).name == PROVENANCE
+def _changed_files(root: str, since: float = 0.0, **environment: str) -> dict[str, list[str]]:
+    """The recorded files that are `modified` or `deleted`, and those that the workflow made `anew`
+    after `since`."""
+    found = changes(root, "--granular", **environment)
+    changed, deleted = (
+        sorted(path for path in found.get(kind, []) if not path.endswith("/"))
+        for kind in ("modified", "deleted")
+    )
+    made = {path for path in changed if made_here(Path(path), deleted, since)}
+    modified = [path for path in changed if path not in made]
+    return {"modified": modified, "deleted": deleted, "anew": sorted(made)}
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
@@ -176,14 +120,7 @@ def verify(root: str = ".") -> dict[str, list[str]]:
     if reason:
         raise DiagvibError(reason)
     with tempfile.TemporaryDirectory() as fresh:
-        found = changed_files(root, DVC_SITE_CACHE_DIR=fresh)
-        if _is_here(root):  # `dvc data status` leaves out what is not in DVC's cache but in git
-            for path, kind in changed_outs(METRICS, DVC_SITE_CACHE_DIR=fresh).items():
-                found[kind].append(path)
-    since = lock.stat().st_mtime
-    anew = [path for path in found["modified"] if made_here(Path(path), found["deleted"], since)]
-    modified = [path for path in found["modified"] if path not in anew]
-    return {**found, "modified": modified, "anew": anew}
+        return _changed_files(root, lock.stat().st_mtime, DVC_SITE_CACHE_DIR=fresh)
 
 
 def print_verified(found: dict[str, list[str]]) -> bool:
@@ -202,7 +139,7 @@ def print_verified(found: dict[str, list[str]]) -> bool:
         first = found["modified"][0]
         print(
             f"To restore one: `rm {first}`, then `dvc checkout {first}`; `snakemake` makes it again if it is not "
-            f"in DVC's cache. `git checkout {METRICS}` restores that folder"
+            "in DVC's cache"
         )
     return not found["modified"]
 
@@ -220,14 +157,12 @@ def _check_complete(config: Configuration) -> None:
             text=True,
             check=False,
         )
-    said, what = done.stdout + done.stderr, f"what is in {config.root}"
-    if _is_here(config.root):
-        what = str(CONFIG)
+    said = done.stdout + done.stderr
     if done.returncode:
-        raise DiagvibError(f"`snakemake -n` fails: {last_line(said)}")
+        raise DiagvibError(f"`snakemake -n` fails: {said.strip().splitlines()[-1]}")
     if "Nothing to be done" not in said:
-        total = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
-        left = total[1] if total else "the"
+        what = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
+        left = re.search(r"^total\s+(\d+)", said, re.MULTILINE)[1]
         raise DiagvibError(
             f"{what} is not complete; `snakemake -n` lists {left} jobs that are left"
         )

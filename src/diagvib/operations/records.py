@@ -5,22 +5,22 @@ output, with `endtime`, the output's time of change when its job ended; incomple
 whose job is under way or was stopped. A file is named by its output's path in URL-safe base64,
 divided into folders `@...` where that is long.
 
-The records of all roots are in one folder. DVC tracks those of the root `.` in place. Those of any
-other root are packed into one file there, which DVC keeps, and unpacked after `dvc pull`.
+The records of all roots are in one folder. Those of a root are packed into one file there, which DVC
+keeps, and unpacked after `dvc pull`: with them, a clone has nothing to run again.
 """
 
 import base64
-import zipfile
-from collections.abc import Container, Iterator
+import json
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json, whole_file, write_text
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json, write_json, write_text
 
 RECORDS = Path(".snakemake")
-PROVENANCE = "provenance.zip"
+PROVENANCE = "provenance.json"
 _METADATA = RECORDS / "metadata"
 # Snakemake's mark in folders that it made.
 _MARK = ".snakemake_timestamp"
@@ -30,22 +30,16 @@ _LONGEST_NAME = 254
 
 def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
     """Whether the workflow made this file after `since`, or was making it when it was stopped, or
-    will make it again, as its digest file is among the files that are gone.
-
-    If the path is itself a record of Snakemake's: whether it is of a file that was made then.
-    """
-    if path.is_relative_to(_METADATA):
-        return _as_recorded(_output_of(path), since)
+    will make it again, as its digest file is among the files that are gone."""
+    if path.name == PROVENANCE:
+        return _is_noted(path)
     for folder in path.parents:
         digests = folder / DIGESTS_FILE
         if str(digests) in gone:
             return True
-        if digests.is_file() and digests != path:
-            noted = {}
-            with suppress(DiagvibError):  # damaged, too
-                noted = read_json(digests)
-            same = noted.get(str(path.relative_to(folder))) == file_sha256(path)
-            return same and made_here(digests, gone, since)
+        if digests.is_file() and digests != path:  # written after the files that it names
+            older = path.stat().st_mtime <= digests.stat().st_mtime
+            return older and made_here(digests, gone, since)
     return any(
         record_of("incomplete", str(output)).exists() or _as_recorded(output, since)
         for output in (path, *path.parents)
@@ -67,20 +61,15 @@ def record_of(kind: str, path: str) -> Path:
     return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), last)
 
 
-def _output_of(record: Path) -> Path:
-    """The output that a record is of. ValueError if the name is not that of a record."""
-    parts = record.relative_to(_METADATA).parts
-    return Path(base64.urlsafe_b64decode("".join(p.removeprefix("@") for p in parts)).decode())
-
-
 def pack(root: str) -> None:
-    """Write the records of a root's data/ and results/ to its file; the same records give the same
-    bytes."""
-    with whole_file(Path(root) / PROVENANCE) as temporary, zipfile.ZipFile(temporary, "w") as file:
-        for record in _records(root):
-            name = record.relative_to(_METADATA).as_posix()
-            file.writestr(zipfile.ZipInfo(name), record.read_bytes(), zipfile.ZIP_DEFLATED)
-    write_text(_noted(root), file_sha256(Path(root) / PROVENANCE))
+    """Write the records of a root's data/ and results/ to its file."""
+    path, found = Path(root) / PROVENANCE, {}
+    for record in _METADATA.rglob("*"):
+        name = "".join(part.removeprefix("@") for part in record.relative_to(_METADATA).parts)
+        if record.is_file() and _is_of(output := base64.urlsafe_b64decode(name).decode(), root):
+            found[output] = read_json(record)
+    write_json(path, dict(sorted(found.items())))
+    write_text(_note(path), file_sha256(path))
 
 
 def unpack(root: str) -> None:
@@ -88,41 +77,28 @@ def unpack(root: str) -> None:
     last packed or unpacked here: it came with a pull or a checkout. DiagvibError for a damaged
     file."""
     path = Path(root) / PROVENANCE
-    if not path.exists():
+    if not path.exists() or _is_noted(path):
         return
-    digest = file_sha256(path)
-    if _noted(root).exists() and _noted(root).read_text() == digest:
-        return
-    try:
-        with zipfile.ZipFile(path) as file:
-            # Those of another root are there where this one was moved or copied.
-            own = [name for name in file.namelist() if _is_of(_output_of(_METADATA / name), root)]
-            if damaged := file.testzip():
-                raise ValueError(damaged)
-            for record in _records(root):
-                record.unlink()
-            file.extractall(_METADATA, own)
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        raise DiagvibError(
-            f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it"
-        ) from None
-    write_text(_noted(root), digest)
+    for output, content in read_json(path).items():
+        if _is_of(output, root):  # those of another root are there where this one was moved
+            record = record_of("metadata", output)
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.write_text(json.dumps(content))
+    write_text(_note(path), file_sha256(path))
 
 
-def _records(root: str) -> Iterator[Path]:
-    """The records of a root's data/ and results/, sorted."""
-    for record in sorted(_METADATA.rglob("*")):
-        if record.is_file() and _is_of(_output_of(record), root):
-            yield record
-
-
-def _is_of(output: Path, root: str) -> bool:
-    data, results = Path(root) / "data", Path(root) / "results"
-    return output.is_relative_to(data) or (
-        output.is_relative_to(results) and not output.is_relative_to(results / "tuning")
+def _is_of(output: str, root: str) -> bool:
+    top, results = Path(output), Path(root) / "results"
+    return top.is_relative_to(Path(root) / "data") or (
+        top.is_relative_to(results) and not top.is_relative_to(results / "tuning")
     )
 
 
-def _noted(root: str) -> Path:
+def _is_noted(path: Path) -> bool:
+    note = _note(path)
+    return note.exists() and note.read_text() == file_sha256(path)
+
+
+def _note(path: Path) -> Path:
     """Holds the sha256 of the file that was last packed or unpacked here."""
-    return RECORDS / "diagvib" / quote(root, safe="")
+    return RECORDS / "diagvib" / quote(str(path), safe="")

@@ -9,20 +9,19 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.progress import TERMINAL
 from diagvib.operations.failures import what_failed
-from diagvib.operations.ledger import check_recorded, record_run
-from diagvib.operations.records import unpack
+from diagvib.operations.ledger import check_recorded
+from diagvib.operations.records import pack, unpack
 from diagvib.operations.unrecorded import make_unrecorded_again
-from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve, typed
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, scenes
+from diagvib.settings.grid import Layout
 from diagvib.training.finished_runs import LAST
 
 _STOPPED = threading.Event()  # by SIGTERM
@@ -42,18 +41,13 @@ def prepare_snakemake(workflow, config: dict) -> Configuration:
         for file in workflow.configfiles:
             read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
         resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
-        root = resolved.root
-        if "--delete-all-output" in sys.argv:
-            raise DiagvibError(
-                f"Snakemake knows only one file of each job, and would leave the others; `rm -r {root}/data "
-                f"{root}/results` deletes everything, `diagvib prune` what a configuration does not need"
-            )
         if workflow.is_main_process:
-            unpack(root)
+            unpack(resolved.root)
             # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing
             # to be done", too.
             if "DVC_STAGE" in os.environ:
-                check_recorded(root)
+                check_recorded(resolved.root)
+                pack(resolved.root)
     make_unrecorded_again(resolved)
     return resolved
 
@@ -108,17 +102,6 @@ def _forget(job, layout: Layout) -> None:
     kept = {"train": layout.checkpoints, "tune": layout.tuned}.get(job.rule.name)
     if kept:
         shutil.rmtree(kept(**names), ignore_errors=True)
-
-
-def after_success(workflow, config: Configuration) -> None:
-    """Record the run, and name sources that are neither the published ones nor stand-ins."""
-    record_run(config, workflow.touch)
-    for name in scenes(config):
-        with suppress(DiagvibError):  # nothing is prepared yet
-            prepared = Layout(Path(config.root)).prepared(name)
-            made = load_scene(name).catalogue(prepared).sources
-            if made not in ("official", "embedded"):
-                print(f"{name}: made from {made} sources", file=sys.stderr)
 
 
 def after_failure(workflow) -> None:
