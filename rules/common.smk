@@ -5,7 +5,7 @@ from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.images import DIGESTS_FILE, FEATURES_FILE
-from diagvib.operations.stage_code import stage_digest
+from diagvib.operations.stage_code import stage_code
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, datasets, folder_name, scenes, study_of, train_jobs
@@ -47,7 +47,7 @@ def stage(name):
 
 def code(name):
     """A rule's `code`: a digest of the files that decide what one of its jobs makes."""
-    digest = cache(lambda *names: stage_digest(CONFIG, name, *names))
+    digest = cache(lambda *names: stage_code(CONFIG, name, *names).digest)
     return lambda wildcards: digest(
         SCENES.get(wildcards.get("scene")), wildcards.get("study"), wildcards.get("baseline") or wildcards.get("network"))
 

@@ -3,8 +3,8 @@ then is; what else follows from that, dry runs under the real rules say, where t
 stand-in."""
 
 import json
+import shutil
 import subprocess
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -102,31 +102,14 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-def plan(repository: Path, *arguments: str) -> dict[str, int]:
-    said = snakemake(repository, *arguments, "-n", "--quiet", "rules", "reason", "host")
-    assert count(said) or "Nothing to be done" in said, said
-    return count(said)
-
-
-MORE = {".py": b"\nMORE = 1\n", ".j2": b"\n{# why #}"}
-
-
-@contextmanager
-def changed(file: Path):
-    """A program with a line added at its end; restored afterwards."""
-    before = file.read_bytes()
-    try:
-        file.write_bytes(before + MORE[".py"])
-        yield
-    finally:
-        file.write_bytes(before)
+MORE = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}"}
 
 
 # For each file in turn, prints the rules that get another digest of their code, job by job.
 DIGESTS = """
 import json, sys
 from pathlib import Path
-from diagvib.operations import stage_code
+from diagvib.operations.stage_code import _code, stage_code
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import datasets, scenes, train_jobs
 
@@ -137,8 +120,8 @@ jobs += [(stage, None, study, None) for stage in ("draw", "render") for study, _
 jobs += [("train", None, study, baseline) for baseline, study, _ in train_jobs(config)]
 
 def digests():
-    stage_code._code.cache_clear()
-    return [stage_code.stage_digest(config, *job) for job in jobs]
+    _code.cache_clear()
+    return [stage_code(config, *job).digest for job in jobs]
 
 usual = digests()
 for file, more in json.load(sys.stdin):
@@ -166,7 +149,7 @@ def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int
 
 
 def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_else(made):
-    more = {file: MORE.get(Path(file).suffix, b"\n# why\n").decode() for file in CHANGES}
+    more = {file: MORE.get(Path(file).suffix, "\n# why\n") for file in CHANGES}
     comments = [(file, "\n# why\n") for file in CHANGES if file.endswith(".py")]
     elsewhere = [(file, "\nMORE = 1\n") for file in NOTHING]
     found = of_other_code(made, *more.items(), *comments, *elsewhere)
@@ -174,46 +157,26 @@ def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_el
     assert not any(found[len(CHANGES) :])
 
 
-def test_what_follows_from_other_code_runs_again_too(made):
-    with changed(made / "src/diagvib/methods/vae.py"):
-        assert plan(made) == {"train": 2, **ENDS, "all": 1}
-    with changed(made / "scenery/rendering.py"):
-        assert plan(made) == {**OWN, "train": 1, "all": 1}
+def planned(repository: Path) -> dict[str, int]:
+    """Rule -> number of jobs of a dry run."""
+    return count(snakemake(repository, "-n", "--quiet", "rules", "reason", "host"))
 
 
-TRAINED = {"train": 1, "tabulate": 1, "tables": 1}
-
-
-@pytest.mark.parametrize(
-    ("gone", "jobs"),
-    [
-        ("results/runs/small_cnn/zgo", TRAINED),
-        ("results/runs/vae/zgo/hue-shape/3/history.jsonl", TRAINED),
-        ("data/images/zgo/hue-shape/1/val.parquet", {"render": 1, **TRAINED, "train": 4}),
-    ],
-)
-def test_a_file_that_is_gone_is_made_again_also_if_another_stands_for_it(made, gone, jobs):
-    aside = (made / "toy" / gone).rename(made / "aside")
-    try:
-        assert plan(made, "tables") == jobs
-    finally:
-        aside.rename(made / "toy" / gone)
-
-
-def test_a_study_that_changes_is_drawn_again_alone(made):
+def test_what_follows_from_a_change_runs_again_too_and_nothing_else(made):
+    runs, images = made / "toy/results/runs", made / "toy/data/images"
+    programs = {
+        made / name: MORE[".py"] for name in ("src/diagvib/methods/vae.py", "scenery/own.py")
+    }
+    before = {path: path.read_text() for path in programs}
+    for path, more in programs.items():
+        path.write_text(before[path] + more)
+    shutil.rmtree(runs / "small_cnn/zgo")
+    assert planned(made) == {**OWN, "train": 4, "all": 1}
+    for path, text in before.items():
+        path.write_text(text)
+    # Files that others stand for, and a study.
+    (runs / "vae/zgo/hue-shape/3/history.jsonl").unlink()
+    (images / "zso/hue/1/val.parquet").unlink()
     path = made / "mine.yaml"
-    before = path.read_text()
-    try:
-        path.write_text(before.replace("group: id, cells", "group: id, weight: 2.0, cells"))
-        assert plan(made) == {"draw": 1, "render": 1, "train": 1, **ENDS, "all": 1}
-    finally:
-        path.write_text(before)
-
-
-def test_rendered_on_the_spot_trainings_depend_on_the_renderer(made):
-    """Without image files, training jobs have the scene's code and recipes among their inputs."""
-    without = ("--config", "images=render")
-    snakemake(made, *without, cores=2)
-    with changed(made / "scenery/rendering.py"):
-        planned = plan(made, *without)
-        assert planned == {"prepare": 1, "draw": 1, "train": 1, **ENDS, "all": 1}
+    path.write_text(path.read_text().replace("group: id, cells", "group: id, weight: 2.0, cells"))
+    assert planned(made) == {"draw": 1, "render": 2, "train": 4, **ENDS, "all": 1}

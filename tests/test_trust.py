@@ -1,5 +1,5 @@
 """Files made behind the workflow's back are made again, whoever made them; those merely older or
-from elsewhere is not. With the real program at toy size, in copies of one finished repository."""
+from elsewhere are not. With the real program at toy size, in copies of one finished repository."""
 
 import json
 import shutil
@@ -11,12 +11,13 @@ import pytest
 
 from diagvib.cli import app
 from diagvib.foundation.files import read_json, write_json
+from test_workflow import planned
 from toy import MODELS, RUN, count, hashes, toy, write
 
 EDITED = MODELS.replace("width=4):", "width=4):\n    print('edited')")
-RUNS = RUN.format("tiny")
-TRAINED = {"train": 1, "tabulate": 1, "tables": 1}
-ALL_TRAINED = {**TRAINED, "train": 3}  # the baselines on these images
+TINY, FOCAL, CNN = (RUN.format(name) for name in ("tiny", "focal", "small_cnn"))
+CORNERS = "toy/results/runs/small_cnn/two-places/corner-colour"
+ZGO, TWO_PLACES = ("zgo", "hue-shape"), ("two-places", "corner-colour")
 
 
 def by_hand(folder: Path, *arguments: str) -> None:
@@ -24,103 +25,76 @@ def by_hand(folder: Path, *arguments: str) -> None:
         app([*arguments, "--config", "toy.yaml"], standalone_mode=False)
 
 
-def train(folder: Path, *changed: str) -> None:
-    by_hand(folder, "train", "tiny", "zgo", "hue-shape", *changed)
-
-
-def other_seed(folder: Path) -> None:
-    train(folder, "--set", "training.seed=7")
-
-
-def model_edited_and_reverted(folder: Path) -> None:
-    write(folder, {"lab/models.py": EDITED})
-    train(folder)
-    write(folder, {"lab/models.py": MODELS})
-
-
-def older_folder(folder: Path) -> None:
-    """As `dvc checkout` of an older commit leaves it: its times are those of today."""
-    older = shutil.copytree(folder, folder / "older")
-    other_seed(older)
-    shutil.rmtree(folder / RUNS)
-    shutil.copytree(older / RUNS, folder / RUNS, copy_function=shutil.copyfile)
-
-
-def other_images(folder: Path) -> None:
-    """The runs of another root, whose settings differ in a count alone."""
+@pytest.fixture
+def disturbed(finished) -> Path:
+    """Runs of another seed with today's times, as `dvc checkout` of an older commit leaves them; of
+    a model that was edited while they were trained; of images of other counts, from another root;
+    and one in place of another."""
+    by_hand(finished, "train", "focal", *ZGO, "--set", "training.seed=7")
+    write(finished, {"lab/models.py": EDITED})
+    by_hand(finished, "train", "tiny", *ZGO)
+    write(finished, {"lab/models.py": MODELS})
     other = ("--root", "other", "--set", "counts.train=63")
-    by_hand(folder, "prepare", *other)
-    by_hand(folder, "draw", "zgo", "hue-shape", *other)
-    by_hand(folder, "render", "zgo", "hue-shape", *other)
-    train(folder, *other)
-    shutil.copytree(folder / RUNS.replace("toy", "other", 1), folder / RUNS, dirs_exist_ok=True)
+    by_hand(finished, "prepare", *other)
+    for stage in (("draw",), ("render",), ("train", "small_cnn")):
+        by_hand(finished, *stage, *ZGO, *other)
+    shutil.copytree(finished / CNN.replace("toy", "other", 1), finished / CNN, dirs_exist_ok=True)
+    shutil.copytree(finished / CORNERS / "0", finished / CORNERS / "1", dirs_exist_ok=True)
+    return finished
 
 
-def one_for_another(folder: Path) -> None:
-    shutil.copytree(folder / RUNS / "0", folder / RUNS / "1", dirs_exist_ok=True)
+def test_runs_that_are_not_those_asked_for_are_named_not_counted_and_made_again(made, disturbed):
+    trained = {f"train {name}" for name in ("focal", "tiny", "small_cnn")}
+    assert planned(disturbed) == {*trained, "tabulate", "plot"}
+    by_hand(disturbed, "tabulate")
+    runs = pd.read_csv(disturbed / "toy/results/tables/runs.csv")
+    runs = runs[runs["status"] == "missing"]
+    said = {
+        (run.baseline, run.study): run.reason.partition(" than")[0] for run in runs.itertuples()
+    }
+    assert said == {
+        ("focal", "zgo"): "another run is there, of other training",
+        ("tiny", "zgo"): "another run is there, of other code",
+        ("small_cnn", "zgo"): "another run is there, of other images",
+        ("small_cnn", "two-places"): "another run is there, of other run, images",
+    }
+    assert len(runs) == 7, "of two places only one"
+    toy(disturbed, "--", f"{TINY}/sha256.json")
+    runs = [
+        {path: one for path, one in hashes(folder / "toy").items() if "runs/tiny" in path}
+        for folder in (disturbed, made)
+    ]
+    assert runs[0] == runs[1]
+    assert planned(disturbed) == {"train focal", "train small_cnn", "tabulate", "plot"}
 
 
-@pytest.mark.parametrize(
-    ("disturb", "what"),
-    [
-        (other_seed, "training"),
-        (model_edited_and_reverted, "code"),
-        (older_folder, "training"),
-        (other_images, "images"),
-        (one_for_another, "run, images"),
-    ],
-)
-def test_a_run_that_is_not_the_one_asked_for_is_named_and_not_counted(finished, disturb, what):
-    disturb(finished)
-    assert count(toy(finished, "-n", "--", "tables")) == TRAINED
-    by_hand(finished, "tabulate")
-    row = pd.read_csv(finished / "toy/results/tables/runs.csv").query("baseline == 'tiny'").iloc[-1]
-    assert row.status == "missing"
-    assert row.reason.startswith(f"another run is there, of other {what} than")
-
-
-def test_it_is_made_again(made, finished):
-    other_seed(finished)
-    toy(finished, "--", "tables")
-    assert hashes(finished / "toy") == hashes(made / "toy")
-    assert "Nothing to be done" in toy(finished, "-n", "--", "tables")
-
-
-@pytest.mark.parametrize(
-    ("stage", "changed", "again"),
-    [
-        ("draw", "counts.train=90", {"draw": 1, "render": 1, **ALL_TRAINED}),
-        ("render", "image_size=128", {"render": 1, **ALL_TRAINED}),
-    ],
-)
-def test_recipes_and_images_of_other_settings_are_made_again(finished, stage, changed, again):
-    by_hand(finished, stage, "zgo", "hue-shape", "--set", changed)
+def test_recipes_and_images_of_other_settings_are_made_again(finished):
+    by_hand(finished, "render", *TWO_PLACES, "--set", "image_size=128")
+    # Images of other recipes are older than the right ones.
+    by_hand(finished, "draw", *ZGO, "--set", "counts.ood=27")
+    by_hand(finished, "render", *ZGO)
+    by_hand(finished, "draw", *ZGO)
+    again = {"render": 2, "train": 4, "tabulate": 1, "tables": 1}
     assert count(toy(finished, "-n", "--", "tables")) == again
+    by_hand(finished, "draw", *TWO_PLACES, "--set", "counts.train=90")
+    assert count(toy(finished, "-n", "--", "tables")) == {"draw": 1, **again}
 
 
-def test_images_of_other_recipes_are_made_again(finished):
-    """Also after the recipes are right again, which are older then."""
-    by_hand(finished, "draw", "zgo", "hue-shape", "--set", "counts.ood=27")
-    by_hand(finished, "render", "zgo", "hue-shape")
-    by_hand(finished, "draw", "zgo", "hue-shape")
-    assert count(toy(finished, "-n", "--", "tables")) == {"render": 1, **ALL_TRAINED}
-
-
-def test_runs_from_another_machine_count(finished):
-    for path in (finished / RUNS).glob("*/run.json"):
+def test_damaged_runs_are_made_again_and_those_from_another_machine_count(finished):
+    for path in (finished / TINY).glob("*/run.json"):
         said = read_json(path)
         said |= {"device": "NVIDIA H100", "precision": "bf16", "threads": 16}
         said["versions"]["python"] = "3.13.0"
         write_json(path, said)
-    assert "Nothing to be done" in toy(finished, "-n", "--", "runs")
-    before = (finished / RUNS / "0/run.json").read_bytes()
-    few = ("studies=[zgo]", "bindings=[hue-shape]", "baselines=[tiny]")
-    toy(finished, "--config", *few, "training={max_epochs: 2, threads: 2}", "--", "runs")
-    assert (finished / RUNS / "0/run.json").read_bytes() == before, "kept"
+    before = (finished / TINY / "0/run.json").read_bytes()
+    (finished / FOCAL / "1/run.json").write_text(json.dumps({"code": "mine", "training": []}))
+    predictions = finished / CNN / "0/predictions.parquet"
+    predictions.write_bytes(predictions.read_bytes()[:-1])
+    (finished / CORNERS / "0/history.jsonl").unlink()
+    assert planned(finished) == {"train focal", "train small_cnn", "tabulate", "plot"}
+    assert count(toy(finished, "-n", "--", "runs")) == {"train": 3, "runs": 1}
+    by_hand(finished, "train", "tiny", *ZGO, "--set", "training.threads=2")
+    assert (finished / TINY / "0/run.json").read_bytes() == before, "kept"
     by_hand(finished, "tabulate")
-    assert set(pd.read_csv(finished / "toy/results/tables/runs.csv").status) == {"ok"}
-
-
-def test_a_run_whose_record_is_no_record_is_made_again(finished):
-    (finished / RUNS / "1/run.json").write_text(json.dumps({"code": "mine", "training": []}))
-    assert count(toy(finished, "-n", "--", "runs")) == {"train": 1, "runs": 1}
+    runs = pd.read_csv(finished / "toy/results/tables/runs.csv")
+    assert set(runs[runs["baseline"] == "tiny"].status) == {"ok"}

@@ -161,7 +161,7 @@ def made(tmp_path_factory) -> Path:
 @pytest.fixture
 def finished(made, tmp_path) -> Path:
     """A copy of `made`, with its times and Snakemake's records, but not in git and DVC."""
-    left_out = shutil.ignore_patterns(".git", ".dvc", "dvc.yaml", "dvc.lock", "provenance.zip")
+    left_out = shutil.ignore_patterns(".git", ".dvc", "dvc.yaml", "dvc.lock", "provenance.json")
     return shutil.copytree(made, tmp_path / "finished", ignore=left_out)
 
 

@@ -3,6 +3,7 @@ the files on disk."""
 
 import json
 from functools import cache
+from itertools import chain
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
@@ -32,13 +33,9 @@ def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
     """`grid.expected_runs`, each with what it must be made with, `asked`. config: at least the
     settings of the stage `tabulate`."""
     job = cache(lambda baseline, study: stage_settings(config, "train", study, baseline))
-    asked = [
-        one
-        for names in train_jobs(config)
-        for one in asked_for(layout, job(*names[:2]), *names).values()
-    ]
-    runs = zip(expected_runs(config), asked, strict=True)
-    return [{**run, "asked": one} for run, one in runs]
+    found = [asked_for(layout, job(*names[:2]), *names).values() for names in train_jobs(config)]
+    runs = zip(expected_runs(config), chain.from_iterable(found), strict=True)
+    return [{**run, "asked": asked} for run, asked in runs]
 
 
 @cache

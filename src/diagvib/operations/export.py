@@ -92,11 +92,10 @@ def _export_split(
 ) -> int:
     """Write one image file in the Hub's layout; returns the number of its images."""
     path, name = files.path(sample, split), files.name(sample, split)
-    digests = files.folder / DIGESTS_FILE
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         _check_made_for(config, metadata, path)
-        made_from = read_json(digests)[name] if digests.exists() else json.dumps(metadata)
+        made_from = read_json(files.folder / DIGESTS_FILE)[name]
         if not is_noted(target, "made_from", made_from):
             files.check(sample, split)
             factors, shape = load_scene(metadata["scene"]).factors, metadata["image_shape"]

@@ -80,8 +80,7 @@ def _needed(config: Configuration) -> Iterable[Path]:
 
 
 def _delete(unneeded: list[Path]) -> None:
-    """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running
-    here."""
+    """DiagvibError while a workflow is running here."""
     if any((RECORDS / "locks").glob("*")):
         raise DiagvibError(
             f"{RECORDS / 'locks'}: a workflow is running here, and may be making what would be deleted; "
@@ -92,9 +91,3 @@ def _delete(unneeded: list[Path]) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-        folder = path.parent  # of the stages' own, such as data/images, none is deleted
-        while not {folder.name, folder.parent.name} & {"data", "results"} and not any(
-            folder.iterdir()
-        ):
-            folder.rmdir()
-            folder = folder.parent

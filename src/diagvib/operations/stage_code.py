@@ -1,5 +1,5 @@
-"""The code and definitions that a stage's jobs depend on, and their digest: a parameter of its
-rule."""
+"""The code and definitions that a stage's jobs depend on; their digest is a parameter of its rule
+rather than its inputs, since Snakemake would keep thirty names and hashes for each job."""
 
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from diagvib.settings.grid import scenes, study_of
 from diagvib.settings.jobs import stage_settings
 from diagvib.studies.needs import metric_set_modules
 from diagvib.studies.study import study_files
-from diagvib.training import code_digest
+from diagvib.training.code_digest import baseline_entries, of_encoder, renders
 
 
 def stage_code(
@@ -28,34 +28,19 @@ def stage_code(
     """
     if baseline:
         job = stage_settings(config, stage, study, baseline)
-        if stage == "encode":
-            settings = code_digest.of_encoder(job.plain()["encoder"])
-            rendered = job.images == "render"
-        else:
-            settings = job.settings
-            rendered = code_digest.renders(job.images, settings)
+        settings = of_encoder(job.plain()["encoder"]) if stage == "encode" else job.settings
+        entries = baseline_entries(settings)
         # Of image files, the digests are inputs.
-        chosen = [job.scene] if rendered else []
-        entries = code_digest.baseline_entries(settings)
+        chosen = [job.scene] if renders(job.images, settings) else []
     else:
-        chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
         entries = []
+        chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
     entries += [entry for name in chosen for entry in load_scene(name).entries]
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
         entries += metric_set_modules().values()
         entries += map(Path, study_files(config.studies_from))
     return _code(stage, tuple(entries))
-
-
-def stage_digest(config: Configuration, stage: str, *names: str | None) -> str:
-    """The digest of `stage_code`, which takes the same names; it changes when a program changes,
-    appears or disappears.
-
-    A rule's parameter rather than its inputs: Snakemake would keep thirty names and hashes for each
-    of a run's files.
-    """
-    return stage_code(config, stage, *names).digest
 
 
 @cache

@@ -54,25 +54,23 @@ def make_unrecorded_again(config: Configuration) -> None:
 def _damaged(config: Configuration, job) -> Iterator[str]:
     """The files that a job's output stands for and that are gone; of runs, also those that have
     changed since. (Images, which are large, are compared when they are read.)"""
-    output, rule = job.output[0], job.rule.name
+    output, rule = Path(job.output[0]), job.rule.name
     if rule not in ("fetch", "prepare", "render", "encode", "train"):
         return
-    noted, folder, since = read_json(output), os.path.dirname(output), os.stat(output).st_mtime
-    files = [name for name, digest in noted.items() if isinstance(digest, str)]
-    if rule == "encode":
-        files = [f"{split}.npy" for split in noted if "/" in split]
+    noted, since = read_json(output), output.stat().st_mtime
+    digests = {name: digest for name, digest in noted.items() if isinstance(digest, str)}
+    files = [f"{split}.npy" for split in noted if "/" in split] if rule == "encode" else [*digests]
     if rule == "train" and config.keep_weights:
-        files += {f"{os.path.dirname(name)}/{WEIGHTS_FILE}" for name in files}
+        files += {f"{os.path.dirname(name)}/{WEIGHTS_FILE}" for name in digests}
     for name in files:
-        path = f"{folder}/{name}"
+        path = output.parent / name
         # run.json itself is compared with the settings asked for.
-        compared = rule == "train" and name in noted and not name.endswith(LAST)
+        compared = rule == "train" and name in digests and path.name != LAST
         try:
-            changed = os.stat(path).st_mtime > since
-            if changed and compared and file_sha256(path) != noted[name]:
-                yield path
+            if path.stat().st_mtime > since and compared and file_sha256(path) != digests[name]:
+                yield str(path)
         except OSError:
-            yield path
+            yield str(path)
 
 
 def _made_otherwise(config: Configuration, job) -> Iterator[str]:
@@ -92,17 +90,15 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
         # Empty in a clone that has pulled the rest, where the user's photos are not.
         if state := load_scene(scene).state(mirror and Path(mirror)):
             yield layout.raw(scene) / STATE, {"state": state}
-    if rule not in ("draw", "render", "train"):
-        return
-    settings = read_settings(job.params.settings, rule)
-    recipes = layout.recipes(names.study, names.binding)
-    if rule == "draw":
-        made = settings.plain()
-        yield recipes, {"definition": made.pop("study"), **made}
+    elif rule == "draw":
+        made = read_settings(job.params.settings, rule).plain()
+        yield Path(job.output[0]), {"definition": made.pop("study"), **made}
     elif rule == "render":
-        asked = made_from(read_metadata(recipes), settings.image_size)
-        yield layout.digests(names.study, names.binding), asked
-    else:
+        recipes = read_metadata(layout.recipes(names.study, names.binding))
+        size = read_settings(job.params.settings, rule).image_size
+        yield Path(job.output[0]), made_from(recipes, size)
+    elif rule == "train":
         of_job = names.baseline, names.study, names.binding
-        for run, asked in asked_for(layout, settings, *of_job).items():
+        runs = asked_for(layout, read_settings(job.params.settings, rule), *of_job)
+        for run, asked in runs.items():
             yield layout.runs(*of_job) / str(run.sample) / LAST, asked

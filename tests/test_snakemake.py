@@ -1,0 +1,125 @@
+"""Snakemake's own process, its scheduler and its lock, under the real Snakefile and rules; only the
+command that the jobs call is a stand-in."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from diagvib.scenes import load_scene
+from diagvib.studies.binding import all_bindings
+from diagvib.studies.study import load_study
+from stand_in import command, repository_with_stand_in
+from toy import environment
+
+BINDINGS = [
+    binding.name for binding in all_bindings(load_study("zgo"), load_scene("digits").factors)
+][:5]
+# 20 quick jobs, then two trainings that take turns on one core.
+CONFIG = f"""
+root: toy
+sources: embedded
+studies: [zgo, chgo]
+bindings: [{", ".join(BINDINGS)}]
+samples: 5
+baselines: [{{name: small_cnn, studies: [zgo], bindings: [{", ".join(BINDINGS[:2])}]}}]
+"""
+# Snakemake, and a thread in it that counts how often it sees a timer.
+WATCHED = """
+import pathlib, sys, threading, time
+def watch():
+    looks = timers = 0
+    while True:
+        looks += 1
+        timers += any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+        pathlib.Path("timers.new").write_text(f"{timers} {looks}")
+        pathlib.Path("timers.new").replace("timers.txt")
+        time.sleep(0.02)
+threading.Thread(target=watch, daemon=True).start()
+from snakemake.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """A repository whose trainings last until it contains a file `go`."""
+    return repository_with_stand_in(
+        tmp_path, CONFIG, "touch training; until [ -e go ]; do sleep 0.1; done"
+    )
+
+
+@contextmanager
+def started(repository: Path, *arguments: str, code: str = "") -> Iterator[subprocess.Popen]:
+    """Snakemake, in a separate process group. Whatever remains of it is killed."""
+    running = subprocess.Popen(
+        command(repository, *arguments, code=code),
+        cwd=repository,
+        env=environment(repository),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield running
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
+def ended(repository: Path, *arguments: str) -> tuple[int, str]:
+    with started(repository, *arguments) as running:
+        said, _ = running.communicate()
+        return running.returncode, said
+
+
+@contextmanager
+def training(repository: Path) -> Iterator[subprocess.Popen]:
+    """Snakemake during the first training."""
+    (repository / "training").unlink(missing_ok=True)
+    with started(repository, "runs", code=WATCHED) as running:
+        while not (repository / "training").exists():
+            assert running.poll() is None, running.stdout.read()
+            time.sleep(0.1)
+        yield running
+
+
+def test_stopped_it_says_how_to_continue_and_finished_jobs_leave_no_timers(repository):
+    with training(repository) as running:
+        code, said = ended(repository, "runs")
+        assert code == 1 and "Directory cannot be locked" in said
+        assert "It can be removed with the --unlock argument" in " ".join(said.split())
+        time.sleep(3)
+        timers, looks = map(int, (repository / "timers.txt").read_text().split())
+        assert timers == 0 and looks > 100
+        os.killpg(running.pid, signal.SIGTERM)
+        said, _ = running.communicate()
+        assert running.returncode == 1 and "no backup found" not in said
+        last = "error: stopped by SIGTERM; the same command goes on from there"
+        assert said.splitlines()[-1] == last
+    with training(repository) as running:
+        os.killpg(running.pid, signal.SIGKILL)
+    assert ended(repository, "--unlock")[0] == 0
+    (repository / "go").touch()
+    code, said = ended(repository, "runs")
+    assert code == 0, said
+    assert len(list((repository / "toy/results/runs").rglob("run.json"))) == 10
+
+
+def test_a_rate_limit_of_the_users_still_limits(repository):
+    with started(repository, "--max-jobs-per-timespan", "5/1h", "recipes") as running:
+        said = ""
+        while "rate limit reached" not in said:
+            assert running.poll() is None, said
+            said += running.stdout.readline()
+        time.sleep(2)
+        assert running.poll() is None
+    drawn = list((repository / "toy/data/recipes").rglob("*.parquet"))
+    assert len(drawn) == 4, "prepare, and four of draw"
