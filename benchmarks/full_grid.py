@@ -1,7 +1,7 @@
 """Tables, figures and report of a full grid: nine studies, nine baselines, 30 bindings, 5 samples,
 11,070 synthetic runs.
 
-The runs come from the generative model in `tests/synthetic_grid.py`, with realistic file formats
+The runs come from the generative model in `synthetic_grid.py`, with realistic file formats
 and sizes (10,000 test images per group, 30 epochs, pictures); image files of one binding and the
 embedded sources are added, so that every figure is drawn. Then `diagvib tabulate` and `diagvib
 plot` run one after the other, each in a separate process, on two cores.
@@ -26,13 +26,13 @@ sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 
 from grid_files import write_grid  # noqa: E402
 from result_file import save_result  # noqa: E402
+from synthetic_grid import BASELINES  # noqa: E402
 
 from diagvib import stages  # noqa: E402
 from diagvib.operations.asked import runs_asked_for  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402
 from diagvib.settings.jobs import Prepare, stage_settings  # noqa: E402
-from synthetic_grid import BASELINES  # noqa: E402
 
 CORES = 2
 # The cue that misleads most in the model; its study sheets are drawn.

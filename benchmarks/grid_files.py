@@ -1,5 +1,5 @@
 """Run folders of a full grid, with real file formats and sizes, from the generative model in
-`tests/synthetic_grid.py`. asr and the VAEs also have exhibits, of as many pictures as theirs."""
+`synthetic_grid.py`. asr and the VAEs also have exhibits, of as many pictures as theirs."""
 
 import json
 from functools import cache
@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from synthetic_grid import right_per_class
 
 from diagvib.foundation.files import METADATA_KEY
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.training.finished_runs import file_digests
-from synthetic_grid import right_per_class
 from synthetic_runs import CLASSES, exhibits
 
 

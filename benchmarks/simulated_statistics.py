@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
+sys.path.insert(0, str(REPOSITORY / "src"))
 # Threads for matrices this small cost far more than they save.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -22,12 +22,12 @@ import pandas as pd  # noqa: E402
 import typer  # noqa: E402
 from result_file import save_result  # noqa: E402
 from scipy.special import expit, logit  # noqa: E402
+from simulated_designs import FITTED, IMAGES, SHARED, accuracies, share  # noqa: E402
 
 from diagvib.reproduction.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
 from diagvib.results.metric_sets.cue_strength import half_way  # noqa: E402
 from diagvib.results.metric_sets.gaps import judge_gap  # noqa: E402
 from diagvib.results.uncertainty import sample_interval  # noqa: E402
-from simulated_designs import FITTED, IMAGES, SHARED, accuracies, share  # noqa: E402
 
 SAMPLES = (3, 5, 10)
 MEANS = (0.001, 0.003, 0.01, 0.05, 0.1, 0.2, 0.5, 0.7, 0.9, 0.97, 0.997)

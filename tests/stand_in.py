@@ -2,15 +2,11 @@
 is a stand-in."""
 
 import subprocess
-import sys
 from pathlib import Path
 
-from conftest import REPOSITORY
-from toy import copy_of_the_repository, environment
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
 from full_workflow import environment_with_stand_in
+
+from toy import copy_of_the_repository, environment
 
 
 def repository_with_stand_in(top: Path, config: str, before_training: str = "") -> Path:

@@ -8,6 +8,7 @@ of a run is exactly right / PER_CLASS.
 import io
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from PIL import Image
 from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
 from diagvib.results.cells import RUN_KEYS
+from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
@@ -134,6 +136,30 @@ def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = Fa
         for i in range(PER_CLASS)
     ]
     return write_predicted(runs, run, rows, comparable, groups if tracked else ())
+
+
+def write_cells(
+    runs: Path,
+    run: dict,
+    predict: Callable[[dict, int], int],
+    images: int = 20,
+    known: KnownStudies = SHIPPED,
+    comparable: bool = False,
+) -> Path:
+    """A run with this many test images of each tested cell. predict: of a row of `Study.cells`, and
+    the number of the image, the index of the class that is predicted."""
+    study, factors = known.studies[run["study"]], run["binding"].split("-")
+    classes = known.classes(run["study"], factors, run["sample"])
+    roles = [*zip(factors, study.bound, classes, strict=True)]
+    noted = ["group", *(["environment"] if study.names_environments else [])]
+    rows = [
+        {name: cell[name] for name in noted}
+        | {factor: names[cell[f"{role}_class"]] for factor, role, names in roles}
+        | {"prediction": classes[0][predict(cell, at)]}
+        for cell in study.cells("test").to_dict("records")
+        for at in range(images)
+    ]
+    return write_predicted(runs, run, rows, comparable)
 
 
 def write_predicted(

@@ -5,7 +5,6 @@ import copy
 import functools
 import json
 import operator
-import shutil
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -23,22 +22,18 @@ from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
 from diagvib.methods.registry import make_baseline
 from diagvib.operations.rates import read_rates
-from diagvib.reproduction.tabulate import tabulate
-from diagvib.results.compare import compare_results, compare_sentence
-from diagvib.results.read_runs import read_runs
-from diagvib.results.tables import read_tables
-from diagvib.scenes.digits.prepare import load_pixels
+from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.sources import read_sources
 from diagvib.settings.baselines import complete, load_settings, shortened
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import read_settings, stage_settings
-from diagvib.studies.recipes import read_recipes
-from diagvib.studies.study import read_study_file
+from diagvib.studies.binding import bind
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.recipes import draw_recipes, read_recipes, write_recipes
+from diagvib.studies.study import load_study, read_study_file
 from synthetic_images import write_dataset
-from synthetic_runs import expected_runs, note_files, write_run
-from toy import images_here
+from synthetic_sources import digit_catalogue
 
 
 def refused(call, *arguments, says, file="") -> None:
@@ -140,7 +135,6 @@ ENDLESS.append(ENDLESS)
 WRONG = [
     ("config.yaml", b"\xff\xfe\x00binary", "UTF-8"),
     ("config.yaml", b"samples: 1\nsamples: 2\n", "line 2"),
-    ("config.yaml", b"- samples", "mapping"),
     ("config.yaml", b"training:\n  max_epochs: 1:30", "line 2: 1:30 has several meanings"),
     (
         "config.yaml",
@@ -157,7 +151,6 @@ WRONG = [
         entry(optimiser={"name": "adan", "lr": 1e-3}),
         ("x.optimiser", "adan", "sgd"),
     ),
-    ("baselines.yaml", entry(depends=["none.csv"]), ("x.depends", "none.csv: no such file")),
     ("baselines.yaml", entry(**model("m:f", options={"when": date(2020, 1, 1)})), "2020-01-01"),
     ("baselines.yaml", entry(**model("m:f", options={"a": ENDLESS})), "x.model.options.a"),
     (
@@ -204,11 +197,6 @@ WRONG = [
         "studies.yaml",
         study(TRAIN, OOD) | {"routes": {"r": ["x", "y"]}},
         ("routes.r", "y is not one of the file's studies"),
-    ),
-    (
-        "studies.yaml",
-        study(TRAIN, OOD) | {"aliases": {"other": "y"}},
-        ("aliases.other", "y is not one of the file's studies"),
     ),
     (
         "studies.yaml",
@@ -400,12 +388,18 @@ def test_any_value_is_taken_or_refused_in_one_line(tmp_path_factory, name, data)
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> Layout:
-    """A root with embedded sources, and recipes of one dataset sample."""
-    counts = "counts={train: 9, val: 9, id: 9, ood: 9}"
-    names = ("sources=embedded", "studies=[zgo]", "bindings=[shape-hue]")
-    config = load_config(None, ["samples=1", counts, *names])
-    return images_here(config, tmp_path_factory.mktemp("root"))
+def recipes(tmp_path_factory) -> Path:
+    """Recipes of one dataset sample."""
+    path, scene, zgo = (
+        tmp_path_factory.mktemp("recipes") / "a.parquet",
+        load_scene("digits"),
+        load_study("zgo"),
+    )
+    counts = dict.fromkeys(("train", "val", "id", "ood"), 9)
+    sample = dataset_sample(0, scene.factors, scene.published_samples)
+    about = bind(zgo, "shape-hue", scene.factors), [sample], counts, scene, digit_catalogue()
+    write_recipes(path, draw_recipes(zgo, *about), {"study": "zgo", "binding": "shape-hue"})
+    return path
 
 
 def rewritten(path: Path, to: Path, **columns) -> Path:
@@ -430,19 +424,15 @@ def first(value):
 @pytest.mark.parametrize(
     ("column", "change"), [("hue", None), ("digit", lambda values: [float(v) for v in values])]
 )
-def test_recipes(prepared, tmp_path, column, change):
-    path = rewritten(
-        prepared.recipes("zgo", "shape-hue"), tmp_path / "recipes.parquet", **{column: change}
-    )
+def test_recipes(recipes, tmp_path, column, change):
+    path = rewritten(recipes, tmp_path / "recipes.parquet", **{column: change})
     refused(read_recipes, path, says=("recipes.parquet", "not a recipe file"))
 
 
 @pytest.mark.parametrize("metadata", [None, b"[]", b"[" * 100000])
-def test_metadata_of_another_make(prepared, tmp_path, metadata):
-    table = pq.read_table(prepared.recipes("zgo", "shape-hue"))
-    pq.write_table(
-        table.replace_schema_metadata(metadata and {b"diagvib": metadata}), tmp_path / "x.parquet"
-    )
+def test_metadata_of_another_make(recipes, tmp_path, metadata):
+    table = pq.read_table(recipes).replace_schema_metadata(metadata and {b"diagvib": metadata})
+    pq.write_table(table, tmp_path / "x.parquet")
     refused(read_recipes, tmp_path / "x.parquet", says="x.parquet")
     refused(read_images, tmp_path / "x.parquet", says="x.parquet")
 
@@ -458,72 +448,3 @@ def test_image_files(tmp_path, column, change, says):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
     refused(ImageFiles(tmp_path).load, 0, "test", says=says, file="test.parquet")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("digits.parquet", None),
-        ("textures/wood.png", b"x"),
-    ],
-)
-def test_prepared_files(prepared, tmp_path, name, content):
-    folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
-    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    refused(load_pixels, folder, says=str(folder))
-
-
-EXPECTED = expected_runs(["net"], ["zso", "zgo"], ["shape-hue"], 2)
-
-
-def changed_json(**changes):
-    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def remade(**columns):
-    return lambda path: rewritten(path, path, **columns)
-
-
-RUNS = [
-    ("metrics.json", changed_json(doubts="x")),
-    ("run.json", changed_json(seconds={"train": "x"})),
-    ("run.json", lambda path: path.write_bytes(b"[" * 100000)),
-    ("predictions.parquet", remade(prediction=None)),
-    ("predictions.parquet", remade(shape=lambda values: [None] * len(values))),
-    ("history.jsonl", lambda path: path.write_text('{"epoch": null}')),
-]
-
-
-@pytest.fixture(scope="module")
-def good_runs(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("results") / "runs"
-    for run in EXPECTED:
-        write_run(folder, run)
-    return folder
-
-
-def test_each_malformed_run_is_a_row_that_names_its_file(good_runs, tmp_path):
-    for number, (name, spoil) in enumerate(RUNS):
-        runs = shutil.copytree(good_runs, tmp_path / str(number))
-        spoil(runs / "net/zgo/shape-hue/1" / name)
-        if name != "run.json":
-            note_files(runs / "net/zgo/shape-hue/1")
-        found = read_runs(runs, EXPECTED).frame
-        assert list(found["status"]) == ["ok", "ok", "ok", "damaged"], (number, name)
-        reason = found["reason"].iloc[-1]
-        assert name in reason and "\n" not in reason and len(reason) < 400, (number, reason)
-
-
-def test_a_damaged_table_is_named(good_runs, tmp_path):
-    overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
-    settings = stage_settings(load_config(None, overrides), "tabulate").plain()
-    tabulate(good_runs, tmp_path, EXPECTED, settings)
-    path = tmp_path / "metrics.parquet"
-    path.write_bytes(path.read_bytes()[:-9])
-    refused(read_tables, tmp_path, says="metrics.parquet")
-
-
-def test_comparing_folders_of_another_make(good_runs, tmp_path):
-    runs = shutil.copytree(good_runs, tmp_path / "runs")
-    shutil.move(runs / "net/zgo/shape-hue", runs / "net/zgo/shape-hu")
-    assert "B: net, zgo: all 2 runs: damaged" in compare_sentence(compare_results(good_runs, runs))

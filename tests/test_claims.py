@@ -2,20 +2,15 @@
 
 import re
 import shlex
-import sys
 from argparse import ArgumentParser
 from math import log10
 
+import claims
 import pandas as pd
 import pytest
 import typer
 
 from conftest import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-import claims
-
 from diagvib.settings.config import load_config
 
 MADE = claims.read_claims()

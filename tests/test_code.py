@@ -2,34 +2,22 @@
 and nothing made by other code passes for this code's."""
 
 import ast
-import importlib
 import shutil
 import subprocess
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from conftest import REPOSITORY
 from diagvib.foundation import code
 from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json
 from diagvib.foundation.versions import once_per_version
-from diagvib.images.datasets import ImageFiles
 from diagvib.operations.stage_code import stage_code
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import complete
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import make_run
-from diagvib.training import run as runs
-from diagvib.training.callbacks import Callback
 from diagvib.training.code_digest import code_digest, git_state, package_versions
-from diagvib.training.protocol import Protocol
-from synthetic_images import write_dataset
 
 PROGRAM = '''"""What it does."""
 
@@ -221,58 +209,6 @@ def test_training_depends_on_the_scene_only_if_it_renders():
         names = stage, None, "zgo", "small_cnn"
         assert renderer not in stage_code(config, *names).files
         assert renderer in stage_code(rendering, *names).files
-
-
-NETS = """
-from torch import nn
-import my_parts
-
-def make(n_classes, image_size):
-    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * (image_size // 8)**2, 16),
-                         my_parts.Activation(), nn.Linear(16, n_classes))
-"""
-
-
-class Killer(Callback):
-    def on_epoch(self, row):
-        if row["epoch"] == 2:
-            raise KeyboardInterrupt
-
-
-def trained(root: Path, activation: str) -> list[bytes]:
-    """The files of a run, with a network of this activation, whose modules are imported anew."""
-    (root / "my_parts.py").write_text(f"from torch.nn import {activation} as Activation\n")
-    for name in ("my_nets", "my_parts"):
-        sys.modules.pop(name, None)
-    importlib.invalidate_caches()
-    adam = {"name": "adam", "lr": 1e-3}
-    entry = {"model": "my_nets:make", "method": "erm", "optimiser": adam, "batch_size": 16}
-    settings = complete({**entry, "origin": "test"})
-    images = ImageFiles(root / "images")
-    job = runs.Job(settings, Protocol(3, None, 1), torch.device("cpu"), images)
-    folders = runs.Folders(root / "runs", root / "checkpoints")
-    runs.train_runs(job, [make_run("mine", "zgo", "hue-shape", 0)], folders)
-    names = "history.jsonl", "predictions.parquet"
-    return [(root / "runs/0" / name).read_bytes() for name in names]
-
-
-def test_an_interrupted_run_is_not_continued_by_another_code(tmp_path, monkeypatch, capsys):
-    """Interrupted after the second epoch, ReLU becomes Sigmoid, the same command again: the run is
-    that of Sigmoid alone."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
-    write(tmp_path, {"my_nets.py": NETS})
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "training_callback", lambda *_: nullcontext(Killer()))
-        with pytest.raises(KeyboardInterrupt):
-            trained(tmp_path, "ReLU")
-    continued = trained(tmp_path, "Sigmoid")
-    assert "made with other settings, images, code or packages" in capsys.readouterr().err
-    assert len(read_json(tmp_path / "runs/0/run.json")["code"]) == 64
-    shutil.rmtree(tmp_path / "runs")
-    assert trained(tmp_path, "Sigmoid") == continued
 
 
 def test_git_state_tells_a_change(tmp_path, monkeypatch):

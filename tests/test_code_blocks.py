@@ -28,7 +28,6 @@ import yaml
 
 from conftest import REPOSITORY
 from diagvib.cli import app
-from diagvib.foundation.files import write_json
 from diagvib.methods.registry import make_baseline
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metric_sets.metric_set import Results
@@ -247,24 +246,11 @@ def check_metrics(text: str) -> None:
     assert found[["id_lag", "ood_lag"]].to_numpy().tolist() == [[0.0, 0.75]]
 
 
-def check_kept_weights(text: str) -> None:
-    """A run with kept weights, loaded as the page says."""
-    name = re.search(r'folder = "([^"]+)"', text)[1]
-    Path(name).mkdir(parents=True)
-    settings = load_settings(name.split("/")[-4])
-    write_json(Path(name, "run.json"), {"settings": settings, "seed": 7})
-    torch.save(make_baseline(settings, 10, 128, 8).state_dict(), Path(name, "weights.pt"))
-    model = _run(text)["model"]
-    kept = torch.load(Path(name, "weights.pt"), weights_only=True)
-    assert all(torch.equal(kept[key], value) for key, value in model.state_dict().items())
-
-
 PYTHON: dict[str, Callable[[str], None]] = {
     "pd.read_parquet(": check_image_file,
     "def tiny(": check_model,
     "class Focal(Method)": check_method,
     "class Lag(MetricSet)": check_metrics,
-    "/weights.pt": check_kept_weights,
 }
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.results.compare import _compare, compare_results, compare_sentence, write_comparison
-from synthetic_runs import PER_CLASS, expected_runs, write_run
+from synthetic_runs import PER_CLASS, expected_runs, run_of, write_run
 
 EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)
 
@@ -69,24 +69,21 @@ def test_a_difference_is_paired_by_sample(folders, monkeypatch):
     assert cell(table, target="hue", cue="shape")["verdict"] == "same"
 
 
-def test_what_only_one_folder_has_is_named(folders, tmp_path):
-    extra = expected_runs(["resnet18"], ["zgo"], ["shape-hue"], samples=1)
-    write_run(folders[1] / "runs", extra[0])
-    row = cell(compare_results(*folders), baseline="resnet18")
-    assert row["verdict"] == "only B" and row["n"] == 0 and np.isnan(row["difference"])
-
-
 def test_samples_that_only_one_folder_has_decide_nothing(folders):
     a, b = (folder / "runs/small_cnn/zgo" for folder in folders)
+    write_run(folders[1] / "runs", run_of("resnet18", "zgo", "shape-hue", 0))
     shutil.rmtree(a / "shape-hue/0")
     shutil.rmtree(b / "shape-hue/1")
     shutil.rmtree(b / "shape-hue/2")
     shutil.rmtree(b / "hue-shape/1")
     shutil.rmtree(b / "hue-shape/2")
     table = compare_results(*folders)
-    assert cell(table, target="shape", cue="hue")["verdict"] == "no common sample"
+    found = cell(table, target="shape", cue="hue", baseline="small_cnn")
+    assert found["verdict"] == "no common sample"
     one = cell(table, target="hue", cue="shape")
     assert one["n"] == 1 and np.isnan(one["low"]) and one["verdict"] == "same"
+    only = cell(table, baseline="resnet18")
+    assert only["verdict"] == "only B" and only["n"] == 0 and np.isnan(only["difference"])
 
 
 def compared(values):
@@ -101,28 +98,21 @@ def compared(values):
 
 def test_a_change_that_chance_explains_is_not_called_the_same():
     table = compared(
-        [[0.52, 0.49, 0.50], [0.60, np.nan, np.nan], [0.5, 0.5, 0.5], [0.61, 0.63, 0.62]]
+        [
+            [0.52, 0.49, 0.50],
+            [0.60, np.nan, np.nan],
+            [0.5, 0.5, 0.5],
+            [0.61, 0.63, 0.62],
+            # Differences that differ only by rounding are no spread to be judged by.
+            [0.5 + 0.06, 0.56, 0.56],
+        ]
     )
-    assert table["verdict"].tolist() == ["cannot tell", "cannot tell", "same", "differs"]
+    told = ["cannot tell", "cannot tell", "same", "differs", "cannot tell"]
+    assert table["verdict"].tolist() == told
     assert (
         "1 same, 1 differs. Cannot tell: the 95 % interval of the difference contains zero"
         in compare_sentence(table)
     )
-
-
-def test_the_same_change_in_every_sample_has_no_spread_to_be_judged_by():
-    # 0.56 - 0.5 is not the double 0.06: differences that differ only by rounding are no spread.
-    table = compared([[0.56, 0.56, 0.56], [0.5 + 0.06, 0.56, 0.56]])
-    assert table["verdict"].tolist() == ["cannot tell"] * 2
-    assert table[["low", "high"]].isna().all(axis=None)
-    assert table["difference"].tolist() == pytest.approx([0.06] * 2)
-
-
-def test_of_cells_that_do_not_differ_one_in_twenty_is_said_to():
-    generator = np.random.default_rng(0)
-    table = compared(0.5 + generator.normal(0, 0.03, (2000, 5)))
-    assert (table["verdict"] == "differs").mean() == pytest.approx(0.05, abs=0.015)
-    assert "by chance in one cell of twenty" in compare_sentence(table)
 
 
 def test_a_damaged_run_is_named(folders):
@@ -134,23 +124,18 @@ def test_a_damaged_run_is_named(folders):
     )
 
 
-@pytest.mark.parametrize("kind", ["csv", "md", "html"])
-def test_it_is_printed_and_written(folders, tmp_path, kind):
-    out = tmp_path / f"table.{kind}"
-    result = CliRunner().invoke(app, ["compare", *map(str, folders), "--out", str(out)])
-    assert result.exit_code == 0 and "6 cells: 6 same." in result.output
-    assert out.read_text().count("small_cnn") == 6 and "differs" not in result.output
-
-
 def test_what_the_runs_were_made_with_is_compared_too(folders, tmp_path):
     third = shutil.copytree(folders[1], tmp_path / "third")
     for path in third.rglob("run.json"):
         made = json.loads(path.read_text())
         made["settings"] = made.get("settings", {}) | {"batch_size": 7, "code": "f" * 64}
         path.write_text(json.dumps(made))
-    out = tmp_path / "page.html"
-    args = ["compare", *map(str, [*folders, third]), "--out", str(out)]
-    assert CliRunner().invoke(app, args).exit_code == 0
+    for kind in ("csv", "md", "html"):
+        out = tmp_path / f"page.{kind}"
+        args = ["compare", *map(str, [*folders, third]), "--out", str(out)]
+        result = CliRunner().invoke(app, args)
+        assert result.exit_code == 0 and "6 cells: 6 same." in result.output
+        assert out.read_text().count("small_cnn") >= 2 * 6
     page = out.read_text()
     _, _, last = page.partition("made with, where it differs")
     assert page.count("where it differs") == 1 and "A and B" in page and "A and C" in page
@@ -165,11 +150,3 @@ def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders
         compare_results(folders[0], tmp_path / "nowhere")
     with pytest.raises(DiagvibError, match=r"use \.csv, \.md, \.html"):
         write_comparison({"B": compare_results(*folders)}, tmp_path / "table.pdf")
-
-
-def test_runs_of_a_study_that_is_not_shipped_are_compared_by_their_own_groups(tmp_path):
-    for run in EXPECTED:
-        write_run(tmp_path / "runs", run | {"study": f"my-{run['study']}"})
-    table = compare_results(tmp_path, tmp_path)
-    assert set(table["study"]) == {"my-zso", "my-zgo"} and set(table["verdict"]) == {"same"}
-    assert set(table.loc[table["study"] == "my-zgo", "group"]) == {"id", "ood"}

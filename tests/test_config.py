@@ -118,9 +118,12 @@ def test_a_stage_sees_only_what_it_depends_on():
     assert stage_settings(small, "train", "zgo", "small_cnn") != stage_settings(
         other, "train", "zgo", "small_cnn"
     )
-    assert "root" not in stage_settings(small, "plot") and "mirror" not in stage_settings(
-        small, "plot"
-    )
+    elsewhere = load("config", "samples=2", "root=elsewhere", "mirror=elsewhere", "device=cpu")
+    for names in (
+        *(("fetch",), ("prepare",), ("draw", "zgo"), ("render", "zgo")),
+        *(("train", "zgo", "small_cnn"), ("tabulate",), ("plot",)),
+    ):
+        assert stage_settings(small, *names) == stage_settings(elsewhere, *names)
 
 
 def test_a_stage_of_an_unknown_study_or_baseline():

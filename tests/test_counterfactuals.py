@@ -1,6 +1,5 @@
 """Images with one cue exchanged, and the methods that learn from them."""
 
-import pyarrow as pa
 import pytest
 import torch
 from torch.nn import functional as F
@@ -10,6 +9,7 @@ from diagvib.images.counterfactuals import SceneCounterfactuals
 from diagvib.images.files import Images
 from diagvib.methods.registry import check_scene, make_baseline
 from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
 from diagvib.training.batches import Annotations, Batches
 from synthetic_methods import settings_of
 from test_scenes import recipes
@@ -18,10 +18,10 @@ CPU, SIZE, CUES = torch.device("cpu"), 64, ("hue", "lightness")
 
 
 @pytest.fixture(scope="module")
-def batches(tmp_path_factory):
+def batches():
     """40 digits, shape the target, with hue and lightness as cues."""
-    scene, prepared = load_scene("digits"), tmp_path_factory.mktemp("prepared")
-    scene.prepare(prepared / "raw", prepared, "embedded")
+    scene = load_scene("digits")
+    prepared = cached(scene, "embedded", None)
     rows = recipes(scene, prepared, "train")
     images = Images(scene.renderer(prepared, SIZE, CPU)(rows), rows, {"scene": "digits"})
     known = Annotations(
@@ -49,18 +49,13 @@ def method(batches, request):
 
 
 def test_an_exchanged_image_shows_the_donors_cue(batches):
-    scene, index, donors = load_scene("digits"), torch.tensor([3, 5]), torch.tensor([7, 0])
-    pixels = batches.counterfactuals.exchanged(index, 1, donors)
-    rows = batches.counterfactuals._recipes.take([3, 5]).to_pylist()
-    for row, donor in zip(
-        rows, batches.counterfactuals._recipes.take([7, 0]).to_pylist(), strict=True
-    ):
-        row |= {name: donor[name] for name in ("lightness", "lightness_1", "lightness_2")}
-    wanted = scene.renderer(batches.counterfactuals._prepared, SIZE, CPU)(
-        pa.Table.from_pylist(rows, batches.counterfactuals._recipes.schema)
-    )
-    assert torch.equal(pixels, wanted)
-    assert torch.equal(batches.counterfactuals.exchanged(index, 0, index), batches.pixels[index])
+    scene, made = load_scene("digits"), batches.counterfactuals
+    rows, donors = (made._recipes.take(index) for index in ([3, 5], [7, 0]))
+    index = torch.tensor([3, 5])
+    pixels = made.exchanged(index, 1, torch.tensor([7, 0]))
+    render = scene.renderer(made._prepared, SIZE, CPU)
+    assert torch.equal(pixels, render(scene.exchange(rows, "lightness", donors)))
+    assert torch.equal(made.exchanged(index, 0, index), batches.pixels[index])
 
 
 @pytest.mark.parametrize("method", ["lle"], indirect=True)

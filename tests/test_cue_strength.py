@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t
+from simulated_designs import accuracies
 
 from diagvib.report.cue_strength import cue_strength_figures
 from diagvib.reproduction.tabulate import tabulate
@@ -22,7 +23,6 @@ from diagvib.results.metric_sets.cue_strength import (
 )
 from diagvib.studies.study import load_studies
 from reports import drawn_in, make_report
-from simulated_designs import accuracies
 from synthetic_runs import accuracy, expected_runs, run_of, write_run
 
 SHARES = {

@@ -1,12 +1,11 @@
 """Repository paths on the pages for readers, in backticks or links, exist."""
 
-import importlib
 import json
 import re
-import sys
 
 import pandas as pd
 import pytest
+import result_pages
 
 from conftest import REPOSITORY
 
@@ -65,8 +64,6 @@ def test_the_rooms_that_the_pages_name_are_those_of_the_package():
 
 
 def test_the_tables_of_the_result_pages_are_made_from_their_files():
-    sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-    result_pages = importlib.import_module("result_pages")
     for name in result_pages.PAGES:
         assert (REPOSITORY / f"docs/{name}.md").read_text() == result_pages.page(name)
     claims = (REPOSITORY / "docs/results/laptop/claims.csv").read_text()

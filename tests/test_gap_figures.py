@@ -17,11 +17,10 @@ from diagvib.report.judged import Comparison, comparisons, gap_sentences, refere
 from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.reproduction.tabulate import tabulate
-from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET, whac_a_mole
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.needs import GAP_GROUPS
-from diagvib.studies.study import parse_study
 from reports import drawn_in, make_report, write_images
 from synthetic_runs import configured, settings
 from test_gaps import BINDING, SECOND, expected, losing, write
@@ -111,12 +110,6 @@ def test_methods_stand_by_their_supervision_with_erm_first():
         "first",
         "all",
     ]
-    models = {
-        "net": METHODS["plain"],
-        "big": (settings(model={"name": "resnet18"}), (0.95, -0.2, -0.1, -0.4)),
-        "other": METHODS["all"],
-    }
-    assert [one.baseline for one in compared(models).methods] == ["net", "other", "big"]
 
 
 def test_nothing_is_drawn_where_nothing_ran():
@@ -131,9 +124,9 @@ def test_nothing_is_drawn_where_nothing_ran():
 
 def test_without_erm_gaps_are_drawn_and_not_judged():
     alone = {name: METHODS[name] for name in ("all", "types")}
-    figure = gap_bars(compared(alone))
-    assert all(bar.get_facecolor()[3] == 0 for bar in bars_of(figure, 0).values())
-    assert [text.get_text() for text in figure.legends[0].texts] == ["not judged"]
+    assert all(
+        bar.get_facecolor()[3] == 0 for bar in bars_of(gap_bars(compared(alone)), 0).values()
+    )
     (found,) = sentences(alone)
     assert found.startswith("No ERM with the same model was run")
 
@@ -159,8 +152,6 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     honest = {name: METHODS[name] for name in ("plain", "same", "all")}
     not_wider = "For no method does the 95 % interval show a wider gap than ERM's."
     assert sentences(honest)[1:] == ["all narrows both gaps.", not_wider]
-    title = gap_bars(compared(honest)).legends[0].get_title().get_text()
-    assert "makes another worse" not in title
     few = "Fewer than 3 dataset samples cannot show whether a method widens a gap."
     assert sentences(samples=2)[1:] == [few]
     many = METHODS | {f"also_{i}": METHODS["first"] for i in range(3)}
@@ -182,8 +173,8 @@ def history(study: str = STUDY, bindings=(BINDING,), cues: int = 2) -> pd.DataFr
     return rows.assign(val_accuracy=learnt, **followed)
 
 
-def curves(rows: pd.DataFrame, study: str = STUDY, known: KnownStudies = SHIPPED):
-    return preference_curves(rows, study, known)
+def curves(rows: pd.DataFrame, study: str = STUDY):
+    return preference_curves(rows, study, SHIPPED)
 
 
 def lines_of(figure) -> dict:
@@ -200,31 +191,16 @@ def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
     }
     band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
     assert band.max() - 0.42 == pytest.approx(0.02 / 3**0.5), "a standard error of 0, 0.02 and 0.04"
-    several = curves(history(bindings=(BINDING, SECOND)))
-    assert list(lines_of(several)) == ["target", "cue 1", "cue 2"]
 
 
 def test_cue_preference_where_there_is_one_cue_and_where_there_is_nothing():
     one = history("zgo", ("shape-hue",), 1)
     assert list(lines_of(curves(one, "zgo"))) == ["target: shape", "cue: hue"]
     for nothing, study in (
-        (history().drop(columns="val_follows_cue_2"), STUDY),
         (one.assign(val_follows_cue_1=one["val_accuracy"]), "zgo"),  # cue and target are one
         (history("m2m-easy", ("shape-hue",), 1), "m2m-easy"),  # a cue class points to two classes
     ):
         assert curves(nothing, study) is None
-
-
-def test_a_cue_that_points_to_no_single_class_has_no_curve():
-    cells = [[0, 0, 0], [0, 1, 0], [0, 2, 0], [1, 0, 1], [1, 1, 1], [1, 2, 1]]
-    mine = {"title": "Mine", "meaning": "m", "metrics": "accuracy"}
-    mine["roles"] = {"target": 2, "cue-1": 3, "cue-2": 2}
-    mine["rows"] = [{"splits": ["train", "val", "test"], "group": "seen", "cells": cells}]
-    known = KnownStudies(given=(parse_study("mine", mine),))
-    drawn = lines_of(curves(history("mine"), "mine", known))
-    assert list(drawn) == ["target: shape", "cue 2: texture"]
-    both = lines_of(curves(history()))
-    assert all(drawn[label].get_color() == both[label].get_color() for label in drawn)
 
 
 def test_the_contact_sheet_shows_every_cell_with_its_share_and_group(tmp_path):

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 import yaml
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 from torchvision import models
 from torchvision.transforms import functional as F
 from typer.testing import CliRunner
@@ -27,6 +28,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from imagenet_w_photos import CARTON, CLASSES, blind, cjk_font, write_photos
+from test_watermark import plain
 from toy import run_here
 
 CPU = torch.device("cpu")
@@ -63,15 +65,6 @@ KNOWN = {
 }
 
 
-def test_photos_within_the_folder_of_the_table_stay(tmp_path, font):
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    Image.new("RGB", (SIZE, SIZE), "red").save(photos / "mine.png")
-    measured(["test_imagenet_w:raises"], {"val": photos}, tmp_path)
-    assert [path.name for path in photos.iterdir()] == ["mine.png"]
-    assert {path.name for path in tmp_path.iterdir()} == {"photos", "models.csv", "models.md"}
-
-
 class Raises(torch.nn.Module):
     """Doubles the odds of carton, and quadruples those of the first 3 of 1,000 classes, where there
     is a watermark."""
@@ -103,6 +96,7 @@ def test_any_folder_of_photos_has_the_cartons_probability_but_no_accuracy(tmp_pa
     assert found["p_carton"] == pytest.approx(0.001) and found["carton_rank"] == 4
     assert found["p_carton_factor"] == pytest.approx(factor, abs=1e-4)
     assert found["photos"] == 6 and "notes.txt: left out" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"holiday", "models.csv", "models.md"}
     assert found[["in1k_accuracy", "in_w_gap", "carton_gap"]].isna().all()
 
 
@@ -250,18 +244,13 @@ def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, f
     scene.make(tmp_path / "raw", tmp_path, "official")
     render = scene.rendering(tmp_path, 224, CPU, crop=Crop(256, 224))
     cells = pd.DataFrame({"watermark": ["absent", "present"]})
-    import pyarrow as pa
-
     recipes = pa.Table.from_pandas(
         scene.every_photo(cells.assign(photos="val"), scene.catalogue(tmp_path))
     )
     ours = Encoder(blind(4, 224), IMAGENET.mean, IMAGENET.std).inputs(render(recipes))
-    image = F.center_crop(F.resize(Image.fromarray(photo), 256), 224).convert("RGBA")
-    layer = Image.new("RGBA", image.size, (255, 255, 255, 0))
-    face = ImageFont.truetype(font.path, 36, font.index, layout_engine=ImageFont.Layout.BASIC)
-    ImageDraw.Draw(layer).text((2.24, 0.4 * 224), "捷径捷径捷径", (255, 255, 255, 128), face)
-    marked = Image.alpha_composite(image, layer).convert("RGB")
-    for own, shown in zip(ours, (image.convert("RGB"), marked), strict=True):
+    image = np.array(F.center_crop(F.resize(Image.fromarray(photo), 256), 224))
+    marked = plain(image, font, "捷径捷径捷径", 36, 0.5, (0.01, 0.4))
+    for own, shown in zip(ours, (image, marked), strict=True):
         theirs = F.normalize(F.to_tensor(shown), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         assert torch.allclose(own, theirs, atol=1e-5)
     assert not torch.equal(ours[0], ours[1])

@@ -3,13 +3,11 @@
 import errno
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_metadata
 from diagvib.images import files as images_module
 from diagvib.images.files import class_indices, read_images, render_batches, write_images
 from diagvib.scenes import load_scene
@@ -57,15 +55,6 @@ def test_read_back_is_what_was_rendered(tmp_path, monkeypatch, renderer, recipes
     assert sum(counted) == 300
     assert pq.ParquetFile(path).num_row_groups == 3
     assert images.labels("shape").tolist() == [int(s) for s in recipes["shape"].to_pylist()]
-
-
-def test_the_file_explains_itself_in_pandas(tmp_path, renderer, recipes):
-    write_images(tmp_path / "a.parquet", recipes, renderer, {})
-    frame = pd.read_parquet(tmp_path / "a.parquet")
-    shape = read_metadata(tmp_path / "a.parquet")["image_shape"]
-    first = np.frombuffer(frame.loc[0, "image"], np.uint8).reshape(shape)
-    assert (first == next(render_batches(recipes, renderer))[0].numpy()).all()
-    assert frame.loc[0, "hue"] in SAMPLE.classes["hue"]
 
 
 def test_no_images(tmp_path, renderer, recipes):

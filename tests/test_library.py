@@ -27,20 +27,13 @@ from toy import images_here
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DIAGVIB_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def load(study="zgo", binding="shape-hue", split="test", **arguments) -> diagvib.StudyDataset:
     usual = {"sources": "embedded", "counts": COUNTS, "image_size": 64}
     return diagvib.load(study, binding, split, **usual | arguments)
 
 
 @pytest.fixture(scope="module")
-def dataset(cache):
+def dataset():
     return load()
 
 
@@ -163,15 +156,6 @@ def test_a_perfect_predictor_and_one_that_follows_the_cue(dataset):
     }
 
 
-def test_gaps_of_two_cues():
-    dataset = load("whac-95", "shape-position-hue", counts={"test": 270})
-    found = dataset.evaluate(follow(dataset, "position", "common"))
-    # It is right wherever cue 1 agrees, as it does in 95 % of the training images.
-    assert found["id_accuracy"] == pytest.approx(0.95)
-    assert found["cue_1_gap"] == pytest.approx(-0.95) == found["joint_gap"]
-    assert found["cue_2_gap"] == pytest.approx(0.05)
-
-
 def test_images_that_are_not_there_are_named():
     with pytest.raises(
         DiagvibError, match="nowhere/data/images/zgo/shape-hue/0/train.parquet: no such file"
@@ -217,10 +201,10 @@ class Photos(Squares):
         prepared.mkdir(parents=True, exist_ok=True)
         (prepared / "photo").write_text((raw / "photo").read_text())
 """
-LOADING = """
-import diagvib
-counts = {"train": 90, "val": 18, "id": 18, "ood": 18}
-print(diagvib.load("zgo", "shape-hue", "val", sources="embedded", counts=counts, image_size=64).pixels.sum().item())
+PREPARING = """
+from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
+print(cached(load_scene("digits"), "embedded", None))
 """
 
 
@@ -253,7 +237,7 @@ def test_other_photos_are_not_taken_for_those_asked_for(scenes):
 
 def test_several_processes_may_be_the_first(tmp_path):
     environment = {**os.environ, "DIAGVIB_CACHE": str(tmp_path)}
-    command, pipe = [BIN / "python", "-c", LOADING], subprocess.PIPE
+    command, pipe = [BIN / "python", "-c", PREPARING], subprocess.PIPE
     processes = [
         subprocess.Popen(command, env=environment, text=True, stdout=pipe, stderr=pipe)
         for _ in range(2)

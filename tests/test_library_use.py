@@ -23,16 +23,6 @@ from test_library import load as load_test
 from toy import images_here
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def it_is_used(cache, monkeypatch):
-    monkeypatch.setenv("DIAGVIB_CACHE", str(cache))
-
-
 def load(study="zgo", binding="shape-hue", split="val", **arguments):
     return load_test(study, binding, split, **arguments)
 
@@ -40,15 +30,12 @@ def load(study="zgo", binding="shape-hue", split="val", **arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"study": "zg"}, "unknown study 'zg'; did you mean zgo?"),
         (
             {"study": "zso", "binding": "Shape"},
             "binding 'Shape': unknown factor 'Shape'; did you mean shape or scale or hue?",
         ),
         ({"split": "tests"}, "diagvib.load: split: unknown value 'tests'; did you mean test?"),
-        ({"sample": True}, "diagvib.load: sample: must be a valid integer, not True"),
         ({"counts": {"ood": 0}}, "diagvib.load: counts.ood: must be greater than or equal to 9"),
-        ({"counts": {"trian": 30}}, "unknown count 'trian'; did you mean train"),
         ({"device": ""}, "unknown device ''; known: auto, cpu, cuda"),
         (
             {"root": "made"},
@@ -108,9 +95,10 @@ def test_a_transform_may_change_its_image():
     assert not dataset[0][0].any() and torch.equal(dataset.pixels, before)
 
 
-def test_what_is_missing_or_damaged_in_the_cache_is_made_again(cache):
+def test_what_is_missing_or_damaged_in_the_cache_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path))
     pixels = load().pixels
-    (prepared,) = cache.glob("embedded/*/data/prepared/digits")
+    (prepared,) = tmp_path.glob("embedded/*/data/prepared/digits")
     digests = prepared / "sha256.json"
     for damage in (
         (prepared / "textures/wood.png").unlink,

@@ -402,7 +402,8 @@ def test_options_of_ones_own_are_checked_without_running_it(own):
     script = textwrap.dedent("""
         import sys
         from diagvib.foundation.errors import DiagvibError
-        from diagvib.settings.baselines import complete
+        from diagvib.settings.baselines import complete, load_settings
+        load_settings("asr")
         try:
             complete({"method": {"name": "my_methods:Focal", "gama": 1}, "model": "small_cnn", "batch_size": 4,
                       "optimiser": {"name": "adam", "lr": 1.0}, "origin": "x"}, "mine")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json
 from diagvib.images import memory
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
@@ -61,6 +62,8 @@ def test_trainings_from_memory_and_from_the_disk_are_the_same(images, tmp_path, 
             [RUN],
             Folders(tmp_path / where, tmp_path / "checkpoints"),
         )
+    metrics = read_json(tmp_path / "disk/0/metrics.json")
+    assert metrics["cue"] is None and list(metrics["groups"]) == ["id"]
     for name in ("predictions.parquet", "history.jsonl", "metrics.json", "weights.pt"):
         assert (tmp_path / "memory/0" / name).read_bytes() == (
             tmp_path / "disk/0" / name

@@ -4,7 +4,7 @@ import torch
 
 from diagvib.scenes import load_scene
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.preference import speaks_for, spoken_for
+from diagvib.studies.preference import speaks_for, spoken_for, spoken_for_among
 from diagvib.studies.study import load_studies, parse_study
 from diagvib.training.running_metrics import cue_preferences
 
@@ -27,6 +27,7 @@ def test_what_a_cue_mostly_accompanies_comes_before_its_index():
     assert spoken_for(study, "cue") == (1, 0, None, 1, None), (
         "class 2 is with both equally often, class 4 with none"
     )
+    assert list(map(set, spoken_for_among(study, "cue"))) == [{1}, {0}, {0, 1}, {1}, set()]
 
 
 def test_names_are_those_of_the_dataset_sample():

@@ -1,7 +1,6 @@
 """Random search: what each trial draws, which trial each rule chooses, and real training at toy
 size, also killed."""
 
-import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -276,37 +275,3 @@ def test_the_table_says_what_each_rule_would_choose_and_have_got(searched):
         "96 training images of 64 pixels from embedded sources and 2 epochs",
     ):
         assert said in entry["origin"]
-
-
-def test_the_workflow_searches(tmp_path):
-    """From scratch; a baseline not trained on the study is not tuned on it."""
-    pytest.importorskip(
-        "snakemake", reason="the workflow needs snakemake, which is not installed here"
-    )
-    from toy import copy_of_the_repository, count, snakemake
-
-    repository = copy_of_the_repository(tmp_path)
-    (repository / "toy.yaml").write_text(
-        textwrap.dedent(f"""
-        root: toy
-        sources: embedded
-        studies: [{STUDY}, zgo]
-        bindings: [{BINDING}]
-        samples: 1
-        image_size: 64
-        counts: {{train: 96, val: 32, id: 32, ood: 32}}
-        baselines: [{{name: coral, studies: [{STUDY}]}}, {{name: small_cnn, studies: [zgo]}}]
-        training: {{max_epochs: 1, track_test: true}}
-        tuning: {{study: {STUDY}, random_search: {{bindings: [{BINDING}], trials: 2}}}}
-        """)
-    )
-    done = count(snakemake(repository, "tuned", "--configfile", "toy.yaml"))
-    assert (
-        done.items() >= {"prepare": 1, "draw": 1, "render": 1, "tune": 1}.items()
-        and "train" not in done
-    )
-    assert {path.name for path in (repository / "toy/results/tuning").iterdir()} == {
-        "coral.csv",
-        "coral.yaml",
-    }
-    assert "chosen: trial" in (repository / "toy/logs/tune/coral.log").read_text()

@@ -1,22 +1,18 @@
 """The renderer compared with the published generator's images and with a plain implementation, and
 its edge cases."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from plain_renderer import render_plain
 from skimage.io import imread
 from skimage.transform import resize as skimage_resize
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.renderer import CANVAS, Renderer, resize_matrix
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-
-from plain_renderer import render_plain
 
 OWN_GOLDEN = Path(__file__).parent / "golden_renders.npz"
 
@@ -101,11 +97,6 @@ def assert_agrees_with_plain(digits, textures, size: int, share: float, **change
         assert (image == plain).mean() > share
 
 
-@pytest.mark.parametrize("size", [64, 128, 256])
-def test_every_image_size_agrees_with_plain(stacks, size):
-    assert_agrees_with_plain(*stacks, size, 0.99)
-
-
 @pytest.mark.parametrize("used", [slice(0, 40), slice(0, 3), slice(17, 18), slice(38, 40)])
 def test_digits_anywhere_in_their_square_are_drawn(stacks, used):
     """The computed region follows the digits, including those that reach the square's border."""
@@ -124,7 +115,7 @@ def test_the_rest_of_a_batch_changes_nothing(stacks):
         assert torch.equal(part, whole[:count])
 
 
-@pytest.mark.parametrize("size", [64, 65, 256])
+@pytest.mark.parametrize("size", [64, 65, 128, 256])
 def test_any_object_anywhere_agrees_with_plain(stacks, size):
     """Also at the border, from one pixel to larger than the image."""
     g = np.random.default_rng(size)

@@ -163,16 +163,6 @@ def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results, pa
     assert section.count("data:image/webp") >= 3 * 3 and "data:image/png" not in section
 
 
-def test_a_heat_map_has_targets_in_rows_and_cues_in_columns():
-    cell = {"study": "zgo", "baseline": "a", "group": "ood", "target": "shape", "cue": "hue"}
-    frame = pd.DataFrame([{**cell, "mean": 0.25, "n": 1, "expected": 1}])
-    axes = heat_map(frame, "zgo", "a", SHIPPED).axes[0]
-    (column, row) = next(t.get_position() for t in axes.texts if t.get_text() == "0.25")
-    labels = axes.get_xticklabels(), axes.get_yticklabels()
-    assert labels[0][[*axes.get_xticks()].index(column)].get_text() == "hue"
-    assert labels[1][[*axes.get_yticks()].index(row)].get_text() == "shape"
-
-
 def test_where_networks_look_is_shown_beside_the_images(results):
     folders = dict.fromkeys(("one", "two"), results / "runs/small_cnn/zgo/shape-hue/0")
     (axes,) = looking_sheet(folders, ["shape", "hue"], "a title").axes
@@ -267,12 +257,15 @@ def test_headlines_need_no_study_but_zgo():
 
 def test_the_colour_scale_is_palest_at_chance_which_is_that_of_the_studys_classes():
     def lightness(value):
-        colour, _ = accuracy_colours(value, 1 / 3)
-        return sum(bytes.fromhex(colour[1:]))
+        return sum(bytes.fromhex(accuracy_colours(value, 1 / 3)[0][1:]))
 
     assert max(np.linspace(0, 1, 31), key=lightness) == pytest.approx(1 / 3, abs=0.02)
     known = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
     row = {"baseline": "own", "study": "two-places", "target": "corner", "cue": "colour"}
     row |= {"group": "ood", "mean": 0.25, "stderr": 0.1, "n": 2, "expected": 2}
-    *_, bar = heat_map(pd.DataFrame([row]), "two-places", "own", known).axes
+    axes, bar = heat_map(pd.DataFrame([row]), "two-places", "own", known).axes
     assert [t.get_text() for t in bar.get_yticklabels()] == ["0", "chance 1/4", "0.5", "1"]
+    # Targets in rows, cues in columns.
+    (column, at) = next(t.get_position() for t in axes.texts if t.get_text().startswith("0.25"))
+    assert axes.get_xticklabels()[[*axes.get_xticks()].index(column)].get_text() == "colour"
+    assert axes.get_yticklabels()[[*axes.get_yticks()].index(at)].get_text() == "corner"

@@ -221,8 +221,6 @@ class Bare: pass
 class Empty(Scene): pass
 class Clashing(squares.Squares):
     factors = {**squares.Squares.factors, "group": ("a", "b")}
-class Dashed(squares.Squares):
-    factors = {**squares.Squares.factors, "two-words": ("a", "b")}
 class OneClass(squares.Squares):
     factors = {**squares.Squares.factors, "only": ("a",)}
 class Spelt(squares.Squares):
@@ -246,11 +244,9 @@ class Broken(squares.Squares):
         ("digit", "unknown scene 'digit'; did you mean digits"),
         ("absent.yaml", "absent.yaml: no such file"),
         ("own_scene:Absent", "own_scene:Absent cannot be imported"),
-        ("absent_module:Scene", "No module named 'absent_module'"),
         ("own_scene:Bare", "own_scene:Bare is not a subclass of diagvib.scenes.scene.Scene"),
         ("own_scene:Empty", "own_scene:Empty: factors: "),
         ("own_scene:Clashing", "'group' cannot be used; a factor is one word"),
-        ("own_scene:Dashed", "'two-words'"),
         ("own_scene:OneClass", "factors: only: must have at least 2 items"),
         ("own_scene:Spelt", "factors: letter: "),
         ("own_scene:Grouped", "columns: group is the name of another column"),

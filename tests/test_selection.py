@@ -74,14 +74,6 @@ def test_the_worst_cue_is_sought_rule_by_rule():
     assert table["stderr"].isna().all()
 
 
-def test_without_a_cue_it_is_the_one_group():
-    table = table_of(runs("zso", [""], as_run=0.75), [history(), history(more=0.1)])
-    assert means(table, "faavg") == pytest.approx(
-        {AS_RUN: 0.75, "val_loss": 0.85, "val_accuracy": 0.85, "last": 0.75, "oracle": 0.95}
-    )
-    assert set(table["metric"]) == {"faavg"}
-
-
 def test_only_epochs_that_were_noted_can_be_chosen():
     """An autoencoder's own epochs classify nothing; the last of them is not the classifier's last
     epoch."""

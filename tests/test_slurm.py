@@ -2,7 +2,6 @@
 local run does."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from conftest import BIN, REPOSITORY
-from toy import copy_of_the_repository, environment, hashes, run_here
-
-sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
-
 import slurm
+
+from conftest import BIN
+from toy import copy_of_the_repository, environment, hashes, run_here
 
 TOY = """
 root: toy

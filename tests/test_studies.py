@@ -9,7 +9,7 @@ import yaml
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import datasets
 from diagvib.studies import study_cells
@@ -94,15 +94,10 @@ def test_published_samples(mirror):
 def test_further_samples_are_drawn_from_their_number():
     assert sample_of(17) == sample_of(17)
     assert len({str(sample_of(n).classes) for n in range(20)}) == 20
-    for number in range(5, 40):
-        sample = sample_of(number)
-        for factor in FACTORS:
-            assert len(set(sample.classes[factor])) == 3
-            assert set(sample.classes[factor]) <= set(classes(factor))
-        assert all(added != target for target, added in enumerate(sample.added_cue))
-
-
-def test_a_role_of_another_number_of_classes_has_them_from_the_samples_number():
+    assert all(
+        added != target for n in range(40) for target, added in enumerate(sample_of(n).added_cue)
+    )
+    # test_scenes checks three classes of each factor; a role may have another number.
     known = DIGITS.factors["hue"]
     for count in (2, 4, 6):
         chosen = [sample_of(number).chosen("hue", count, known) for number in range(20)]

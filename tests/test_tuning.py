@@ -1,17 +1,13 @@
 """Tuning: which candidate wins and why, on real training at toy size; also when it is killed or a
 loss diverges."""
 
-import os
 import shutil
-import signal
-import subprocess
-import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from conftest import BIN, REPOSITORY
 from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml
@@ -19,6 +15,8 @@ from diagvib.settings.baselines import BaselineSettings, complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.training import run
+from diagvib.training.callbacks import Callback
 from diagvib.training.run import Job
 from diagvib.training.trainer import Trainer
 from diagvib.training.trials import Task, Trial
@@ -102,11 +100,11 @@ def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
     own = BaselineSettings(**grid([16], [1e-4])[0].applied(settings.settings))
     settings = settings.model_copy(update={"baseline": own})
     jobs.train(Layout(root), settings, "small_cnn", "zso", "hue", "cpu")
-    run = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
+    made = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
     (row,) = table[
         (table["binding"] == "hue") & (table["batch_size"] == 16) & (table["optimiser.lr"] == 1e-4)
     ].to_dict("records")
-    assert (row["score"], row["epoch"]) == (run["val_loss"], run["selected_epoch"])
+    assert (row["score"], row["epoch"]) == (made["val_loss"], made["selected_epoch"])
 
 
 def trainings(monkeypatch) -> list:
@@ -122,43 +120,27 @@ def trainings(monkeypatch) -> list:
     return found
 
 
-# In a process of its own: a tuning that ends with SIGKILL after the third training's first epoch.
-KILLED = """
-    import os, pathlib, signal, sys
-    from contextlib import contextmanager
-    import test_tuning
-    from diagvib.training import run
-    from diagvib.training.callbacks import Callback
-
-    trainings = 0
-
-    class Killer(Callback):
-        def on_epoch(self, row):
-            if trainings == 3:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    @contextmanager
-    def killer(name, curves):
-        global trainings
-        trainings += 1
-        yield Killer()
-
-    run.training_callback = killer
-    test_tuning.tune(pathlib.Path(sys.argv[1]), *test_tuning.SHORT)
-    """
 SHORT = ["tuning.factors=[hue]"]
 
 
+class Killer(Callback):
+    """Stops the third training after its first epoch."""
+
+    trainings = 0
+
+    def __init__(self):
+        Killer.trainings += 1
+
+    def on_epoch(self, row):
+        if Killer.trainings == 3:
+            raise KeyboardInterrupt
+
+
 def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, monkeypatch):
-    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
-    killed = subprocess.run(
-        [BIN / "python", "-c", textwrap.dedent(KILLED), str(root)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "training_callback", lambda *_: nullcontext(Killer()))
+        with pytest.raises(KeyboardInterrupt):
+            tune(root, *SHORT)
     kept = root / "data/tuning/small_cnn"
     assert not (root / "results").exists() and len(list(kept.rglob("*.json"))) == 2
     trained = trainings(monkeypatch)

@@ -9,12 +9,14 @@ import pandas as pd
 import pytest
 
 from conftest import REPOSITORY
+from diagvib.foundation.errors import DiagvibError
+from diagvib.operations.plan import estimate
 from diagvib.reproduction.published import beside_papers, read_urbancars_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import expected_runs
+from diagvib.settings.grid import dataset_count, expected_runs, make_run
 from toy import run_here
 
 STUDY, BINDING = "urbancars", "car-background-object"
@@ -50,6 +52,24 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
     )
 
 
+def test_replicates_differ_in_their_seeds_and_share_one_dataset(config):
+    """The test below makes such runs."""
+    assert dataset_count(config) == 1 and estimate(config, "cpu")["images"] == 8000 + 2 * 1000
+    job = ("erm", STUDY, BINDING)
+    for number in range(3):
+        assert make_run(*job, number).seed(7) == 7
+        shared = make_run(*job, number, shared=True)
+        assert (shared.seed(7) == 7) == (number == 0)
+        assert (shared.dataset, shared.sample) == (0, number)
+
+
+def test_scenes_of_both_kinds_need_configurations_of_their_own():
+    both = f"studies=[{STUDY}, whac-95]", f"bindings=[{BINDING}, shape-hue-texture]"
+    said = "studies: a replicate of digits is a dataset sample, one of cars a seed"
+    with pytest.raises(DiagvibError, match=said):
+        load_config(None, [*both, "baselines=[erm]", "counts.test=540"])
+
+
 def test_stand_ins_run_to_their_report(tmp_path):
     """The demo with fewer images, epochs and baselines."""
     root = tmp_path / "root"
@@ -75,3 +95,5 @@ def test_stand_ins_run_to_their_report(tmp_path):
     assert metrics["paper"].isna().all(), "drawn cars are not the paper's"
     page = (root / "results/report.html").read_text()
     assert "UrbanCars" in page and re.search(r"embedded|not comparable", page)
+    for text in (page, (root / "results/tables/tables.md").read_text()):
+        assert "over the seeds" in text and "dataset samples" not in text

@@ -2,6 +2,7 @@
 samples."""
 
 import re
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -24,10 +25,12 @@ from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
 from diagvib.results.read_runs import Collected
-from synthetic_grid import BINDINGS, STUDIES
+from diagvib.scenes.digits.factors import FACTORS
 from synthetic_runs import expected_runs
 
 BASELINES = ["resnet18", "alexnet", "asr", "factor_vae"]  # four of nine
+STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
+BINDINGS = [f"{target}-{cue}" for target, cue in permutations(FACTORS, 2)]
 EXPECTED = expected_runs(BASELINES, STUDIES, BINDINGS, samples=5)
 CELLS = 4 * 96
 
@@ -109,18 +112,6 @@ def test_fewer_than_three_samples_decide_nothing_however_close():
     comparison = compare(frame_of_the_paper(2))
     assert set(comparison["verdict"]) == {"cannot tell"} and set(comparison["n"]) == {2}
     assert comparison["reason"].str.endswith("n = 2, at least 3 needed").all()
-
-
-def test_a_spread_of_ours_never_makes_a_cell_agree(papers_own):
-    rng = np.random.default_rng(0)
-    noise = pd.Series(rng.normal(0, 0.3, len(papers_own)), papers_own.index)
-    wider = papers_own.assign(
-        **{name: papers_own[name] + noise for name in ("ood_accuracy", "id_accuracy")}
-    )
-    before, after = compare(papers_own)["verdict"], compare(wider)["verdict"]
-    assert (
-        not ((after == "agrees") & (before != "agrees")).any() and (after == "agrees").mean() < 0.02
-    )
 
 
 def test_numbers_shifted_by_ten_points_differ_wherever_the_spread_lets_one_tell(papers_own):
@@ -283,23 +274,18 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
         r"together: p = 0\.[1-9]\d+, furthest off: .*; no evidence against the paper's numbers\.",
         markdown,
     )
-    assert "| alexnet † |" in markdown and "| resnet18 |" in markdown
-    assert re.search(r"\| \*paper\* \| \d+ ± \d+ \|", markdown)
+    assert "| alexnet † |" in markdown and re.search(r"\| \*paper\* \| \d+ ± \d+ \|", markdown)
     # The last: how many counter-examples make up for half of what a cue costs.
     assert r"factor\_vae" in latex and len(latex_rows(latex)) == 9 + 8 + 8 + 1 + 5 + 1
 
 
 def latex_rows(text: str) -> list[tuple[str, list[list[str]]]]:
-    """Caption and cells of every table, which must be well formed: as many cells as columns,
-    nothing left unescaped."""
-    text = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    """Caption and cells of every table: as many cells as columns, nothing left unescaped."""
+    text = re.sub("^%.*", "", text, flags=re.M)
     assert not re.search(r"(?<!\\)[%_#]|±", text)
     found = []
     for table in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", text, re.DOTALL):
-        assert table.count("{") == table.count("}") and table.count("$") % 2 == 0
-        columns, body = re.search(
-            r"\\begin\{tabular\}\{(l+r+)\}(.*)\\end\{tabular\}", table, re.DOTALL
-        ).groups()
+        columns, body = re.search(r"\{tabular\}\{(l+r+)\}(.*)\\end\{tab", table, re.DOTALL).groups()
         lines = re.sub(r"\\(top|mid|bottom)rule", "", body).split(r"\\")[:-1]
         rows = [[cell.strip() for cell in line.split("&")] for line in lines]
         assert {len(row) for row in rows} == {len(columns)}

@@ -39,7 +39,7 @@ def plain(
     return np.array(Image.alpha_composite(image, layer).convert("RGB"))
 
 
-@pytest.mark.parametrize(("size", "points"), [(224, 36), (384, 62), (518, 84), (64, 10)])
+@pytest.mark.parametrize(("size", "points"), [(224, 36), (384, 62), (64, 10)])
 def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, points):
     pixels = np.random.default_rng(size).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
     ours = (
@@ -54,19 +54,6 @@ def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, 
     assert 0.03 < (ours != pixels).any(3).mean() < 0.2
     changed = np.nonzero((ours != pixels).any((0, 3)))
     assert changed[0].min() >= 0.4 * size - 1 and changed[1].min() <= 0.04 * size
-
-
-@pytest.mark.parametrize("alpha", [0, 26, 128, 254, 255])
-def test_every_brightness_blends_as_in_pil(alpha):
-    pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
-    layer = Image.new("RGBA", (16, 16), (255, 255, 255, alpha))
-    theirs = np.array(
-        Image.alpha_composite(Image.fromarray(pixels).convert("RGBA"), layer).convert("RGB")
-    )
-    overlay = watermarks.Overlay(0, 0, np.full((16, 16), alpha, np.uint8))
-    given = torch.from_numpy(pixels).permute(2, 0, 1)
-    assert (blend(given, overlay).permute(1, 2, 0).numpy() == theirs).all()
-    assert (given.permute(1, 2, 0).numpy() == pixels).all()  # blending makes a new image
 
 
 def test_random_watermarks_are_those_of_the_augmentation(font):

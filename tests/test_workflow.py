@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from toy import BASELINES, RUN, call, command, count, environment, hashes, toy, write
+from toy import BASELINES, RUN, command, count, environment, hashes, toy, write
 
 # One study and one baseline are enough for what goes wrong on the way.
 FEWER = ("--config", "studies=[zgo]", "bindings=[hue-shape]", "baselines=[small_cnn]")
@@ -42,29 +42,6 @@ def test_a_users_own_scene_study_model_and_method_are_in_tables_and_report(made)
     assert columns <= set(predictions.columns) and set(predictions["group"]) == {"new"}
 
 
-# A disk of its own, in a namespace of its own, that is full while images are rendered.
-FULL = """
-cp -a toy made; mount -t tmpfs -o size=64M tmpfs toy; cp -a made/. toy
-fallocate -l $(($(df --output=avail --block-size=1 toy | tail -n 1) - 40000)) toy/filler
-if "$@" > full.txt 2>&1; then exit 9; fi
-rm -r toy/filler made; cp -a toy made
-"""
-
-
-def test_after_a_full_disk_it_gives_the_same(made, finished, own_disk):
-    shutil.rmtree(finished / "toy/results")
-    shutil.rmtree(finished / "toy/data/images")
-    images = ("--configfile", "toy.yaml", *FEWER, "--", "images")
-    call(finished, *own_disk, FULL, "sh", *command(*images))
-    assert "the disk is full; free some space" in (finished / "full.txt").read_text()
-    shutil.rmtree(finished / "toy")
-    (finished / "made").rename(finished / "toy")
-    toy(finished, *FEWER, "--", "images")
-    again = hashes(finished / "toy")
-    assert sum("zgo" in name and "test.parquet" in name for name in again) == 2
-    assert again.items() <= hashes(made / "toy").items()
-
-
 def test_killed_at_any_time_it_continues_to_the_same_result(made, finished):
     """Finished with one core, where the undisturbed run had two."""
     for folder in ("results", "data/images", "logs"):
@@ -92,18 +69,28 @@ def test_killed_at_any_time_it_continues_to_the_same_result(made, finished):
     assert not list((finished / "toy").rglob("*.tmp"))
 
 
-def test_rendering_on_the_training_device_gives_the_same_predictions(made, finished):
-    shutil.rmtree(finished / "toy/data/images")
-    shutil.rmtree(finished / "toy/results")
-    toy(finished, *FEWER, "images=render", "--", "runs")
-    run = f"{RUN}/1/predictions.parquet".format("small_cnn")
-    assert (finished / run).read_bytes() == (made / run).read_bytes()
-    assert not (finished / "toy/data/images").exists()
+def test_rendering_on_the_training_device_needs_no_image_files(finished):
+    """test_datasets compares the images."""
+    for folder in ("data/images", "results"):
+        shutil.rmtree(finished / "toy" / folder)
+    assert count(toy(finished, "-n", *FEWER, "images=render", "--", "runs")) == {
+        "train": 1,
+        "runs": 1,
+    }
+
+
+def test_tuning_searches_with_the_images_that_are_there(finished):
+    search = "{study: zgo, random_search: {bindings: [hue-shape], trials: 2}}"
+    done = count(toy(finished, *FEWER, f"tuning={search}", "--", "tuned"))
+    assert done == {"tune": 1, "tuned": 1}
+    found = {path.name for path in (finished / "toy/results/tuning").iterdir()}
+    assert found == {"small_cnn.csv", "small_cnn.yaml"}
+    assert "chosen: trial" in (finished / "toy/logs/tune/small_cnn.log").read_text()
 
 
 def test_more_samples_and_weights_leave_what_is_there(made, finished):
     more = (*FEWER, "samples=3", "keep_weights=true", "--", "runs")
-    toy(finished, *more)
+    toy(finished, *more, cores=1)
     before, after = (hashes(folder / "toy") for folder in (made, finished))
     kept = {name for name in before if "runs/small_cnn/zgo" in name}
     assert kept and {name: after[name] for name in kept} == {name: before[name] for name in kept}
@@ -173,14 +160,7 @@ def test_a_change_of_a_users_file_runs_again_what_uses_it_and_nothing_else(finis
         write(finished, {file: text})
 
 
-def test_forced_is_forced_and_touched_only_touched(finished):
+def test_forced_is_forced(finished):
     log = finished / "toy/logs/train/tiny/zgo/hue-shape.log"
-    folder = RUN.format("tiny")
-    mark = finished / folder / "0/run.json"
-    target = ("--forcerun", "train", "--", f"{folder}/sha256.json")
-    for arguments, forced in ((("--touch", *target), False), (target, True)):
-        before = mark.read_bytes()
-        toy(finished, *arguments)
-        assert (mark.read_bytes() != before) == forced
+    toy(finished, "--forcerun", "train", "--", f"{RUN.format('tiny')}/sha256.json")
     assert "accuracy" in log.read_text() and "kept" not in log.read_text()
-    assert planned(finished) <= {"tabulate", "plot"}

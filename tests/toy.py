@@ -21,6 +21,8 @@ from filelock import FileLock
 
 from conftest import BIN, REPOSITORY
 from diagvib import stages
+from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, datasets, networks, scenes, train_jobs
@@ -172,11 +174,15 @@ def repository(tmp_path) -> Path:
 
 
 def images_here(config: Configuration, root: Path) -> Layout:
-    """Make a configuration's images in this process, without Snakemake."""
+    """Make a configuration's images in this process, without Snakemake. Embedded sources are
+    prepared once for all tests."""
     layout = Layout(root)
     for scene in scenes(config):
-        stages.fetch(layout, stage_settings(config, "fetch"), scene, config.mirror)
-        stages.prepare(layout, stage_settings(config, "prepare"), scene)
+        if config.sources == "embedded":
+            shutil.copytree(cached(load_scene(scene), "embedded", None), layout.prepared(scene))
+        else:
+            stages.fetch(layout, stage_settings(config, "fetch"), scene, config.mirror)
+            stages.prepare(layout, stage_settings(config, "prepare"), scene)
     for study, binding in datasets(config):
         stages.draw(layout, stage_settings(config, "draw", study), study, binding)
         if config.images == "parquet":

@@ -12,7 +12,6 @@ import numpy as np
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.digits.factors import FACTORS
 
-STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
 BASELINES = (
     "resnet18",
     "resnet50",
@@ -24,7 +23,6 @@ BASELINES = (
     "vae",
     "factor_vae",
 )
-BINDINGS = [f"{target}-{cue}" for target in FACTORS for cue in FACTORS if cue != target]
 SAMPLE_SPREAD, RUN_SPREAD = 0.03, 0.02
 _LIFT = {
     "zso": 0.45,

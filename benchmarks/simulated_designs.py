@@ -9,31 +9,14 @@ has the binomial noise of the test images.
 from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 from scipy.special import betaincinv, ndtr
 
-from conftest import REPOSITORY
-
 # Test images of a group, and the correlation of sample effects between studies, in the published
-# runs (`test_the_law_is_that_of_the_published_runs`).
+# runs (docs/results/laptop/runs.csv).
 IMAGES, SHARED = 900, 0.79
-# Variance of the samples as if each were this many images: of P_ij on misleading cues.
+# Variance of the samples as if each were this many images: of P_ij on misleading cues in those runs,
+# by moments, without the test images' noise.
 FITTED = 7.6
-
-
-def published_cells() -> pd.DataFrame:
-    """P_ij of the published runs: rows cells (study, target, cue), columns samples."""
-    runs = pd.read_csv(REPOSITORY / "docs/results/laptop/runs.csv").dropna(subset="cue")
-    return runs.pivot_table(
-        index=["study", "target", "cue"], columns="sample", values="ood_accuracy"
-    )
-
-
-def fitted_worth(cells: np.ndarray) -> float:
-    """The worth of float[cells, samples] by moments, without the test images' noise."""
-    spread = cells.var(axis=1, ddof=1)
-    chance = cells.mean(axis=1) * (1 - cells.mean(axis=1)) + spread / cells.shape[1]
-    return (1 - 1 / IMAGES) / (spread.sum() / chance.sum() - 1 / IMAGES)
 
 
 def accuracies(
@@ -45,12 +28,6 @@ def accuracies(
     mean = np.reshape(means, (-1, *[1] * len(shape)))
     law = betaincinv(mean * (worth - 1), (1 - mean) * (worth - 1), level)
     return generator.binomial(IMAGES, law) / IMAGES
-
-
-def student(values: np.ndarray) -> tuple[float, float]:
-    """The plain t interval of float[3 samples], for comparison."""
-    half = 4.302653 * values.std(ddof=1) / 3**0.5
-    return values.mean() - half, values.mean() + half
 
 
 def share(interval: Callable, drawn: np.ndarray, truth: float) -> float:
