@@ -55,9 +55,9 @@ def test_a_command_takes_a_network_through_studies(finished, tmp_path):
     its tables are printed."""
     network = make_network({"name": "small_cnn", "options": {}}, 3, 64)
     torch.save(network.state_dict(), tmp_path / "mine.pt")
-    given = {
-        key: yaml.safe_load(TOY)[key] for key in ("sources", "image_size", "counts", "samples")
-    }
+    toy = yaml.safe_load(TOY)
+    given = {key: toy[key] for key in ("sources", "image_size", "counts", "samples")}
+    del given["counts"]["new"]  # of another study
     given |= {"bindings": ["hue-shape"], "images": "parquet"}
     options = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
     weights = f"--weights={tmp_path / 'mine.pt'}"

@@ -165,8 +165,10 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     found = json.loads((tmp_path / "scores/net/two-cues.json").read_text())
     assert found == {"common_lag": 0, "neither_lag": 0.3}
     table = read_table(run_folder(runs, OTHERS[0]) / "predictions.parquet")
-    args = ("two-cues", TWO_CUES, 0, "test", table, table["prediction"].to_pandas(), known)
-    assert evaluate(*args)["neither_lag"] == pytest.approx(0.3)
+    told = table.drop("prediction"), table["prediction"].to_pandas()
+    assert evaluate("two-cues", TWO_CUES, 0, "test", *told, known)["neither_lag"] == pytest.approx(
+        0.3
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,10 @@ SAMPLE = 1
 def layout(tmp_path_factory) -> Layout:
     root = tmp_path_factory.mktemp("squares")
     (root / "squares.yaml").write_text(CONFIG)
-    return images_here(load_config(root / "squares.yaml", ["studies=[two-places]"]), root)
+    return images_here(
+        load_config(root / "squares.yaml", ["studies=[two-places]", "bindings=[corner-colour]"]),
+        root,
+    )
 
 
 def test_two_environments(layout):

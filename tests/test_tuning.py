@@ -22,6 +22,7 @@ from diagvib.training.trainer import Trainer
 from diagvib.training.trials import Task, Trial
 from diagvib.training.tuning import choose, grid
 from synthetic_methods import settings_of
+from test_trainer import Interrupted, Interruption
 from toy import images_here
 
 TOY = [
@@ -123,24 +124,12 @@ def trainings(monkeypatch) -> list:
 SHORT = ["tuning.factors=[hue]"]
 
 
-class Killer(Callback):
-    """Stops the third training after its first epoch."""
-
-    trainings = 0
-
-    def __init__(self):
-        Killer.trainings += 1
-
-    def on_epoch(self, row):
-        if Killer.trainings == 3:
-            raise KeyboardInterrupt
-
-
 def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "training_callback", lambda *_: nullcontext(Killer()))
-        with pytest.raises(KeyboardInterrupt):
-            tune(root, *SHORT)
+    """Stopped in the third training, after its first epoch."""
+    callbacks = iter([Callback(), Callback(), Interruption(epoch=1)])
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(run, "training_callback", lambda *_: nullcontext(next(callbacks)))
+        tune(root, *SHORT)
     kept = root / "data/tuning/small_cnn"
     assert not (root / "results").exists() and len(list(kept.rglob("*.json"))) == 2
     trained = trainings(monkeypatch)
