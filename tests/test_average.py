@@ -334,7 +334,7 @@ def test_the_page_of_environments_alone(tmp_path):
         assert row[list(spoken[cue])].sum() == 1, "who follows the cue predicts what it points to"
     assert 'id="average"' in page and "O2O-Easy" in page
     assert "a class that the cue points to" in page
-    for section in ("verdict", "results", "matrices", "groups", "gaps", "cite"):
+    for section in ("verdict", "results", "matrices", "groups", "gaps"):
         assert f'id="{section}"' not in page, section
 
 

@@ -43,6 +43,7 @@ SYSTEM = {
     ".",
     "apptainer",
     "awk",
+    "cat",
     "cd",
     "cp",
     "docker",

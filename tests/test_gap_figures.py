@@ -251,7 +251,7 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     assert page.count("<title>first, labels ") == 3 * 3, "of every bar of three figures"
     assert len(re.findall("<summary>WHAC-95, [^<]*: gaps of every method", section)) == 2
     assert "DiagViB" not in page and re.search(r" to [+-]", section)
-    for other in ("verdict", "curves", "matrices", "groups", "cite"):
+    for other in ("verdict", "curves", "matrices", "groups"):
         assert f'id="{other}"' not in page, other
     if find_browser() and os.name == "posix":
         with Browser(find_browser(), tmp_path / "profile") as browser:
