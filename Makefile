@@ -40,7 +40,8 @@ lock:
 .venv/installed: pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diagvib needs Python 3.11 or newer; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
+	@echo "Installing into .venv; PyTorch alone is a download of a few GB"
+	$(BIN)/python -m pip install --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 

@@ -1,6 +1,8 @@
 """The explorer in a real browser: its counts and the difference of two runs are those of the
 predictions, and the address filters."""
 
+import base64
+import io
 import json
 import os
 import subprocess
@@ -9,8 +11,10 @@ import time
 from urllib.request import urlopen
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 from browser import Browser, find_browser
 from diagvib.foundation.files import read_metadata, read_table, write_table
@@ -80,6 +84,31 @@ def test_every_test_image_is_counted_once_in_its_cell(root):
             assert sum(counts) == len(frame)
             assert counts[0] == ((right["shape"] == row) & (right["hue"] == column)).sum()
             assert counts[1] == frame["prediction"].isin(data["points"][at]).sum()
+
+
+def test_the_counts_are_those_of_the_long_table(root):
+    data, cells = shown(root), pd.read_parquet(root / "tables/cells.parquet")
+    for name, run in data["runs"].items():
+        own = cells[cells["baseline"] == name]
+        assert sum(map(sum, run["counts"])) == own["n"].sum()
+
+
+def test_every_thumbnail_is_its_image(root):
+    """Every image has one colour, its number; thumbnails are stored with a loss."""
+    data = shown(root)
+    content = base64.b64decode(data["sprite"].partition(",")[2])
+    sprite = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), int)
+    side = data["side"]
+    for at, number in enumerate(data["numbers"]):
+        top, left = side * (at // data["across"]), side * (at % data["across"])
+        middle = sprite[top + side // 4 : top + side // 2, left + side // 4 : left + side // 2]
+        assert abs(middle - number % 256).max() <= 6, number
+
+
+def test_a_second_run_writes_the_same_bytes(root, tmp_path):
+    write_explorer(material_of(root, {}), root / "recipes", tmp_path / "explorer")
+    for path in (root / "explorer").glob("*.js"):
+        assert path.read_bytes() == (tmp_path / "explorer" / path.name).read_bytes()
 
 
 @pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")

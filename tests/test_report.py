@@ -6,6 +6,7 @@ import shutil
 from functools import partial
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
 from diagvib.report.headlines import shortcut_findings
 from diagvib.report.matrix import heat_map, heat_map_figures
-from diagvib.report.style import accuracy_colours
+from diagvib.report.style import accuracy_colours, luminance
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
     read_visualisations,
@@ -253,6 +254,28 @@ def test_headlines_need_no_study_but_zgo():
         "test images where hue misleads."
     )
     assert len(finding.bars) == 1
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours, from 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted(map(luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_texts_have_the_contrast_that_wcag_aa_asks_for_in_both_themes():
+    folder = Path(accuracy_colours.__code__.co_filename).parent
+    styles = (folder / "page.css").read_text() + (folder / "explorer.css").read_text()
+    light, dark = {}, {}
+    for line in re.findall(r"--([\w-]+): (#[0-9a-f]{6})", styles):
+        (dark if line[0] in light else light)[line[0]] = line[1]
+    assert light.keys() == dark.keys() and {"other", "held-out", "muted"} <= light.keys()
+    for colours in (light, dark):
+        for text in ("ink", "muted", "trained", "held-out", "other"):
+            for below in ("paper", "soft", "warn"):
+                assert contrast(colours[text], colours[below]) >= 4.5, (text, below)
+        assert contrast(colours["hatch"], colours["paper"]) >= 3, "no text"
+    for chance in (1 / 2, 1 / 3, 1 / 10):
+        assert all(contrast(*accuracy_colours(at / 100, chance)) >= 4.5 for at in range(101))
 
 
 def test_the_colour_scale_is_palest_at_chance_which_is_that_of_the_studys_classes():

@@ -7,10 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from diagvib.report.figure import Figure, Material
-from diagvib.report.style import HELD_OUT, INK, Drawing, draw_chance, new_figure, new_panels
+from diagvib.report.style import (
+    HELD_OUT,
+    INK,
+    Drawing,
+    draw_chance,
+    new_figure,
+    new_panels,
+    text_on,
+)
 from diagvib.results.cells import read_predictions
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.average import METRIC_SET, guessed_confusion
@@ -59,9 +68,10 @@ def confusion_matrices(runs: Path, own: list[dict], known: KnownStudies) -> Draw
     figure, panels = new_panels(len(tables), 3, size, (0.2, 0.5))
     for axes, (baseline, table) in zip(panels, tables.items(), strict=True):
         shares = table.reindex(index=rows, columns=classes, fill_value=0).to_numpy()
-        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
+        shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
         for (row, column), share in np.ndenumerate(shares):
-            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5)
+            look = {"color": text_on(to_hex(shown.to_rgba(share))), "fontsize": 7.5}
+            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", **look)
             if classes[column] in spoken.get(rows[row][1], ()):
                 frame = {"fill": False, "edgecolor": HELD_OUT, "linewidth": 1.4}
                 axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, **frame))

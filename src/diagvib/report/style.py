@@ -7,10 +7,11 @@ from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure as Drawing
 
 from diagvib.foundation.files import whole_file
@@ -131,9 +132,21 @@ def accuracy_scale(chance: float) -> LinearSegmentedColormap:
 
 def accuracy_colours(value: float, chance: float) -> tuple[str, str]:
     """Fill and text colour (hex) of an accuracy on the scale of this chance."""
-    red, green, blue, _ = accuracy_scale(chance)(value)
-    dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
-    return to_hex((red, green, blue)), "#ffffff" if dark else INK
+    fill = to_hex(accuracy_scale(chance)(value))
+    return fill, text_on(fill)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of a colour (WCAG 2.2)."""
+    channels = np.array(to_rgb(colour))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+def text_on(fill: str) -> str:
+    """Black or white, whichever has more contrast, at least 4.5 to 1, on a fill that is the same in
+    every theme. (Pure white would become the page's own colour.)"""
+    return "#000000" if luminance(fill) > 0.179 else "#fefefe"
 
 
 def by_baseline(baselines: Iterable[str]) -> dict[str, tuple[str, str]]:
