@@ -10,6 +10,7 @@ from diagvib.foundation.files import write_table
 from diagvib.report.figure import Material
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
+from diagvib.report.style import STACKED
 from diagvib.results.known_studies import sample_of
 from diagvib.studies.study import load_study
 
@@ -50,7 +51,8 @@ def make_report(root: Path, settings: dict, runs: Path | None = None) -> str:
 
 def drawn_in(root: Path) -> set[str]:
     """The names of the figures, and of nothing else, that are there as PNG and as SVG."""
-    paths = {path.relative_to(root / "figures") for path in (root / "figures").rglob("*.*")}
+    every = (root / "figures").rglob("*.*")
+    paths = {path.relative_to(root / "figures") for path in every if STACKED not in path.stem}
     names = {str(path.with_suffix("")) for path in paths}
     assert {str(path) for path in paths} == {
         f"{name}.{kind}" for name in names for kind in ("png", "svg")

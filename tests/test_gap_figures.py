@@ -248,7 +248,7 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     head, _, section = " ".join(page.split()).partition('<section aria-labelledby="gaps"')
     assert '<p class="finding">plain recognises the target in' in head and "<section" not in head
     assert "first, labels of cue 1 alone: the gap of cue 1 shrinks" in section
-    assert page.count("<title>first, labels ") == 3 * 3, "of every bar of three figures"
+    assert page.count("<title>first, labels ") == 2 * 3 * 3, "of every bar of three figures, twice"
     assert len(re.findall("<summary>WHAC-95, [^<]*: gaps of every method", section)) == 2
     assert "DiagViB" not in page and re.search(r" to [+-]", section)
     for other in ("verdict", "curves", "matrices", "groups"):
@@ -257,7 +257,12 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
         with Browser(find_browser(), tmp_path / "profile") as browser:
             browser.open(tmp_path / "report.html", width=390)
             assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
-            browser.point_at("figure .tip path")
+            browser.run("document.querySelector('figure:has(.tip) .scroll').focus()")
+            for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+                browser.press(key)
+            first = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
+            assert first.startswith("plain, no group labels, where cue 1 misleads"), "by keyboard"
+            browser.point_at("figure .narrow .tip path")
             found = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
             assert found.startswith("plain, no group labels, where cue 1 misleads: -36.5 points")
             assert "3 of 3" in found and browser.errors == []

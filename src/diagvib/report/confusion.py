@@ -14,8 +14,10 @@ from diagvib.report.figure import Figure, Material
 from diagvib.report.style import (
     HELD_OUT,
     INK,
+    PHONE,
     Drawing,
     draw_chance,
+    is_stacked,
     new_figure,
     new_panels,
     text_on,
@@ -104,7 +106,7 @@ def confusion_bars(average: pd.DataFrame, study: str, known: KnownStudies) -> Dr
     rows = own.drop_duplicates("baseline", keep="last").set_index("baseline")[::-1]
     if not rows["n"].sum():
         return None
-    figure = new_figure(5.2, 1.1 + 0.32 * len(rows))
+    figure = new_figure(PHONE if is_stacked() else 5.2, 1.1 + 0.32 * len(rows))
     axes = figure.add_subplot()
     axes.barh(range(len(rows)), rows["mean"].fillna(0), height=0.62, color=HELD_OUT)
     axes.hlines(range(len(rows)), rows["low"], rows["high"], color=INK, linewidth=1.4)
@@ -116,7 +118,7 @@ def confusion_bars(average: pd.DataFrame, study: str, known: KnownStudies) -> Dr
     axes.set_yticks(range(len(rows)), rows.index)
     axes.set(
         xlim=(0, 1.08),
-        xlabel="share of test images predicted as a class that the cue points to",
+        xlabel="share predicted as a class that the cue points to",
         title=known.title(study),
     )
     return figure

@@ -14,7 +14,7 @@ from diagvib.report.gap_figures import gap_figures
 from diagvib.report.matrix import heat_map_figures
 from diagvib.report.scatter import scatter_figures
 from diagvib.report.sheets import factor_figures, sheet_figures
-from diagvib.report.style import HELD_OUT, save_figure
+from diagvib.report.style import HELD_OUT, PHONE, STACKED, save_figure, stacked
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.reproduction.comparability import source_note
 
@@ -54,11 +54,20 @@ def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure
 
 
 def _draw(figure: Figure, out: Path, note: str) -> bool:
-    """Draw and write one figure; false where there is nothing to show."""
+    """Draw and write one figure, and for the page one with stacked panels, if that is narrower; false
+    where there is nothing to show."""
     drawing = figure.draw()
     if drawing is None:
         return False
-    if note:
-        drawing.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")
-    save_figure(drawing, out / figure.name)
+    drawings = {"": drawing}
+    if figure.section and drawing.get_figwidth() > PHONE:
+        with stacked():
+            narrow = figure.draw()
+        if narrow.get_figwidth() < drawing.get_figwidth():
+            drawings[STACKED] = narrow
+    for ending, each in drawings.items():
+        if note:
+            each.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")
+        kinds = ("svg",) if ending else ("png", "svg")
+        save_figure(each, out / f"{figure.name}{ending}", kinds)
     return True

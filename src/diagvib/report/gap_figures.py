@@ -14,11 +14,13 @@ from diagvib.report.style import (
     HELD_OUT,
     INK,
     MUTED,
+    PHONE,
     RULE,
     TRAINED,
     Drawing,
     add_legend,
     by_baseline,
+    is_stacked,
     new_figure,
 )
 from diagvib.results.metric_sets import METRIC_SETS
@@ -35,6 +37,8 @@ _LOOKS = {
     "cannot tell": {"label": "cannot tell", **_HOLLOW},
     "no verdict": {"label": "not judged", **_HOLLOW, "linestyle": (0, (2, 2))},
 }
+# Points of in-distribution accuracy that an axis shows at least.
+_LEAST_WIDTH = 20
 _JOINT = {"facecolor": MUTED, "alpha": 0.45}
 _CAPTION = (
     "Bars: points of accuracy that a method loses where one cue or both mislead, relative to "
@@ -77,8 +81,13 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     methods, cues = comparison.methods, comparison.cues
     if not comparison.ran:
         return None
-    figure = new_figure(9.6, 0.4 * len(methods) + 1.55)
-    panels = figure.subplots(1, len(GAPS), sharex=True, sharey=True)
+    height = 0.4 * len(methods)
+    if is_stacked():
+        figure = new_figure(PHONE, len(GAPS) * (height + 0.5) + 1.4)
+        panels = figure.subplots(len(GAPS), 1, sharex=True, sharey=True)
+    else:
+        figure = new_figure(9.6, height + 1.55)
+        panels = figure.subplots(1, len(GAPS), sharex=True, sharey=True)
     for axes, cue, metric in zip(panels, (*CUE_GAPS, 0), GAPS, strict=True):
         where = f"where {cues[cue]} misleads" if cue else "where both mislead"
         axes.axvline(0, color=MUTED, linewidth=0.8)
@@ -96,17 +105,23 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     panels[0].margins(x=0.2)
     panels[0].set_ylim(len(methods) - 0.4, -0.75)
     panels[0].xaxis.set_major_formatter(lambda lost, _: f"{-lost:.0f}" if lost else "0")
-    _name_rows(panels[0], methods)
-    about = "gap: points of accuracy lost relative to in-distribution images"
-    panels[0].set_xlabel(about, fontsize=8, loc="left")
+    for axes in panels if is_stacked() else panels[:1]:
+        _name_rows(axes, methods)
+    about = "gap: points of accuracy lost" + " relative to in-distribution images" * (
+        not is_stacked()
+    )
+    panels[-1 if is_stacked() else 0].set_xlabel(about, fontsize=8, loc="left")
     shown = {one.verdict(cue) for one in comparison.ran for cue in CUE_GAPS}
     handles = [Patch(**look) for verdict, look in _LOOKS.items() if verdict in shown]
     opens = any(one.opens_another for one in methods)
     effect = (
         "fixing one shortcut makes another worse" if opens else "accuracy lost where a cue misleads"
     )
-    title = f"{comparison.about}: {effect}"
-    add_legend(figure, handles, title=title, title_fontproperties={"size": 12, "weight": 700})
+    look = {"title": f"{comparison.about}: {effect}"}
+    if is_stacked():
+        look = {"title": f"{comparison.about}:\n{effect}"}
+    size = {"size": 10 if is_stacked() else 12, "weight": 700}
+    add_legend(figure, handles, title_fontproperties=size, **look)
     return figure
 
 
@@ -167,7 +182,7 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
         return None
     points = np.array([[100 * one.mean("id_accuracy"), 100 * one.worst_gap] for one in methods])
     front = not_beaten(points)
-    figure = new_figure(6.6, 4.2)
+    figure = new_figure(*((PHONE, 5.2) if is_stacked() else (6.6, 4.2)))
     axes = figure.add_subplot()
     axes.plot(*points[front][np.argsort(points[front][:, 0])].T, color=RULE, zorder=1)
     looks = by_baseline(one.baseline for one in methods)
@@ -176,12 +191,15 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
         axes.plot(*point, linestyle="none", markerfacecolor=colour if kept else "none", **look)
     axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
     axes.margins(0.12)
+    # No narrower than what matters: a few points of accuracy must not fill the axis.
     axes.set(
+        xlim=(min(axes.get_xlim()[0], 100 - _LEAST_WIDTH), 101),
         title=f"{comparison.about}: up and right is better",
         xlabel="in-distribution accuracy, %",
         ylabel="the worse of the two gaps, points\n(0: no cue misleads it)",
     )
-    figure.legend(loc="outside right upper", fontsize=8.5)
+    look = {"loc": "outside upper left", "ncols": 2}
+    figure.legend(fontsize=8.5, **(look if is_stacked() else {"loc": "outside right upper"}))
     return figure
 
 

@@ -36,11 +36,11 @@ for (const figure of document.querySelectorAll("figure:has(.tip)")) {
   text.className = "muted tip-text";
   text.setAttribute("aria-live", "polite");
   text.textContent = "Point at or touch a bar to see its numbers, or go there with the arrow keys.";
-  const scroll = figure.querySelector(".scroll"), tips = [...figure.querySelectorAll(".tip")];
-  let at = -1;
+  const scroll = figure.querySelector(".scroll");
+  let told = null;
   const tell = tip => {
-    tips[at]?.classList.remove("told");
-    at = tips.indexOf(tip);
+    told?.classList.remove("told");
+    told = tip;
     tip.classList.add("told");
     text.textContent = tip.querySelector("title").textContent;
   };
@@ -53,8 +53,10 @@ for (const figure of document.querySelectorAll("figure:has(.tip)")) {
   }
   scroll.addEventListener("keydown", event => {
     const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
-    if (!step || !tips[at + step]) return;
+    const tips = [...figure.querySelectorAll(".tip")].filter(tip => tip.getClientRects().length);
+    const next = step && tips[tips.indexOf(told) + step];
+    if (!next) return;
     event.preventDefault();
-    tell(tips[at + step]);
+    tell(next);
   });
 }

@@ -4,7 +4,7 @@ import base64
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import jinja2
@@ -21,7 +21,7 @@ from diagvib.report.headlines import Finding, findings, shortcut_sentences
 from diagvib.report.judged import comparisons, gap_sentences
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import PICTURES, webp_address
-from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_stops
+from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, STACKED, TRAINED, accuracy_stops
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
 from diagvib.reproduction.published import PAPER_CUES
@@ -102,7 +102,7 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "svg": lambda figure, found: inline_svg(folder / f"{figure.name}.svg", figure, found),
+        "svg": lambda figure, found: _svgs(folder, figure, found),
         "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
     }
@@ -191,6 +191,20 @@ def runs_summary(runs: pd.DataFrame) -> dict:
         "expected": len(runs),
         **{status: (runs["status"] == status).sum() for status in ("ok", "missing", "damaged")},
     }
+
+
+def _svgs(folder: Path, figure: Figure, found: str) -> Markup:
+    """A figure, and the one with stacked panels that takes its place on a phone, if there is one."""
+    names = [figure.name, f"{figure.name}{STACKED}"]
+    paths = [folder / f"{name}.svg" for name in names]
+    both = [
+        inline_svg(path, replace(figure, name=name), found)
+        for name, path in zip(names, paths, strict=True)
+        if path.exists()
+    ]
+    if len(both) == 1:
+        return both[0]
+    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(*both)
 
 
 def inline_svg(path: Path, figure: Figure, found: str = "") -> Markup:

@@ -1,7 +1,9 @@
 """The style of all figures: one scale for accuracies, colour-blind safe colours, files that are
 reproducible. Importing this module sets it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -67,6 +69,28 @@ _STYLE = {
 mpl.rcParams.update(_STYLE)
 
 
+# Whether panels are stacked, as for a phone.
+_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
+# Inches, at which a phone shows the letters of a figure in a readable size.
+PHONE = 4.4
+# In the name of a figure's file with stacked panels, which only the page uses.
+STACKED = "_stacked"
+
+
+@contextmanager
+def stacked() -> Iterator[None]:
+    """Draw for a phone: panels above each other, as far as a figure can."""
+    token = _narrow.set(True)
+    try:
+        yield
+    finally:
+        _narrow.reset(token)
+
+
+def is_stacked() -> bool:
+    return _narrow.get()
+
+
 def new_figure(width: float, height: float) -> Drawing:
     """A figure of width x height inches that belongs to no window system."""
     figure = Drawing(figsize=(width, height), layout="constrained")
@@ -77,8 +101,11 @@ def new_figure(width: float, height: float) -> Drawing:
 def new_panels(
     count: int, across: int, size: tuple[float, float], margin: tuple[float, float]
 ) -> tuple[Drawing, list[Axes]]:
-    """A figure with panels on common scales, in rows of at most `across`. size: of a panel, and
-    margin: around all of them; in inches."""
+    """A figure with panels on common scales, in rows of at most `across`, or what a phone has room
+    for. size: of a panel, and margin: around all of them; in inches."""
+    if is_stacked():
+        across = min(across, count, max(1, int((PHONE - margin[0]) / size[0])))
+        size = (PHONE - margin[0]) / across, size[1]
     columns = min(across, count)
     rows = -(-count // columns)
     figure = new_figure(size[0] * columns + margin[0], size[1] * rows + margin[1])
@@ -97,7 +124,8 @@ def add_legend(figure: Drawing, handles: Sequence[Artist] = (), **look) -> None:
     drawn = [axes.get_legend_handles_labels() for axes in figure.axes]
     of_panels = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
     handles = [*handles] or [*of_panels.values()]
-    look = {"ncols": min(5, len(handles)), "fontsize": 8.5, "alignment": "left", **look}
+    most = 2 if is_stacked() else 5
+    look = {"ncols": min(most, len(handles)), "fontsize": 8.5, "alignment": "left", **look}
     figure.legend(handles=handles, loc="outside upper left", **look)
 
 
@@ -106,14 +134,15 @@ def draw_chance(axes: Axes, chance: float, along: str = "y") -> None:
     line(chance, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
 
 
-def save_figure(figure: Drawing, path: Path) -> None:
+def save_figure(figure: Drawing, path: Path, kinds: Sequence[str] = ("png", "svg")) -> None:
     """Write {path}.png and {path}.svg, complete and without dates."""
     figure.set_dpi(mpl.rcParams["savefig.dpi"])
     figure.get_layout_engine().execute(figure)
     figure.set_layout_engine(None)  # final; savefig would draw everything once more to compute it
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    for kind in kinds:
         with whole_file(path.with_name(f"{path.name}.{kind}")) as temporary:
-            figure.savefig(temporary, format=kind, metadata=metadata)
+            figure.savefig(temporary, format=kind, metadata=metadata[kind])
 
 
 def accuracy_stops(chance: float) -> list[tuple[float, str]]:

@@ -24,7 +24,14 @@ _MOST = 6
 # Inches per picture: 128 pixels at the resolution of the PNG files. The gap between pictures, as a
 # share of that.
 _SIDE, _GAP = 0.8, 0.04
-_GROUPS = {"id": "id: in distribution", "ood": "ood: the cue misleads"}
+_GROUPS = {
+    "id": "id: in distribution",
+    "ood": "ood: the cue misleads",
+    "common": "both cues agree",
+    "no-cue-1": "cue 1 misleads",
+    "no-cue-2": "cue 2 misleads",
+    "neither": "both mislead",
+}
 
 
 def looking_figures(material: Material) -> Iterator[Figure]:
@@ -137,9 +144,11 @@ def visualisation_sheet(rows: pd.DataFrame, factors: list[str], title: str) -> D
 
 def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
     """The images' classes above the first strip, and the groups above these."""
+    longest = strip[factors].map(len).to_numpy().max()
+    small = min(9.5, 72 * _SIDE / (0.6 * longest))  # a letter is about 0.6 of its size wide
     for column, image in enumerate(strip.to_dict("records")):
         names = "\n".join(image[factor] for factor in factors)
-        _write(axes, column + 0.5, -0.06, names, va="bottom")
+        _write(axes, column + 0.5, -0.06, names, va="bottom", fontsize=small)
     if factors[1:]:
         line = -0.1 - 0.25 * len(factors)
         for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
