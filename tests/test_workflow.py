@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pandas as pd
 
@@ -131,6 +132,14 @@ def test_jobs_that_fail_for_one_reason_share_the_last_line(finished):
     assert sum(line.startswith("error: ") for line in output.splitlines()) == 3, (
         "in two logs, and at the end"
     )
+
+
+def planned(folder: Path) -> set[str]:
+    """The jobs of a dry run: the stage, and for training the baseline."""
+    said = toy(folder, "-n")
+    jobs = re.findall(r"^Job \d+: (train \S+|\w+)", said, re.M)
+    assert jobs or "Nothing to be done" in said, said
+    return set(jobs) - {"everything"}
 
 
 def test_a_change_of_a_users_file_runs_again_what_uses_it_and_nothing_else(finished):
