@@ -280,10 +280,10 @@ def count(dry_run: str) -> dict[str, int]:
 
 
 def hashes(root: Path) -> dict[str, str]:
-    """Every artifact that names alone decide. What holds times, and what is made of it, is left
-    out."""
+    """Every artifact that names alone decide. What holds times or the commit, and what is made of
+    it, is left out."""
     timed = re.compile(
-        r"run\.json|run_times\..*|tables\.(md|tex)|report\.html|\.snakemake_timestamp"
+        r"(run|versions)\.json|run_times\..*|tables\.(md|tex)|report\.html|\.snakemake_timestamp"
     )
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
