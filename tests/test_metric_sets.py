@@ -2,6 +2,8 @@
 groups, environments."""
 
 import json
+import re
+from html import unescape
 
 import pandas as pd
 import pytest
@@ -182,6 +184,11 @@ def test_the_page_shows_what_there_is_and_no_more(runs, settings, tmp_path, expe
     assert all((tables / name).exists() for name in TABLE_FILES)
     page = make_report(tmp_path, settings, runs=folder)
     assert "Two cues" in page and 'id="groups"' in page
+    ordered = re.findall("^## (.*)$", (tables / "tables.md").read_text(), re.M)[:-1]
+    titles = [unescape(title) for title in re.findall("<h2 id=[^>]*>(.*?)</h2>", page)]
+    assert [title for title in ordered if title in titles] == [
+        title for title in titles if title in ordered
+    ], "tables.md has the order of the page"
     assert 'id="cite"' in page
     assert ("Elias Eulig" in page) == (len(expected) > len(OTHERS)), "the paper of other studies"
     for section in ("verdict", "matrices"):

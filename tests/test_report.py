@@ -7,6 +7,7 @@ from functools import partial
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
-from diagvib.report.headlines import shortcut_findings
+from diagvib.report.headlines import _watermark, shortcut_findings
 from diagvib.report.matrix import heat_map, heat_map_figures
 from diagvib.report.style import accuracy_colours, luminance
 from diagvib.report.visualisation_sheets import (
@@ -254,6 +255,21 @@ def test_headlines_need_no_study_but_zgo():
         "test images where hue misleads."
     )
     assert len(finding.bars) == 1
+
+
+def test_the_watermark_has_a_headline_of_its_own():
+    study = str(REPOSITORY / "config/imagenet_w/studies.yaml")
+    names = {"metric_set": "watermark", "study": "in-w-drawn", "baseline": "net", "target": "class"}
+    names |= {"binding": "class-watermark-photos", "cue": "watermark-photos"}
+    values = {"in1k_accuracy": 0.5, "in_w_gap": -0.3, "p_carton": 0.01, "delta_p_carton": 0.79}
+    rows = [{**names, "metric": metric, "mean": mean} for metric, mean in values.items()]
+    material = SimpleNamespace(known=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)})
+    (finding,) = _watermark(material)
+    assert finding.text.replace("\N{NO-BREAK SPACE}", " ") == (
+        "net recognises the class in 50 % of the images (ImageNet-W, drawn), and in 20 % with the watermark. This "
+        "changes the mean probability of a carton from 1 % to 80 %."
+    )
+    assert [bar["value"] for bar in finding.bars] == pytest.approx([0.5, 0.2])
 
 
 def contrast(one: str, other: str) -> float:

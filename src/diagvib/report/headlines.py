@@ -33,7 +33,7 @@ def findings(material: Material) -> list[Finding]:
     """Those of every set of metrics that has results."""
     known, p = material.known, material.frames["p_matrix"]
     found = shortcut_findings(p, known) if known.headline(p["study"]) else []
-    for of_set in (_gaps, _average, _accuracy):
+    for of_set in (_gaps, _average, _watermark, _accuracy):
         found += of_set(material)
     return found
 
@@ -112,6 +112,28 @@ def _average(material: Material) -> list[Finding]:
             text += f" The highest of {len(others)} other baselines is {best} with {_percent(others[best])}."
             bars.append(_bar(f"{best}, test environment", others[best], study, known))
         return [Finding(METRIC_SETS["average"].title, text, bars)]
+    return []
+
+
+def _watermark(material: Material) -> list[Finding]:
+    """What the watermark does to the first baseline on the first study."""
+    for study, target, _, rows in _by_study(material, "watermark"):
+        baseline, known = rows["baseline"].iloc[0], material.known
+        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
+        clean, gap = own["in1k_accuracy"], own["in_w_gap"]
+        before, change = own["p_carton"], own["delta_p_carton"]
+        if gap != gap:
+            continue
+        text = (
+            f"{baseline} recognises the {target} in {_percent(clean)} of the images ({known.title(study)}), and in "
+            f"{_percent(clean + gap)} with the watermark. This changes the mean probability of a carton from "
+            f"{_percent(before)} to {_percent(before + change)}."
+        )
+        bars = [
+            _bar("without the watermark", clean, study, known),
+            _bar("with the watermark", clean + gap, study, known),
+        ]
+        return [Finding(METRIC_SETS["watermark"].title, text, bars)]
     return []
 
 

@@ -142,7 +142,7 @@ def reference_sentence(comparison: Comparison, one: Judged) -> str:
     cues, target = comparison.cues, comparison.binding.partition("-")[0] or "the target"
     where = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
     first, second, both = (
-        -whole_points(one.mean(gap)) for gap in [*CUE_GAPS.values(), "joint_gap"]
+        max(0, -whole_points(one.mean(gap))) or "no" for gap in [*CUE_GAPS.values(), "joint_gap"]
     )
     return (
         f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of "

@@ -44,6 +44,7 @@ SECTIONS = {
     "overall": "Over all bindings",
     "strength": cue_strength.TITLE,
     "average": METRIC_SETS["average"].title,
+    "watermark": METRIC_SETS["watermark"].title,
     "groups": METRIC_SETS["accuracy"].title,
     "pictures": PICTURES,
     "looks": saliency.TITLE,

@@ -25,13 +25,14 @@ GAP_GROUPS = {
     (False, False): "neither",
 }
 
-# The sets of metrics that a study may name. Each is a module of that name.
+# The sets of metrics that a study may name, in the order of tables and page. Each is a module of
+# that name.
 METRICS = {
-    "shortcut": Needs(("id", "ood")),
-    "accuracy": Needs((), others=True),
     "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
+    "shortcut": Needs(("id", "ood")),
     "average": Needs(("id", "ood"), cues=1, misled=True),
     "watermark": Needs(("in-1k", "in-w"), others=True),
+    "accuracy": Needs((), others=True),
 }
 
 
