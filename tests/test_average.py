@@ -324,7 +324,7 @@ def test_the_page_of_environments_alone(tmp_path):
     tables_of(tmp_path, {"net": by_hand, "cue": following}, wanted)
     page = make_report(tmp_path, {"sources": "embedded"})
     drawn = sorted((tmp_path / "figures").glob("confusion/*.svg"))
-    kinds = ("", "_matrix")
+    kinds = ("", "_matrix", "_matrix_stacked", "_stacked")  # stacked: for phones
     assert [path.stem for path in drawn] == [f"{s}-easy{k}" for s in ("m2m", "o2o") for k in kinds]
     run = {"baseline": "cue", "study": "o2o-easy", "binding": BINDING, "sample": 0}
     factors = BINDING.split("-")
