@@ -1,5 +1,5 @@
-"""A dataset in the loaders and metrics of WILDS and in the Trainer of Hugging Face: the README's lines
-with the real packages, and the same numbers as the study's."""
+"""A dataset in the loaders and metrics of WILDS and in the Trainer of Hugging Face: the lines of
+docs/library.md with the real packages, and the same numbers as the study's."""
 
 import re
 from importlib.util import find_spec
@@ -16,18 +16,18 @@ import diagvib
 from conftest import REPOSITORY
 from diagvib.models.small_cnn import small_cnn
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
+BLOCKS = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/library.md").read_text(), re.S)
 COUNTS = {"train": 180, "id": 36, "ood": 72}
 
 
 def shown(package: str) -> str:
-    """The README's lines with a package."""
+    """The page's lines with a package."""
     return next(block for block in BLOCKS if f"from {package}" in block)
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory) -> dict:
-    """The variables that the README's lines with WILDS leave, with a small network."""
+    """The variables that the page's lines with WILDS leave, with a small network."""
     torch.manual_seed(0)
     np.random.seed(0)  # WILDS' loaders draw from it
     net = small_cnn({"options": {}}, n_classes=10, image_size=128)

@@ -81,11 +81,11 @@ def test_both_hold_everything_that_the_program_reads(built):
     assert {*tracked, "Snakefile", "rules/train.smk", "README.md", "LICENSE"} <= held
 
 
-def test_the_readmes_lines_run_from_an_empty_folder(installed, tmp_path):
+def test_the_librarys_lines_run_from_an_empty_folder(installed, tmp_path):
     lines = next(
         block
         for block in re.findall(
-            r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S
+            r"```python\n(.*?)```", (REPOSITORY / "docs/library.md").read_text(), re.S
         )
         if "diagvib.load" in block
     )
