@@ -12,7 +12,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.models.registry import make_network
 from diagvib.operations.evaluate import Evaluation
-from toy import TOY
 from toy import diagvib as command
 
 
@@ -50,19 +49,16 @@ def test_what_cannot_be_probed_is_said(features, method, says):
         diagvib.probe(features, "zgo", "hue-shape", method=method, **SMALL)
 
 
-def test_a_command_takes_a_network_through_studies(finished, tmp_path):
-    """With the images that are there. Its weights are those of the file, named by their hash, and
-    its tables are printed."""
+def test_a_command_takes_a_network_through_studies(repository, tmp_path):
+    """Its weights are those of the file, named by their hash, and its tables are printed."""
     network = make_network({"name": "small_cnn", "options": {}}, 3, 64)
     torch.save(network.state_dict(), tmp_path / "mine.pt")
-    toy = yaml.safe_load(TOY)
-    given = {key: toy[key] for key in ("sources", "image_size", "counts", "samples")}
-    del given["counts"]["new"]  # of another study
-    given |= {"bindings": ["hue-shape"], "images": "parquet"}
+    given = {"sources": "embedded", "image_size": 64, "samples": 1, "bindings": ["hue-shape"]}
+    given["counts"] = {"train": 64, "val": 18, "id": 18, "ood": 18}
     options = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
     weights = f"--weights={tmp_path / 'mine.pt'}"
-    said = command(finished, "evaluate", "small_cnn", "zgo", "--root=toy", weights, *options)
-    root = finished / "toy"
+    said = command(repository, "evaluate", "small_cnn", "zgo", weights, *options)
+    root = repository / "outputs/evaluate/small_cnn"
     model = yaml.safe_load((root / "baselines.yaml").read_text())["frozen_small_cnn"]["model"]
     assert model["weights"]["sha256"] == file_sha256(tmp_path / "mine.pt")
     assert "FAAvg" in said and (root / "results/report.html").exists()
