@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from diagvib.results.calibration import calibration_error
+from diagvib.results.calibration import calibration_error, calibration_sentence
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import read_runs
 from diagvib.results.tables import make_tables, result_tables
@@ -40,3 +40,6 @@ def test_it_is_in_the_tables_if_runs_have_probabilities(tmp_path):
     shown = [one for one in result_tables(tables, SHIPPED) if one.section == "Calibration"]
     assert [one.name for one in shown] == ["calibration_zgo"]
     assert shown[0].heads[-2:] == ["id", "ood"]
+    error = 100 * own[own["baseline"] == "resnet18"]["mean"].max()
+    furthest = calibration_sentence(own, SHIPPED)
+    assert "resnet18 in ZGO, test group ood" in furthest and f"are {error:.0f} points" in furthest

@@ -121,7 +121,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(page):
     for words in (
         "small_cnn, ZGO: 50 % of what speaks for its predictions lies where the image shows the target, which is 25 %",
         "The cue wins, with accuracy below chance, in 2 of 3 trained pairs",
-        "Accuracy under each selection rule",
+        "No other rule changes an accuracy.",
         "None: all 16 configured runs are complete.",
     ):
         assert words in text

@@ -11,6 +11,7 @@ from diagvib.results.selection import (
     AS_RUN,
     PLAIN,
     read_searches,
+    selection_sentence,
     selection_table,
     selection_tables,
 )
@@ -64,6 +65,9 @@ def test_each_rule_chooses_its_epoch():
     assert list(table["rule"].unique()) == [AS_RUN, *PLAIN]
     assert table["change"].tolist() == pytest.approx((table["mean"] - 0.45).tolist())
     assert (table["n"] == 2).all() and (table["expected"] == 2).all()
+    assert "m loses 15.0 points at most: last epoch, ZGO, target" in selection_sentence(
+        table, SHIPPED
+    )
 
 
 def test_the_worst_cue_is_sought_rule_by_rule():

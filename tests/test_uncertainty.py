@@ -5,7 +5,12 @@ import pandas as pd
 import pytest
 from simulated_designs import accuracies, share
 
-from diagvib.results.metric_sets.shortcut import baseline_comparisons, overall_table
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.shortcut import (
+    baseline_comparisons,
+    overall_sentence,
+    overall_table,
+)
 from diagvib.results.texts import interval, percent
 from diagvib.results.uncertainty import (
     sample_interval,
@@ -116,7 +121,9 @@ def test_with_a_cue_the_accuracy_counts_where_it_misleads():
     misled = {"net": 0.4, "other": 0.1}
     frame = frame.assign(cue="hue", ood_accuracy=frame["baseline"].map(misled))
     assert overall_table(frame)["mean"].to_list() == pytest.approx([0.4, 0.1])
-    assert baseline_comparisons(frame)["difference"][0] == pytest.approx(0.3)
+    pairs = baseline_comparisons(frame)
+    assert pairs["difference"][0] == pytest.approx(0.3)
+    assert "(of 1): net minus other in ZSO, +30.0 points" in overall_sentence(pairs, SHIPPED)
 
 
 def test_baselines_are_compared_on_the_bindings_that_both_have():

@@ -29,6 +29,7 @@ from diagvib.reproduction.shown import VERDICT, verdict_found
 from diagvib.reproduction.tabulate import shown_tables
 from diagvib.results import calibration, saliency, selection
 from diagvib.results.metric_sets import METRIC_SETS, cue_strength
+from diagvib.results.metric_sets.shortcut import OVERALL, overall_sentence
 from diagvib.results.table import Table, by_section, html, narrowed
 from diagvib.results.tables import metrics_of
 from diagvib.results.texts import describe_doubtful, describe_missing
@@ -41,7 +42,7 @@ SECTIONS = {
     "curves": CURVES,
     "matrices": MATRIX,
     "tables": METRIC_SETS["shortcut"].title,
-    "overall": "Over all bindings",
+    "overall": OVERALL,
     "strength": cue_strength.TITLE,
     "average": METRIC_SETS["average"].title,
     "watermark": METRIC_SETS["watermark"].title,
@@ -162,8 +163,16 @@ def _sections(
         of(finding.section).findings.append(finding)
     for title, sentence in zip((CURVES, MATRIX), shortcut_sentences(material), strict=True):
         of(title).found = [sentence] if sentence else []
-    looks = saliency.saliency_sentence(material.frames["runs"], material.known)
-    parts[saliency.TITLE].found = [looks] if looks else []
+    frames, known = material.frames, material.known
+    for title, sentence in {
+        OVERALL: overall_sentence(frames["baselines"], known),
+        saliency.TITLE: saliency.saliency_sentence(frames["runs"], known),
+        calibration.TITLE: calibration.calibration_sentence(
+            metrics_of(frames, calibration.SET), known
+        ),
+        selection.TITLE: selection.selection_sentence(frames["selection"], known),
+    }.items():
+        parts[title].found = [sentence] if sentence else []
     if len(material.frames["comparison"]):
         found = verdict_found(material.frames["comparison"])
         parts[VERDICT].found, parts[VERDICT].about = found, parts[VERDICT].about[len(found) :]

@@ -51,6 +51,19 @@ def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFra
     return concatenated(parts, []).assign(metric_set=SET, note="")
 
 
+def calibration_sentence(rows: pd.DataFrame, known: KnownStudies) -> str:
+    """The study and test group in which a baseline's probabilities are furthest off; empty if there is none."""
+    ran = rows[(rows["study"] != "") & rows["mean"].notna()]
+    if ran.empty:
+        return ""
+    most = ran.loc[ran["mean"].idxmax()]
+    return (
+        f"Furthest off: {most['baseline']} in {known.title(most['study'])}, test group "
+        f"{most['metric'].removesuffix(_ECE)}. Its probabilities are {100 * most['mean']:.0f} points from how often it "
+        "is right."
+    )
+
+
 def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
     """A table for each study, with a column for each test group. rows: from `calibration`."""
     for study, own in rows.groupby("study", sort=False):

@@ -175,6 +175,22 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
         yield Table(f"selection_{over}", _OVER[over], *lines, [], TITLE, ABOUT)
 
 
+def selection_sentence(selection: pd.DataFrame, known: KnownStudies) -> str:
+    """What another rule than the runs' own would change most; empty if nothing was recorded."""
+    other = ~selection["rule"].isin([AS_RUN, ORACLE]) & selection["change"].notna()
+    ran = selection[other & (selection["metric"] == "faavg")]
+    if ran.empty:
+        return ""
+    most = ran.loc[ran["change"].abs().idxmax()]
+    if abs(most["change"]) < 0.0005:
+        return "No other rule changes an accuracy."
+    verb = "gains" if most["change"] >= 0 else "loses"
+    return (
+        f"By another rule, {most['baseline']} {verb} {100 * abs(most['change']):.1f} points at most: "
+        f"{rule_name(most['rule'], '')}, {known.title(most['study'])}, target {most['target']}."
+    )
+
+
 def _changed(row: Mapping) -> str:
     text = of_samples(row)
     return text if row["as_run"] or row["n"] == 0 else f"{text} ({points(row['change'])})"

@@ -50,7 +50,7 @@ _SPREAD = (
     "difference of studies is the standard deviation of the differences paired by sample. "
     f"{UNTUNED} settings not tuned."
 )
-_OVERALL = "Over all bindings"
+OVERALL = "Over all bindings"
 
 
 class Shortcut(MetricSet):
@@ -262,6 +262,18 @@ def matrix_columns(cues: pd.Series, factors: Sequence[str]) -> list[str]:
     return list(factors) if asked != [""] and set(asked) <= set(factors) else asked
 
 
+def overall_sentence(pairs: pd.DataFrame, known: KnownStudies) -> str:
+    """The largest difference of two baselines, from the table `baselines`; empty if there is none."""
+    if (ran := pairs.dropna(subset=["difference"])).empty:
+        return ""
+    most = ran.loc[ran["difference"].abs().idxmax()]
+    sure = "" if np.isnan(most["low"]) else f" ({interval(most['low'], most['high'], change=True)})"
+    return (
+        f"The largest difference of two baselines (of {len(ran)}): {most['first']} minus {most['second']} in "
+        f"{known.title(most['study'])}, {points(most['difference'])} points{sure}."
+    )
+
+
 def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
     about = [
         "The means of dataset samples over all bindings; a sample counts if it has them all. 95 % intervals: over the "
@@ -279,7 +291,7 @@ def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
     ]
     heads = ["baseline", "study", "mean", "95 % interval", "bindings"]
     title = "Mean over all bindings and samples"
-    yield Table("overall", title, heads, rows, [], _OVERALL, about, folded=True)
+    yield Table("overall", title, heads, rows, [], OVERALL, about, folded=True)
     rows = [
         [
             known.title(r.study),
@@ -298,4 +310,4 @@ def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
         "number of comparisons."
     )
     title = "Baselines compared, paired by dataset"
-    yield Table("baselines", title, heads, rows, [note], _OVERALL, about, folded=True)
+    yield Table("baselines", title, heads, rows, [note], OVERALL, about, folded=True)
