@@ -194,7 +194,7 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
     # No narrower than what matters: a few points of accuracy must not fill the axis.
     axes.set(
         xlim=(min(axes.get_xlim()[0], 100 - _LEAST_WIDTH), 101),
-        title=f"{comparison.about}: up and right is better",
+        title=f"{comparison.about}:{chr(10) if is_stacked() else ' '}up and right is better",
         xlabel="in-distribution accuracy, %",
         ylabel="the worse of the two gaps, points\n(0: no cue misleads it)",
     )

@@ -22,18 +22,18 @@ INK = "#1f2933"
 MUTED = "#66727f"
 RULE = "#d5dbe1"
 NOT_CONFIGURED = "#e6e9ed"
-# Okabe and Ito's palette without its yellow, which is hard to see on white; markers repeat the
-# colours' information.
+# Okabe and Ito's palette without its yellow, and with what stands out less than 3 to 1 from white
+# darkened; markers repeat the colours' information.
 PALETTE = (
     "#0072b2",
     "#d55e00",
     "#009e73",
     "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
+    "#a97b00",
+    "#2f8fc6",
     "#4d4d4d",
-    "#7a4fa3",
-    "#8c6d31",
+    "#8f66b8",
+    "#5f7d1f",
 )
 MARKERS = "os^DvPX<>"
 TRAINED, HELD_OUT = PALETTE[:2]

@@ -144,8 +144,7 @@ def visualisation_sheet(rows: pd.DataFrame, factors: list[str], title: str) -> D
 
 def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
     """The images' classes above the first strip, and the groups above these."""
-    longest = strip[factors].map(len).to_numpy().max()
-    small = min(9.5, 72 * _SIDE / (0.6 * longest))  # a letter is about 0.6 of its size wide
+    small = _fitting(strip[factors].map(len).to_numpy().max())
     for column, image in enumerate(strip.to_dict("records")):
         names = "\n".join(image[factor] for factor in factors)
         _write(axes, column + 0.5, -0.06, names, va="bottom", fontsize=small)
@@ -158,14 +157,22 @@ def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
             _write(axes, left, line - 0.06, _GROUPS.get(group, group), **look)
 
 
+def _fitting(letters: int) -> float:
+    """The size of a text of so many letters above or below a picture; one is about 0.7 of its size
+    wide."""
+    return min(9.5, 72 * _SIDE / (0.7 * letters))
+
+
 def _draw_strip(axes: Axes, strip: pd.DataFrame, target: str, top: float) -> None:
     _show(axes, [strip["picture"]], top)
     _write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right")
     both = zip(strip["prediction"], strip[target], strict=True)
+    small = _fitting(2 + strip["prediction"].map(len).max())
     for column, (predicted, truth) in enumerate(both):
         if predicted:
             mark, colour = ("✓", TRAINED) if predicted == truth else ("✗", HELD_OUT)
-            _write(axes, column + 0.5, top + 1.04, f"{mark} {predicted}", va="top", color=colour)
+            look = {"va": "top", "color": colour, "fontsize": small}
+            _write(axes, column + 0.5, top + 1.04, f"{mark} {predicted}", **look)
 
 
 def _draw_traversals(axes: Axes, latent: pd.DataFrame, top: float) -> None:
