@@ -15,7 +15,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_table
 from diagvib.scenes import load_scene
 from diagvib.scenes.cars.catalogue import CarCatalogue
-from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner, tile_side
+from diagvib.scenes.cars.geometry import CLASSES, FACTORS
 from diagvib.scenes.cars.prepare import Photo, assign_splits
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
@@ -99,15 +99,6 @@ def test_every_pixel_is_that_of_a_plain_composition(prepared, mirror, size):
         files = {factor: paths[factor][row[f"{factor}_photo"]] for factor in FACTORS}
         plain = plain_composition(files["background"], files["object"], files["car"], size)
         assert np.array_equal(image, plain)
-
-
-def test_tiles_lie_within_the_image():
-    for size in range(64, 257):
-        for factor in FACTORS:
-            side, (top, left) = tile_side(factor, size), tile_corner(factor, size)
-            assert 0 <= top <= top + side <= size and 0 <= left <= left + side <= size
-    assert (tile_side("car", 256), tile_corner("car", 256)) == (128, (64, 64))
-    assert (tile_side("object", 256), tile_corner("object", 256)) == (64, (96, 192))
 
 
 def pools(sizes: dict[str, int]) -> CarCatalogue:

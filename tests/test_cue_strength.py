@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t
-from simulated_designs import accuracies
 
 from diagvib.report.cue_strength import cue_strength_figures
 from diagvib.reproduction.tabulate import tabulate
@@ -87,15 +86,6 @@ def test_the_interval_has_the_shares_whose_change_may_be_zero():
     step = 100 ** (1 / 40)
     assert not may_be_zero(low) and may_be_zero(low * step)
     assert not may_be_zero(high) and may_be_zero(high / step)
-
-
-@pytest.mark.parametrize("means", [(0.95, 0.003, 0.05, 0.4, 0.8), (0.9, 0.3, 0.35, 0.5, 0.75)])
-def test_the_interval_covers_the_truth(means):
-    shares, drawn = np.array([0, 0.01, 0.05, 0.2]), np.array(means)
-    truth = half_way(shares, drawn[1:, None], drawn[:1])[0]
-    samples = accuracies(np.random.default_rng(0), means, (3, 400))
-    found = [half_way(shares, one[1:], one[0]) for one in np.moveaxis(samples, -1, 0)]
-    assert np.mean([low <= truth <= high for _, low, high in found]) >= 0.93
 
 
 def runs(curves: dict, samples: int = 3) -> pd.DataFrame:

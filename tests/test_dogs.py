@@ -145,17 +145,6 @@ def test_a_catalogue_that_is_not_the_described_one_is_refused(tmp_path):
 # Configurations.
 
 
-@pytest.mark.parametrize("method", ["lle", "cf_f"])
-def test_methods_that_need_more_than_photos_are_refused(method):
-    needs = {"lle": "exchange a factor between images", "cf_f": "say where an image's object is"}[
-        method
-    ]
-    with pytest.raises(
-        DiagvibError, match=f"method: {method} needs a scene that can {needs}, but dogs cannot"
-    ):
-        load_config(definition_path("spawrious.yaml"), [f"baselines=[{method}]"])
-
-
 def test_the_configuration_has_the_papers_numbers_beside_every_method():
     counts = CONFIG.counts
     assert counts["train"] + counts["val"] + counts["id"] == counts["ood"] == 25344

@@ -89,16 +89,7 @@ def test_hopeless_download_names_urls_reasons_hashes_and_remedy(tmp_path, server
     with pytest.raises(DiagvibError) as error:
         fetched(define(*urls), tmp_path / "raw")
     message = str(error.value)
-    for part in (
-        *urls,
-        "404",
-        "IncompleteRead",
-        "Connection refused",
-        SHA256,
-        OTHER_SHA256,
-        "mirror:",
-        "file.bin",
-    ):
+    for part in (*urls, "404", "IncompleteRead", "refused", SHA256, OTHER_SHA256, "mirror:"):
         assert part in message
     assert "\n" not in message
     assert _files(tmp_path / "raw") == []
@@ -114,23 +105,17 @@ def test_right_file_is_kept_without_asking(tmp_path, server):
     assert path.stat().st_mtime_ns == before
 
 
-def test_wrong_file_is_replaced_with_a_message(tmp_path, server, capsys):
-    target = tmp_path / "raw/folder/file.bin"
-    target.parent.mkdir(parents=True)
-    target.write_bytes(OTHER)
-    fetched(define(_url(server, "good")), tmp_path / "raw")
-    assert target.read_bytes() == CONTENT
-    said = capsys.readouterr().err
-    assert OTHER_SHA256 in said and SHA256 in said and str(target) in said
-
-
-def test_wrong_file_stays_until_the_right_one_is_there(tmp_path, server):
+def test_wrong_file_stays_until_the_right_one_is_there(tmp_path, server, capsys):
     target = tmp_path / "raw/folder/file.bin"
     target.parent.mkdir(parents=True)
     target.write_bytes(OTHER)
     with pytest.raises(DiagvibError):
         fetched(define(_url(server, "missing")), tmp_path / "raw")
-    assert _files(tmp_path / "raw") == ["folder/file.bin"]
+    assert target.read_bytes() == OTHER
+    fetched(define(_url(server, "good")), tmp_path / "raw")
+    assert target.read_bytes() == CONTENT
+    said = capsys.readouterr().err
+    assert OTHER_SHA256 in said and SHA256 in said and str(target) in said
 
 
 @pytest.mark.parametrize("place", ["folder/file.bin", "file.bin"])

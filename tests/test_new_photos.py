@@ -42,11 +42,8 @@ THREE = {(animal, ground): 60 for animal in ("bird", "cow", "car") for ground in
 @pytest.mark.parametrize(
     "cells",
     [
-        EVEN,
         EVEN | {("bird", "land"): 90, ("cow", "sea"): 75},  # the cue's classes in another order
-        EVEN | {("cow", "sea"): 0},
         THREE,  # more classes than the cue has
-        {(a, g): 30 for a in "abc" for g in "vwxyz"},
     ],
 )
 def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, unit):
@@ -124,12 +121,9 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
             r"--target; columns with 2 to 50 values: animal \(2 values\), ground \(2 values\), pers",
         ),
         ({"target": "animal"}, "--cue; columns with 2 to 50 values: animal"),
-        ({"target": "animul"}, "unknown column 'animul'; did you mean animal"),
         ({"target": "id", "cues": ["ground"]}, "values of id: 160; a factor has 2 to 50"),
-        ({"target": "animal", "cues": ["animal"]}, "animal has two roles"),
         ({"target": "animal", "split": "ground"}, "ground has the values .*; a split names train"),
         ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
-        ({"levels": ["a"]}, "it does not go with a table"),
     ):
         with pytest.raises(DiagvibError, match=said):
             look(tmp_path, None, Columns(**given))
@@ -151,7 +145,6 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
             "case or spaces",
         ),
         ("tier\nk\xe4fer\n".encode("utf-16"), "use Parquet, or CSV with commas in UTF-8"),
-        (b"", "not a table that can be read"),
     ):
         (tmp_path / "other.csv").write_bytes(text)
         with pytest.raises(DiagvibError, match=said):
@@ -160,16 +153,11 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     photos(alike, {("bird", "sea"): 30, ("cow", "land"): 30})
     with pytest.raises(DiagvibError, match="each animal has its own ground, so nothing tells"):
         look(alike, None, Columns(target="animal", cues=["ground"]))
-    few = tmp_path / "few"
-    photos(few, dict.fromkeys(EVEN, 5))
-    with pytest.raises(DiagvibError, match="too few photos of some combinations"):
-        look(few, None, Columns(target="animal", cues=["ground"]))
 
 
 @pytest.mark.parametrize(
     ("column", "values", "named"),
     [
-        (None, [0, 0, 0, 0], True),
         ("split", ["train", "val", "test", "test"], True),
         ("split", ["train", "val", "test", "train"], False),
         ("unit", ["a", "b", "c", "a"], False),
@@ -187,8 +175,7 @@ def test_photos_that_look_alike_are_named_unless_they_share_a_split(
     table = {"file": [f"{n}.png" for n in range(4)], "kind": list("abab"), "column": values}
     pd.DataFrame(table).to_csv(tmp_path / "t.csv")
     given = {"split": {"column": "column"}, "unit": "column"}
-    chosen = {column: given[column]} if column else {}
-    its = PhotoSet(table="t.csv", factors={"kind": ["a", "b"]}, **chosen)
+    its = PhotoSet(table="t.csv", factors={"kind": ["a", "b"]}, **{column: given[column]})
     labelled_photos(its, tmp_path, "mine")
     said = capsys.readouterr().err
     assert ("0.png: looks like 3.png" in said) == named

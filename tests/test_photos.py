@@ -64,7 +64,6 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     assert [*good] == ["cars/country/c.webp", "cars/urban/a.PNG", "cars/urban/b.jpg"]
     whole = (urban / "b.jpg").read_bytes()
     (urban / "cut.jpg").write_bytes(whole[: len(whole) // 2])
-    (urban / "empty.png").touch()
     (urban / "text.jpg").write_text("no photo")
     (urban / "notes.txt").write_text("notes")
     (urban / "gone.jpg").symlink_to(urban / "absent.jpg")
@@ -77,7 +76,6 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     lines = capsys.readouterr().err.splitlines()
     wanted = {
         "cut.jpg": "damaged",
-        "empty.png": "empty",
         "text.jpg": "not an image",
         "notes.txt": "name",
         "gone.jpg": "No such file",
@@ -94,12 +92,10 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
 
 
 def test_a_folder_that_links_to_itself_is_named(folder):
-    for target in (folder, "again"):
-        (folder / "cars" / "again").symlink_to(target)
-        for use in (state, files_in):
-            with pytest.raises(DiagvibError, match="again: Too many levels of symbolic links"):
-                use(folder)
-        (folder / "cars" / "again").unlink()
+    (folder / "cars" / "again").symlink_to(folder)
+    for use in (state, files_in):
+        with pytest.raises(DiagvibError, match="again: Too many levels of symbolic links"):
+            use(folder)
     with pytest.raises(DiagvibError, match="absent: no such folder; it should hold the photos"):
         files_in(folder / "absent")
 
@@ -120,22 +116,17 @@ def test_the_list_is_read_back_and_stays_where_nothing_changed(folder, tmp_path,
 
 
 def test_the_state_follows_every_change_of_the_folder(folder):
+    first, photo = state(folder), folder / "cars" / "urban" / "b.jpg"
     (folder / "cars" / ".hidden").touch()
-    first = state(folder)
-    (folder / "cars" / ".hidden").write_bytes(b"x")
     assert state(folder) == first
-    photo = folder / "cars" / "urban" / "b.jpg"
     seen, times = {first}, photo.stat()
     os.utime(photo, ns=(times.st_atime_ns, times.st_mtime_ns + 10))
     seen.add(state(folder))
-    os.utime(photo, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert state(folder) == first
     save(folder / "cars" / "urban" / "new.jpg")
     seen.add(state(folder))
-    (folder / "cars" / "urban" / "new.jpg").unlink()
     photo.rename(photo.with_name("z.jpg"))
-    seen |= {state(folder), state(folder / "absent")}
-    assert len(seen) == 5 and state(folder / "absent") == state(None) == ""
+    seen.add(state(folder))
+    assert len(seen) == 4 and state(folder / "absent") == state(None) == ""
 
 
 def test_a_listed_photo_must_be_the_one_that_was_listed(folder):
@@ -168,7 +159,6 @@ EXIF[0x0112] = 6  # the camera was turned: rows of the photo are columns of the 
     ("name", "image", "wanted", "tolerance"),
     [
         ("lossy.jpg", PIXELS, PIXELS, 40),
-        ("grey.png", GREY, np.stack([GREY] * 3, 2), 0),
         ("deep.png", Image.fromarray(GREY.astype(np.uint16) * 257), np.stack([GREY] * 3, 2), 0),
         ("cmyk.jpg", Image.fromarray(PIXELS).convert("CMYK"), PIXELS, 60),
         ("palette.png", Image.fromarray(PIXELS).quantize(256), PIXELS, 8),
@@ -210,13 +200,7 @@ def test_transparency_of_a_palette_is_alpha(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "alpha", "transparent"),
-    [
-        ("RGB", None, False),
-        ("RGBA", 255, False),
-        ("RGBA", 0, True),
-        ("LA", 9, True),
-        ("P", 0, True),
-    ],
+    [("RGB", None, False), ("RGBA", 255, False), ("LA", 9, True), ("P", 0, True)],
 )
 def test_hidden_colours_are_noticed(tmp_path, mode, alpha, transparent):
     image = Image.fromarray(PIXELS).resize((20, 20)).convert(mode)

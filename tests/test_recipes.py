@@ -79,34 +79,6 @@ def test_recipes_are_those_of_the_first_version(study, pool):
     assert hashlib.sha256(text.encode()).hexdigest() == FORMER[study]
 
 
-@pytest.mark.parametrize("study", ["cgo-2", "fgo-5", "o2o-medium"])
-def test_frequencies_match_the_studys_cells(study, pool):
-    recipes, sample, definition = (
-        draw(study, "shape-hue", pool),
-        dataset_sample(0),
-        load_study(study),
-    )
-    shape, hue = (
-        dict(enumerate(sample.chosen(factor, definition.roles[role], DIGITS.factors[factor])))
-        for role, factor in (("target", "shape"), ("cue", "hue"))
-    )
-    for split in ("train", "val", "test"):
-        cells = definition.cells(split, sample.added_cue)
-        cells["shape"], cells["hue"] = cells["target_class"].map(shape), cells["cue_class"].map(hue)
-        rows = recipes[recipes["split"] == split]
-        for group in cells["group"].unique() if split == "test" else [None]:
-            expected, drawn = (
-                table if group is None else table[table["group"] == group]
-                for table in (cells, rows)
-            )
-            keys = ["shape", "hue", "group"]
-            wanted = expected.groupby(keys)["weight"].sum() * len(drawn)
-            found = drawn.groupby(keys).size()
-            assert set(found.index) == set(wanted.index)
-            assert chisquare(found[wanted.index], wanted).pvalue > LEVEL
-            assert len(drawn) == COUNTS[group or split]
-
-
 @pytest.fixture(scope="module")
 def zso(pool) -> pd.DataFrame:
     """Recipes without a cue."""
@@ -209,38 +181,29 @@ def test_file_round_trip_and_holes(tmp_path, pool):
         read_recipes(path)
 
 
-def largest_remainder(count: int, shares: dict) -> dict:
-    """Whole numbers that sum to count; among equal remainders any may be rounded up, so only sizes
-    are compared."""
-    exact = {cell: count * share for cell, share in shares.items()}
-    left = count - sum(int(value + 1e-9) for value in exact.values())
-    first = sorted(exact, key=lambda cell: -round(exact[cell] - int(exact[cell] + 1e-9), 9))[:left]
-    return {cell: int(value + 1e-9) + (cell in first) for cell, value in exact.items()}
-
-
-# 14,400 images are 4332, 114, 114 and 3 per cell of whac-95; most other numbers leave a remainder.
 @pytest.mark.parametrize(
     ("study", "binding", "counts"),
     [
-        ("whac-95", "shape-hue-texture", {"train": 14400, "val": 270, "test": 540}),
+        ("cgo-2", "shape-hue", COUNTS),
+        ("o2o-medium", "hue-shape", COUNTS),
         ("whac-95", "position-scale-lightness", {"train": 4374, "val": 540, "test": 1000}),
-        ("cue-1-95", "shape-texture-hue", {"train": 1000, "val": 60, "test": 100}),
     ],
 )
-def test_two_cues_get_their_exact_quotas(pool, study, binding, counts):
-    frame = draw(study, binding, pool, counts=counts)
-    roles = [f"{role}_class" for role in ("target", "cue-1", "cue-2")]
-    for factor in binding.split("-"):
-        frame[factor] = frame[factor].map(dataset_sample(0).classes[factor].index)
-    for split, count in counts.items():
-        own = frame[frame["split"] == split]
-        cells = load_study(study).cells(split).set_index(roles)
-        shares = dict.fromkeys(cells.index, 1 / 27) if split == "test" else dict(cells["weight"])
-        wanted = largest_remainder(count, shares)
-        cell = [*own[binding.split("-")].itertuples(index=False, name=None)]
-        assert own["group"].to_list() == cells.loc[cell, "group"].to_list()
-        found = {one: cell.count(one) for one in shares}
-        assert sum(found.values()) == count
-        for share in {round(share, 9) for share in shares.values()}:
-            alike = [one for one in shares if round(shares[one], 9) == share]
-            assert sorted(found[one] for one in alike) == sorted(wanted[one] for one in alike)
+def test_every_cell_gets_its_exact_share(pool, study, binding, counts):
+    """Rounded up or down."""
+    frame, definition = draw(study, binding, pool, counts=counts), load_study(study)
+    keys, sample = ["group"], dataset_sample(0)
+    for role, factor in zip(definition.bound, binding.split("-"), strict=True):
+        names = sample.chosen(factor, definition.roles[role], DIGITS.factors[factor])
+        keys.append(f"{role}_class")
+        frame[keys[-1]] = frame[factor].map(names.index)
+    for part, count in counts.items():
+        split = part if part in ("train", "val") else "test"
+        cells, own = definition.cells(split, sample.added_cue), frame[frame["split"] == split]
+        if part in definition.groups:
+            cells, own = (its[its["group"] == part] for its in (cells, own))
+        elif split == "test":
+            cells["weight"] *= cells["group"].map(definition.group_weights)
+        wanted, found = cells.groupby(keys)["weight"].sum(), own.groupby(keys).size()
+        assert found.sum() == count and set(found.index) == set(wanted.index)
+        assert ((found - count * wanted / wanted.sum()).abs() < 1).all()

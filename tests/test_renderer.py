@@ -1,8 +1,6 @@
 """The renderer compared with the published generator's images and with a plain implementation, and
 its edge cases."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,6 @@ from skimage.transform import resize as skimage_resize
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.renderer import CANVAS, Renderer, resize_matrix
-
-OWN_GOLDEN = Path(__file__).parent / "golden_renders.npz"
 
 
 def random_recipes(
@@ -40,15 +36,6 @@ def stacks() -> tuple[np.ndarray, np.ndarray]:
     return digits, g.integers(0, 256, (3, 64, 64), dtype=np.uint8)
 
 
-def assert_golden_contract(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """At least 99.9 % of all pixels and 95 % of object pixels identical, none further off than 2
-    levels."""
-    difference = np.abs(ours.astype(int) - theirs)
-    assert difference.max() <= 2
-    assert (difference == 0).mean() >= 0.999
-    assert (difference == 0)[theirs != CANVAS].mean() >= 0.95
-
-
 def test_published_renders(golden, mirror):
     names = classes("texture")
     textures = np.stack([imread(mirror / "textures" / f"{name}.png") for name in names])
@@ -61,21 +48,11 @@ def test_published_renders(golden, mirror):
         position=golden["position"],
         scale=golden["scale"],
     )
-    assert_golden_contract(ours.numpy(), golden["images"].transpose(0, 2, 3, 1))
-
-
-def test_own_golden_renders():
-    """48 recipes over every object size, rendered once by `render_plain`."""
-    with np.load(OWN_GOLDEN) as file:
-        case = dict(file)
-    n = len(case["images"])
-    ours = Renderer(case["digits"], case["crops"]).render(
-        digit=np.arange(n),
-        texture=np.arange(n),
-        crop=np.zeros((n, 2), int),
-        **{k: case[k] for k in ("hue", "lightness", "position", "scale")},
-    )
-    assert_golden_contract(ours.numpy(), case["images"])
+    theirs = golden["images"].transpose(0, 2, 3, 1)
+    difference = np.abs(ours.numpy().astype(int) - theirs)
+    assert difference.max() <= 2
+    assert (difference == 0).mean() >= 0.999
+    assert (difference == 0)[theirs != CANVAS].mean() >= 0.95
 
 
 @pytest.mark.parametrize("n", [14, 28, 29, 33, 40, 41, 58, 116])
@@ -97,7 +74,7 @@ def assert_agrees_with_plain(digits, textures, size: int, share: float, **change
         assert (image == plain).mean() > share
 
 
-@pytest.mark.parametrize("used", [slice(0, 40), slice(0, 3), slice(17, 18), slice(38, 40)])
+@pytest.mark.parametrize("used", [slice(0, 40), slice(17, 18), slice(38, 40)])
 def test_digits_anywhere_in_their_square_are_drawn(stacks, used):
     """The computed region follows the digits, including those that reach the square's border."""
     digits = np.zeros((7, 40, 40), np.uint8)
@@ -123,26 +100,18 @@ def test_any_object_anywhere_agrees_with_plain(stacks, size):
     assert_agrees_with_plain(*stacks, size, 0.98, position=position, scale=scale)
 
 
-def test_empty_digits_leave_the_canvas(stacks):
-    images = Renderer(np.full((7, 40, 40), 150, np.uint8), stacks[1]).render(**random_recipes(9))
-    assert (images == CANVAS).all()
-
-
-def test_objects_leaving_the_image_are_clipped(stacks):
-    far = np.array([[-2.0, 0.5], [0.5, 3.0], [0.0, 0.0], [1.0, 1.0], [0.5, -0.1]])
-    images = Renderer(*stacks).render(**random_recipes(5) | {"position": far}).numpy()
-    assert (images[:2] == CANVAS).all()
-    assert (images[2, :10, :10] != CANVAS).any()
-    assert (images[2, 40:, 40:] == CANVAS).all()
+def test_empty_digits_and_objects_outside_leave_the_canvas(stacks):
+    recipes, outside = random_recipes(2), {"position": np.array([[-2.0, 0.5], [0.5, 3.0]])}
+    empty = Renderer(np.full((7, 40, 40), 150, np.uint8), stacks[1]).render(**recipes)
+    assert (empty == CANVAS).all()
+    assert (Renderer(*stacks).render(**recipes | outside) == CANVAS).all()
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("digit", 7, "digit 7 is out of range"),
         ("texture", -1, "texture -1 is out of range"),
         ("crop", (0, 25), r"crop \[0, 25\] is out of range"),
-        ("scale", np.nan, "scale nan is not a finite number"),
         ("lightness", (0.5, np.inf), r"lightness \[0.5, inf\] is not a finite number"),
     ],
 )

@@ -20,8 +20,7 @@ from diagvib.images.files import BATCH, render_batches
 from diagvib.scenes import known_scenes, load_scene
 from diagvib.scenes.cars import stand_ins
 from diagvib.scenes.photos.scene import Photos
-from diagvib.scenes.scene import RESERVED, Scene
-from diagvib.settings.grid import Layout
+from diagvib.scenes.scene import Scene
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -66,32 +65,6 @@ def recipes(scene, prepared: Path, split: str, n: int = 40, seed: str = "x") -> 
     realized = scene.realized(classes, split, scene.catalogue(prepared), generator)
     schema = pa.schema([*((factor, pa.string()) for factor in scene.factors), *scene.columns])
     return pa.table({**classes, **realized}, schema=schema)
-
-
-def test_factors_and_columns_are_names_apart(scene):
-    assert len(scene.factors) >= 2
-    for factor, classes in scene.factors.items():
-        assert factor.isidentifier() and len(set(classes)) == len(classes) >= 2
-        assert all(isinstance(name, str) and name for name in classes)
-    assert not {*scene.factors} & {*scene.columns.names, *RESERVED}
-    assert not {*scene.columns.names} & {*RESERVED}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_folders_are_named_after_the_scene(name):
-    layout, scene = Layout(Path("x")), load_scene(name)
-    assert layout.prepared(name) == Path("x/data/prepared") / scene.name
-
-
-def test_published_samples_are_of_its_classes(scene):
-    for number in range(len(scene.published_samples) + 3):
-        sample = dataset_sample(number, scene.factors, scene.published_samples)
-        for factor, known in scene.factors.items():
-            chosen = sample.classes[factor]
-            assert len(set(chosen)) == len(chosen) and set(chosen) <= set(known)
-            assert len(chosen) == min(3, len(known)) or chosen == known, (
-                "all are in the order of their indices"
-            )
 
 
 def test_embedded_sources_need_no_files_and_make_the_same(scene, prepared, tmp_path):

@@ -110,7 +110,7 @@ def test_total_correlation_of_correlated_and_independent_gaussians():
 
 
 def test_gamma_weighs_the_estimate(batch):
-    """In the loss, and in the gradient that reaches the encoder."""
+    """In the loss, beside the ELBO, and in the gradient that reaches the encoder."""
     losses, gradients = {}, {}
     for gamma in (0.0, 50.0):
         model = made("factor_vae", gamma=gamma).train()
@@ -124,8 +124,10 @@ def test_gamma_weighs_the_estimate(batch):
         torch.manual_seed(0)
         model.training_step("encode", batch, update)
         torch.manual_seed(0)
-        penalty = total_correlation(model.discriminator(model.negative_elbo(batch)[1])).mean()
+        elbo, code = model.negative_elbo(batch)
+        penalty = total_correlation(model.discriminator(code)).mean()
     expected = 50 * torch.autograd.grad(penalty, last)[0]
+    assert losses["vae", 0.0] == pytest.approx(elbo.mean().item())
     assert losses["vae", 50.0] - losses["vae", 0.0] == pytest.approx(50 * penalty.item(), abs=0.02)
     assert (gradients[50.0] - gradients[0.0] - expected).norm() < 0.1 * expected.norm()
     assert losses["discriminator", 0.0] == losses["discriminator", 50.0]
