@@ -194,43 +194,45 @@ def frozen_accuracies() -> pd.DataFrame:
 
 
 def frozen_table() -> list[Row]:
-    """`frozen_accuracies`, averaged over the dataset samples."""
+    """`frozen_accuracies`, averaged over the dataset samples; networks that ran in a study."""
     means = frozen_accuracies().T.groupby(level="baseline", sort=False).mean().T
-    names = [name for name in FROZEN if name in means]
-    columns = [(study, name) for study in studies(means) for name in names]
-    heads = ["target", *(f"{study.upper()}, {FROZEN[name]}" for study, name in columns)]
-    rows = [
-        [target, *(percent(means[name][study, target]) for study, name in columns)]
-        for target in (*FACTORS, "mean")
-    ]
-    return [heads, *rows]
+    rows = [["study", "network", *FACTORS, "mean"]]
+    for study in studies(means):
+        for name in FROZEN:
+            own = means.get(name, pd.Series(dtype=float)).reindex(means.index).loc[study]
+            if own.notna().all():
+                rows.append([study.upper(), FROZEN[name], *map(percent, own[rows[0][2:]])])
+    return rows
 
 
-def pretraining_table() -> list[Row]:
-    """What ImageNet weights add to random ones by target and study, paired by dataset sample."""
+def frozen_gains(name: str, reference: str) -> list[Row]:
+    """What a network has more than another by study and target, paired by dataset sample; studies
+    that both ran."""
     means = frozen_accuracies()
-    rows = [["target", *(study.upper() for study in studies(means))]]
-    for target in (*FACTORS, "mean"):
-        own = [means.loc[study, target].unstack("baseline") for study in studies(means)]
-        rows.append([target, *(gain(one, "lite0", "lite0_untrained") for one in own)])
+    rows = [["study", *FACTORS, "mean"]]
+    for study in studies(means):
+        own = [means.loc[study, target].unstack("baseline") for target in rows[0][1:]]
+        if own[0].reindex(columns=[name, reference]).notna().all(axis=None):
+            rows.append([study.upper(), *(gain(one, name, reference) for one in own)])
     return rows
 
 
 def frozen_methods_table() -> list[Row]:
     """Methods on frozen features: means and 95 % intervals over the dataset samples, and the gain
     over ERM, paired by sample."""
-    accuracy = by_sample("frozen_environments", "ood_accuracy")
-    metrics = read("frozen_environments/metrics").query("study == 'o2o-hard'")
-    rows = [["method", "in distribution", "test environment", "95 % interval", "more than ERM"]]
-    for name in sorted(accuracy, key=lambda name: name != "lite0_erm_env"):
-        own = metrics[metrics["baseline"] == name].set_index("metric")
-        low, high = own.loc["accuracy", ["low", "high"]]
-        row = [
-            name.removeprefix("lite0_").removesuffix("_env"),
-            percent(own["mean"]["id_accuracy"]),
-        ]
-        row += [percent(own["mean"]["accuracy"]), f"{percent(low)} to {percent(high)}"]
-        rows.append([*row, gain(accuracy, name, "lite0_erm_env")])
+    metrics = read("frozen_environments/metrics")
+    heads = ["in distribution", "test environment", "95 % interval", "more than ERM"]
+    rows = [["study", "method", *heads]]
+    for study in metrics["study"].dropna().unique():
+        accuracy = by_sample("frozen_environments", "ood_accuracy", study)
+        for name in sorted(accuracy, key=lambda name: name != "lite0_erm_env"):
+            own = metrics[(metrics["baseline"] == name) & (metrics["study"] == study)]
+            own = own.set_index("metric")
+            low, high = own.loc["accuracy", ["low", "high"]]
+            row = [study, name.removeprefix("lite0_").removesuffix("_env")]
+            row += [percent(own["mean"][metric]) for metric in ("id_accuracy", "accuracy")]
+            row += [f"{percent(low)} to {percent(high)}", gain(accuracy, name, "lite0_erm_env")]
+            rows.append(row)
     return rows
 
 
@@ -243,7 +245,7 @@ def frozen_cues_table() -> list[Row]:
         "no-cue-2": "hue misleads",
         "neither": "both mislead",
     }
-    both = by_sample("frozen_whac_a_mole", "neither_accuracy")
+    both = by_sample("frozen_whac_a_mole", "neither_accuracy", "whac-95")
     rows = [["method", *groups.values(), "more than ERM"]]
     for name, own in runs("frozen_whac_a_mole").groupby("baseline", sort=False):
         cells = [percent(own[f"{group}_accuracy"].mean()) for group in groups]
@@ -251,9 +253,13 @@ def frozen_cues_table() -> list[Row]:
     return rows
 
 
-def by_sample(folder: str, column: str) -> pd.DataFrame:
+def by_sample(folder: str, column: str, study: str) -> pd.DataFrame:
     """A column of runs.csv by dataset sample, a column per baseline."""
-    return runs(folder).pivot(index="sample", columns="baseline", values=column)
+    return (
+        runs(folder)
+        .query("study == @study")
+        .pivot(index="sample", columns="baseline", values=column)
+    )
 
 
 def gain(values: pd.DataFrame, name: str, reference: str) -> str:
@@ -413,7 +419,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_full_size": {"full size": full_size_table},
     "results_frozen": {
         "factors": frozen_table,
-        "pretraining": pretraining_table,
+        "pretraining": lambda: frozen_gains("lite0", "lite0_untrained"),
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
     },
