@@ -40,8 +40,8 @@ from diagvib.foundation.devices import resolve_device
 from diagvib.images.files import BATCH, read_images, write_images
 from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, classes, draw_realizations
 from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, Renderer
+from diagvib.scenes.digits.resizing import TEXTURE_SIZE
 from diagvib.scenes.digits.scene import RecipeRenderer
-from diagvib.scenes.digits.textures import TEXTURE_SIZE
 
 GOLDEN = REPOSITORY / "tests/golden_renders.npz"
 # Every figure is the best of this many rounds, each measuring everything once: other work slows

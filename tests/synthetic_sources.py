@@ -26,17 +26,15 @@ def write_mnist(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
 
 
 def write_sources(folder: Path) -> Path:
-    """A tiny `data/raw`: 40 drawn strokes for training and again for test, and colour textures of
-    an odd size."""
+    """A tiny `data/raw`: 40 drawn strokes for training and again for test, and textures of noise."""
     g = np.random.default_rng(5)
     images = np.zeros((40, 28, 28), np.uint8)
     images[:, 6:22, 10:18] = g.integers(120, 256, (40, 16, 8))
     write_mnist(folder / "mnist", images, np.arange(40) % 10)
     (folder / "textures").mkdir()
     for name in classes("texture"):
-        Image.fromarray(g.integers(0, 256, (300, 270, 3), dtype=np.uint8)).save(
-            folder / f"textures/{name}.png"
-        )
+        noise = g.permutation(np.arange(2**16, dtype=np.uint16) % 256).reshape(256, 256)
+        Image.fromarray(noise.astype(np.uint8)).save(folder / f"textures/{name}.png")
     return folder
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.digits.digits import RAW_SIZE, TRAIN_FRACTION, RawDigits, split_by_class
-from diagvib.scenes.digits.textures import TEXTURE_SIZE, equalise
+from diagvib.scenes.digits.resizing import TEXTURE_SIZE
 
 DIGITS_NAME = "sklearn.datasets.load_digits"
 LICENCES = [
@@ -53,9 +53,13 @@ def embedded_digits() -> tuple[RawDigits, RawDigits]:
 
 
 def embedded_texture(name: str) -> np.ndarray:
-    """One of `factors.classes("texture")`, computed: uint8[256, 256] with a flat histogram, always
-    the same."""
-    return equalise(_TEXTURES[name](named_generator("embedded textures", name)), name)
+    """One of `factors.classes("texture")`, computed: uint8[256, 256] with a flat histogram from 0
+    to 255, always the same."""
+    from skimage.exposure import equalize_hist
+
+    grey = _TEXTURES[name](named_generator("embedded textures", name))
+    flat = equalize_hist(grey, nbins=256)
+    return np.rint(255 * (flat - flat.min()) / (flat.max() - flat.min())).astype(np.uint8)
 
 
 def _noise(generator: _Generator, *sigma: float) -> np.ndarray:

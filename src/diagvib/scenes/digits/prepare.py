@@ -12,10 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, read_table, write_json, write_table
+from diagvib.foundation.files import (
+    file_sha256,
+    read_table,
+    whole_file,
+    write_json,
+    write_table,
+)
 from diagvib.scenes.digits.digits import (
     DIGIT_SIZE,
     RawDigits,
@@ -25,7 +32,7 @@ from diagvib.scenes.digits.digits import (
 )
 from diagvib.scenes.digits.embedded import embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.textures import prepare_texture, read_texture, write_texture
+from diagvib.scenes.digits.resizing import TEXTURE_SIZE
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_described
 from diagvib.scenes.scene import Catalogue
 from diagvib.scenes.sources import Source
@@ -49,9 +56,11 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
     DiagvibError if a source file is missing, does not have the listed sha256, or has unusable
     content.
     """
-    training, test, textures = (
-        _read_official(files, raw) if sources == "official" else _read_embedded()
-    )
+    if sources == "official":
+        training, test, textures = _read_official(files, raw)
+    else:
+        training, test = embedded_digits()
+        textures = [embedded_texture(name) for name in classes("texture")]
     digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
     described = {
@@ -94,11 +103,29 @@ def load_pixels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return digits, np.stack(textures)
 
 
-_Read = tuple[RawDigits, RawDigits, list[np.ndarray]]
+def read_texture(path: Path) -> np.ndarray:
+    """A texture as the renderer needs it, uint8[256, 256], with a flat histogram (paper, Sec. 3.1).
+    DiagvibError unless the file is a grey image of this size."""
+    try:
+        with Image.open(path) as image:
+            if (image.mode, *image.size) != ("L", TEXTURE_SIZE, TEXTURE_SIZE):
+                raise ValueError(f"mode {image.mode}, {image.width} x {image.height} pixels")
+            return np.asarray(image)
+    except Exception as error:  # a decoder may raise anything for a damaged file
+        raise DiagvibError(
+            f"{path}: not readable as a grey image of {TEXTURE_SIZE} x {TEXTURE_SIZE} pixels ({error})"
+        ) from None
 
 
-def _read_official(files: Sequence[Source], raw: Path) -> _Read:
-    """Training and test digits, and prepared textures."""
+def write_texture(path: Path, texture: np.ndarray) -> None:
+    with whole_file(path) as temporary:
+        Image.fromarray(texture).save(temporary, format="PNG")
+
+
+def _read_official(
+    files: Sequence[Source], raw: Path
+) -> tuple[RawDigits, RawDigits, list[np.ndarray]]:
+    """Training and test digits, and textures."""
     for source in files:
         path = raw / source.path
         if not path.is_file():
@@ -110,12 +137,7 @@ def _read_official(files: Sequence[Source], raw: Path) -> _Read:
                 "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
                 "config/sources.yaml"
             )
-    textures = [prepare_texture(read_texture(path), str(path)) for path in _texture_paths(raw)]
-    return (*read_mnist(raw / "mnist"), textures)
-
-
-def _read_embedded() -> _Read:
-    return (*embedded_digits(), [embedded_texture(name) for name in classes("texture")])
+    return (*read_mnist(raw / "mnist"), [read_texture(path) for path in _texture_paths(raw)])
 
 
 def _texture_paths(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import numpy as np
 from diagvib.scenes.digits.digits import DIGIT_SIZE
 
 OBJECT_SIDE = DIGIT_SIZE  # pixels of a prepared digit and of a texture crop
+TEXTURE_SIZE = 256  # pixels per side of a texture, from which crops are taken
 PAPER_SIZE = 128  # image side for which a scale of 1 means 40 pixels
 CANVAS = 127  # grey level of the background
 MASK_THRESHOLD = 150  # digit pixels above it belong to the object

@@ -22,8 +22,7 @@ from diagvib.scenes.digits.factors import (
     draw_realizations,
     narrowed,
 )
-from diagvib.scenes.digits.resizing import CANVAS
-from diagvib.scenes.digits.textures import TEXTURE_SIZE
+from diagvib.scenes.digits.resizing import CANVAS, TEXTURE_SIZE
 from diagvib.scenes.scene import AddedCue, Scene, within
 from diagvib.scenes.sources import Source, read_sources
 
