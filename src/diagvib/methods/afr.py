@@ -18,11 +18,11 @@ class Afr(Retraining):
     """
 
     options = {
-        "gamma": {"type": "number", "minimum": 0, "default": 10.0},
-        "pull": {"type": "number", "minimum": 0, "default": 0.0},
-        "class_balanced": {"type": "boolean", "default": True},
-        "head_epochs": {"type": "integer", "minimum": 1, "default": 500},
-        "head_lr": {"type": "number", "exclusiveMinimum": 0, "default": 0.01},
+        "gamma": {"minimum": 0, "default": 10.0},
+        "pull": {"minimum": 0, "default": 0.0},
+        "class_balanced": {"default": True},
+        "head_epochs": {"minimum": 1, "default": 500},
+        "head_lr": {"exclusiveMinimum": 0, "default": 0.01},
     }
 
     def retrain(self, features: Tensor, labels: Tensor) -> None:

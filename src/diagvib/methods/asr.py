@@ -36,17 +36,15 @@ class Asr(Method):
     options = {
         "base_width": {
             "description": "channels at the lens's full resolution",
-            "type": "integer",
             "minimum": 1,
             "default": 32,
         },
         "levels": {
             "description": "halvings inside the lens",
-            "type": "integer",
             "minimum": 1,
             "default": 4,
         },
-        "reconstruction_weight": {"type": "number", "minimum": 0, "default": 1.0},
+        "reconstruction_weight": {"minimum": 0, "default": 1.0},
         "lens_lr": {
             "description": "null: that of the optimiser",
             "type": ["number", "null"],

@@ -30,13 +30,12 @@ class AugMix(Method):
             "maximum": 10,
             "default": 1,
         },
-        "width": {"type": "integer", "minimum": 1, "default": 3},
-        "depth": {"type": "integer", "minimum": 1, "default": 3},
-        "alpha": {"type": "number", "minimum": 0.05, "default": 1.0},
-        "js_weight": {"type": "number", "minimum": 0, "default": 12.0},
+        "width": {"minimum": 1, "default": 3},
+        "depth": {"minimum": 1, "default": 3},
+        "alpha": {"minimum": 0.05, "default": 1.0},
+        "js_weight": {"minimum": 0, "default": 12.0},
         "flip": {
             "description": "mirror half of the images, left to right",
-            "type": "boolean",
             "default": False,
         },
     }

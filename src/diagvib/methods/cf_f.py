@@ -19,7 +19,7 @@ class CounterfactualAndFactual(Method):
     """
 
     supervision = ("cue_types",)
-    options = {"noise": {"type": "number", "minimum": 0, "default": 0.2}}
+    options = {"noise": {"minimum": 0, "default": 0.2}}
     needs = ("object_boxes",)
 
     def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:

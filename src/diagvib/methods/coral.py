@@ -16,7 +16,7 @@ class Coral(ByEnvironment):
     Environments with fewer than two images in a batch are left out.
     """
 
-    options = {"gamma": {"type": "number", "minimum": 0, "default": 1.0}}
+    options = {"gamma": {"minimum": 0, "default": 1.0}}
     uses_features = True
 
     def penalty(self, features: Tensor, batch: Batch) -> Tensor:

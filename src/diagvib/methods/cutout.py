@@ -22,7 +22,7 @@ class Cutout(Method):
 
     pixels = True
     options = {
-        "p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.1},
+        "p": {"minimum": 0, "maximum": 1, "default": 0.1},
         "area": {
             "description": "smallest and largest share",
             "type": "array",

@@ -21,7 +21,7 @@ class Debian(Method):
     """
 
     options = {
-        "eps": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1.0e-6},
+        "eps": {"exclusiveMinimum": 0, "maximum": 1, "default": 1.0e-6},
     }
 
     def build(self) -> None:

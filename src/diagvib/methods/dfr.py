@@ -32,8 +32,8 @@ class Dfr(Method):
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
         "c": {"type": ["number", "null"], "minimum": 1.0e-6, "default": None},
         "images": {"enum": ["training", "validation"], "default": "training"},
-        "resamples": {"type": "integer", "minimum": 1, "default": 10},
-        "retrain_epochs": {"type": "integer", "minimum": 1, "default": 1},
+        "resamples": {"minimum": 1, "default": 10},
+        "retrain_epochs": {"minimum": 1, "default": 1},
     }
     uses_head = True
 

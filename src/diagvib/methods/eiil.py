@@ -26,15 +26,13 @@ class Eiil(GroupDro):
 
     supervision = ("none",)
     options = {
-        "reference_epochs": {"type": "integer", "minimum": 1, "default": 1},
+        "reference_epochs": {"minimum": 1, "default": 1},
         "inference_steps": {
-            "type": "integer",
             "minimum": 1,
             "default": 10_000,
         },
-        "per_class": {"type": "boolean", "default": True},
+        "per_class": {"default": True},
         "inference_lr": {
-            "type": "number",
             "exclusiveMinimum": 0,
             "default": 1.0e-3,
         },

@@ -16,7 +16,7 @@ class EnvMixup(ByEnvironment):
 
     pixels = True
     options = {
-        "alpha": {"type": "number", "minimum": 0.05, "default": 0.2},
+        "alpha": {"minimum": 0.05, "default": 0.2},
     }
 
     def augment(self, batch: Batch) -> Batch:

@@ -22,9 +22,8 @@ class FactorVae(Vae):
     """
 
     options = {
-        "gamma": {"type": "number", "minimum": 0, "default": 20.0},
+        "gamma": {"minimum": 0, "default": 20.0},
         "discriminator_lr": {
-            "type": "number",
             "exclusiveMinimum": 0,
             "default": 1.0e-5,
         },
@@ -36,11 +35,10 @@ class FactorVae(Vae):
             "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
         },
         "discriminator_width": {
-            "type": "integer",
             "minimum": 1,
             "default": 1000,
         },
-        "discriminator_layers": {"type": "integer", "minimum": 1, "default": 6},
+        "discriminator_layers": {"minimum": 1, "default": 6},
     }
 
     def build(self) -> None:

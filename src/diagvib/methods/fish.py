@@ -16,7 +16,7 @@ class Fish(ByEnvironment):
     """
 
     options = {
-        "meta_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.5},
+        "meta_lr": {"exclusiveMinimum": 0, "maximum": 1, "default": 0.5},
     }
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:

@@ -19,8 +19,8 @@ class GroupDro(Method):
 
     supervision = ("cues", "cue", "environments")
     options = {
-        "step_size": {"type": "number", "exclusiveMinimum": 0, "default": 0.01},
-        "balanced": {"type": "boolean", "default": True},
+        "step_size": {"exclusiveMinimum": 0, "default": 0.01},
+        "balanced": {"default": True},
     }
 
     def setup(self, data: TrainingData) -> None:

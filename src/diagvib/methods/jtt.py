@@ -21,9 +21,9 @@ class Jtt(Method):
     """
 
     options = {
-        "identify_epochs": {"type": "integer", "minimum": 1, "default": 1},
-        "copies": {"type": "integer", "minimum": 1, "default": 100},
-        "restart": {"type": "boolean", "default": True},
+        "identify_epochs": {"minimum": 1, "default": 1},
+        "copies": {"minimum": 1, "default": 100},
+        "restart": {"default": True},
     }
 
     def setup(self, data: TrainingData) -> None:

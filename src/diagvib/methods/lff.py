@@ -19,8 +19,8 @@ class Lff(Method):
     """
 
     options = {
-        "q": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.7},
-        "decay": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0.7},
+        "q": {"exclusiveMinimum": 0, "maximum": 1, "default": 0.7},
+        "decay": {"minimum": 0, "exclusiveMaximum": 1, "default": 0.7},
     }
 
     def build(self) -> None:

@@ -18,8 +18,8 @@ class Lisa(ByEnvironment):
 
     pixels = True
     options = {
-        "same_label": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
-        "alpha": {"type": "number", "minimum": 0.05, "default": 2.0},
+        "same_label": {"minimum": 0, "maximum": 1, "default": 0.5},
+        "alpha": {"minimum": 0.05, "default": 2.0},
     }
 
     def setup(self, data: TrainingData) -> None:

@@ -42,7 +42,7 @@ class Lle(Method):
 
     supervision = ("cue_types",)
     options = {
-        "detach": {"type": "boolean", "default": True},
+        "detach": {"default": True},
         "ablation": {
             "description": "What is left out, or put in place of the ensemble",
             "enum": ["none", "ensemble", "augmix", "shift_classifier"],

@@ -24,8 +24,8 @@ class MaskTune(Method):
 
     pixels = True
     options = {
-        "mask_epochs": {"type": "integer", "minimum": 1, "default": 1},
-        "deviations": {"type": "number", "default": 2.0},
+        "mask_epochs": {"minimum": 1, "default": 1},
+        "deviations": {"default": 2.0},
     }
     uses_head = True
 

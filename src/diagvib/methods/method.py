@@ -63,7 +63,7 @@ class Counterfactuals(Protocol):
         int64[B, 4]."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingData:
     """All N training images, as far as a method may know them; tensors on the training device.
 
@@ -82,14 +82,14 @@ class TrainingData:
     classes: Sequence[str]
     cue_classes: dict[str, Sequence[str]]
     environments: Sequence[str]
-    in_order: Callable[[], Iterable[Batch]] = field(repr=False)
-    batch: Callable[[Tensor], Batch] = field(repr=False)
-    inputs: Callable[[Tensor], Tensor] = field(repr=False)
-    counterfactuals: "Counterfactuals | None" = field(default=None, repr=False)
-    validation: "TrainingData | None" = field(default=None, repr=False)
+    in_order: Callable[[], Iterable[Batch]]
+    batch: Callable[[Tensor], Batch]
+    inputs: Callable[[Tensor], Tensor]
+    counterfactuals: Counterfactuals | None = None
+    validation: "TrainingData | None" = None
     max_epochs: int = 1
-    augment: Callable[[Tensor], Tensor] = field(default=lambda pixels: pixels, repr=False)
-    views: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    augment: Callable[[Tensor], Tensor] = lambda pixels: pixels
+    views: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -179,7 +179,8 @@ class Method(nn.Module):
     # (of one, `supervision: cue-2`), "cue_types" (which factors are cues, but no classes) and
     # "environments"; the first is the default of the option `supervision`.
     supervision = ("none",)
-    # Option -> its JSON schema with a default. A subclass adds to those of its bases.
+    # Option -> its JSON schema with a default, which gives the type of numbers and truth values
+    # unless the schema does. A subclass adds to those of its bases.
     options = {}
     # Whether it builds its own network; then a baseline names no `model`.
     own_network = False

@@ -66,6 +66,10 @@ METHODS = {
 }
 
 
+# The type of an option whose schema does not name it, by that of its default.
+_TYPES = {float: "number", bool: "boolean", int: "integer"}
+
+
 class _Schema(Strict):
     model_config = ConfigDict(extra="allow")
     default: JsonValue
@@ -174,8 +178,14 @@ def _read(module: str, class_name: str) -> Declaration:
     bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in known]
     base = _read(*known[bases[0]]) if bases else Declaration()
     # Unlike what is validated, this keeps the schemas as they were written.
-    options = {**base.options, **values.get("options", {})}
+    options = {key: _typed(schema) for key, schema in values.get("options", {}).items()}
+    options = {**base.options, **options}
     return base.model_copy(update={**as_lists, "options": options})
+
+
+def _typed(schema: dict) -> dict:
+    kind = _TYPES.get(type(schema["default"]))
+    return {"type": kind, **schema} if kind else schema
 
 
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":

@@ -31,7 +31,6 @@ class Retraining(Method):
     options = {
         "images": {"enum": ["training", "validation"], "default": "training"},
         "held_out": {
-            "type": "number",
             "exclusiveMinimum": 0,
             "exclusiveMaximum": 1,
             "default": 0.2,
@@ -90,9 +89,9 @@ class Llr(Retraining):
     batch_size. class_balanced: drawn with replacement, every class equally often."""
 
     options = {
-        "class_balanced": {"type": "boolean", "default": False},
-        "head_epochs": {"type": "integer", "minimum": 1, "default": 100},
-        "head_lr": {"type": "number", "exclusiveMinimum": 0, "default": 3.0e-3},
+        "class_balanced": {"default": False},
+        "head_epochs": {"minimum": 1, "default": 100},
+        "head_lr": {"exclusiveMinimum": 0, "default": 3.0e-3},
     }
 
     def retrain(self, features: Tensor, labels: Tensor) -> None:

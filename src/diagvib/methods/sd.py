@@ -16,7 +16,7 @@ class SpectralDecoupling(Method):
     """
 
     options = {
-        "weight": {"type": "number", "minimum": 0, "default": 0.1},
+        "weight": {"minimum": 0, "default": 0.1},
         "penalised": {"enum": ["all", "mean", "true_class"], "default": "all"},
     }
 

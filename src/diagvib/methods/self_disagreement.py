@@ -21,10 +21,10 @@ class SelfDisagreement(Retraining):
     """
 
     options = {
-        "early": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.5},
-        "finetuned": {"type": "integer", "minimum": 1, "default": 500},
-        "steps": {"type": "integer", "minimum": 1, "default": 250},
-        "head_lr": {"type": "number", "exclusiveMinimum": 0, "default": 0.01},
+        "early": {"exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.5},
+        "finetuned": {"minimum": 1, "default": 500},
+        "steps": {"minimum": 1, "default": 250},
+        "head_lr": {"exclusiveMinimum": 0, "default": 0.01},
     }
 
     def phases(self, data: TrainingData) -> list[Phase]:

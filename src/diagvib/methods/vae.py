@@ -44,16 +44,16 @@ class Vae(Method):
 
     own_network = True
     options = {
-        "latent": {"type": "integer", "minimum": 1, "default": 12},
-        "beta": {"type": "number", "minimum": 0, "default": 1.0},
+        "latent": {"minimum": 1, "default": 12},
+        "beta": {"minimum": 0, "default": 1.0},
         "vae_epochs": {
             "description": "null: as many as the classifier's",
             "type": ["integer", "null"],
             "minimum": 1,
             "default": None,
         },
-        "head_width": {"type": "integer", "minimum": 1, "default": 256},
-        "head_lr": {"type": "number", "exclusiveMinimum": 0, "default": 1.0e-3},
+        "head_width": {"minimum": 1, "default": 256},
+        "head_lr": {"exclusiveMinimum": 0, "default": 1.0e-3},
     }
 
     def build(self) -> None:

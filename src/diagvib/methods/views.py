@@ -28,8 +28,7 @@ class Published(Method):
     """Nothing is trained: one epoch without an update. For networks with `head: published`."""
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
-        logits = self.predict(batch)
-        return StepOutput(self.losses(logits, batch.labels), logits)
+        return self.validation_step(phase, batch)
 
 
 class Augmented(Method):
@@ -37,7 +36,7 @@ class Augmented(Method):
 
     options: ClassVar[dict] = {
         "view": {"type": "string", "default": "cutout"},
-        "p": {"type": "number", "minimum": 0, "maximum": 1, "default": 1.0},
+        "p": {"minimum": 0, "maximum": 1, "default": 1.0},
     }
 
     def augment(self, batch: Batch) -> Batch:
@@ -106,7 +105,7 @@ class EiilOfLargeBatches(Eiil):
     the other is scaled with the batch."""
 
     options: ClassVar[dict] = {
-        "reference_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1e-4}
+        "reference_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1e-4}
     }
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:

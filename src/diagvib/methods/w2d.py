@@ -33,15 +33,13 @@ class W2d(Method):
     pixels = True
     options = {
         "hard_images": {
-            "type": "number",
             "exclusiveMinimum": 0,
             "maximum": 1,
             "default": 0.3333333333333333,
         },
-        "final_steps": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.25},
-        "cells": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.25},
+        "final_steps": {"minimum": 0, "maximum": 1, "default": 0.25},
+        "cells": {"exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.25},
         "erased_images": {
-            "type": "number",
             "minimum": 0,
             "maximum": 1,
             "default": 0.3333333333333333,
