@@ -50,10 +50,10 @@ def method(batches, request):
 
 def test_an_exchanged_image_shows_the_donors_cue(batches):
     scene, made = load_scene("digits"), batches.counterfactuals
-    rows, donors = (made._recipes.take(index) for index in ([3, 5], [7, 0]))
+    rows, donors = (made.images.table.take(index) for index in ([3, 5], [7, 0]))
     index = torch.tensor([3, 5])
     pixels = made.exchanged(index, 1, torch.tensor([7, 0]))
-    render = scene.renderer(made._prepared, SIZE, CPU)
+    render = scene.renderer(made.prepared, SIZE, CPU)
     assert torch.equal(pixels, render(scene.exchange(rows, "lightness", donors)))
     assert torch.equal(made.exchanged(index, 0, index), batches.pixels[index])
 

@@ -62,7 +62,7 @@ def encoded(images, folder, settings=None, samples=1) -> FeatureFiles:
 )
 def test_features_are_the_networks_own(images, tmp_path, model, close):
     """Of images scaled by the training images, or by what `input` says."""
-    scaling = Scaling.measured(images.load(0, "train").pixels)
+    scaling = Scaling.of_parts([images.load(0, "train").pixels])
     if "input" in model:
         scaling = Scaling((127.5,) * 3, (63.75,) * 3)
     network = load_network(Encoding(encoder_settings(frozen(**model)), CPU), images)

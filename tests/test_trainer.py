@@ -164,12 +164,12 @@ def test_independent_of_threads_outside_and_global_seed(data):
 def test_scaling_is_that_of_all_pixels():
     pixels = torch.randint(0, 256, (700, 9, 9, 3), dtype=torch.uint8)
     pixels[..., 2] = 77
-    scaling = Scaling.measured(pixels)
+    scaling = Scaling.of_parts([pixels])
     numbers = pixels.double().flatten(0, 2)
     assert scaling.mean == pytest.approx(numbers.mean(0).tolist(), rel=1e-12)
     assert scaling.std[:2] == pytest.approx(numbers.std(0, unbiased=False)[:2].tolist(), rel=1e-12)
     assert scaling.std[2] == 1, "a constant channel is centred, not divided by zero"
-    assert Scaling.measured(pixels.flip(0)) == scaling
+    assert Scaling.of_parts([pixels.flip(0)]) == scaling
     inputs = (
         Batches(pixels, torch.zeros(700, dtype=torch.int64), CPU).batch(torch.arange(700)).inputs
     )

@@ -147,7 +147,7 @@ def render(
             for split in SPLITS:
                 write_images(
                     files.path(sample, split),
-                    datasets.recipes(sample, split),
+                    datasets.table(sample, split),
                     datasets.renderer,
                     datasets.metadata(sample, split),
                     counter.advance,

@@ -189,7 +189,7 @@ class RenderedRecipes:
     def metadata(self, sample: int, split: str) -> dict:
         name, digests = f"{sample}/{split}", self._noted["digests"]
         if name not in digests:
-            self.recipes(sample, split)  # says which samples there are
+            self.table(sample, split)  # says which samples there are
         return {
             "sample": sample,
             "split": split,
@@ -202,17 +202,13 @@ class RenderedRecipes:
         noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
         return speaks_for(self._study, self._noted["roles"], DatasetSample(**noted), self._factors)
 
-    def recipes(self, sample: int, split: str) -> pa.Table:
-        """The recipe table of a split."""
+    def table(self, sample: int, split: str) -> pa.Table:
         return select_recipes(self._recipes, sample, split, self._path)
 
-    def table(self, sample: int, split: str) -> pa.Table:
-        return self.recipes(sample, split)
-
     def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
-        return render_batches(self.recipes(sample, split).slice(start), self.renderer)
+        return render_batches(self.table(sample, split).slice(start), self.renderer)
 
     def load(self, sample: int, split: str) -> Images:
-        rows = self.recipes(sample, split)
+        rows = self.table(sample, split)
         pixels = rendered(rows, self.renderer, self._path.parent)
         return Images(pixels, rows, self.metadata(sample, split))

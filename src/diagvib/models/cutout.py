@@ -18,7 +18,7 @@ from diagvib.foundation.files import whole_file
 from diagvib.models.weights import load_weights
 from diagvib.scenes.cars.sources import MASK
 from diagvib.scenes.photos.decoding import open_photo
-from diagvib.scenes.photos.listing import EXTENSIONS, leave_out
+from diagvib.scenes.photos.listing import EXTENSIONS, files_in, leave_out
 
 MODEL, WEIGHTS = "maskrcnn_resnet50_fpn_v2", "COCO_V1"
 # The score from which an instance counts, and the probability from which a pixel belongs to it.
@@ -36,10 +36,9 @@ def without_mask(folder: Path) -> list[Path]:
     they have no transparency. Unreadable files are named on standard error.
     """
     found = []
-    for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    for path in map(folder.joinpath, files_in(folder)):
         photo = path.suffix.lower() in EXTENSIONS and not path.name.endswith(MASK)
-        if not hidden and photo and path.is_file() and not path.with_suffix(MASK).exists():
+        if photo and not path.with_suffix(MASK).exists():
             try:
                 opaque = (open_photo(path, "RGBA")[..., 3] == 255).all()
             except DiagvibError as error:

@@ -20,20 +20,13 @@ class Network(nn.Module):
     the features that are 0 during training.
     """
 
+    frozen_statistics = False
     dropout = 0.0
 
-    def __init__(
-        self,
-        body: nn.Module,
-        head: nn.Module,
-        *,
-        separable: bool = True,
-        frozen_statistics: bool = False,
-    ):
+    def __init__(self, body: nn.Module, head: nn.Module, *, separable: bool = True):
         super().__init__()
         self.body, self.head = body, head
-        self.separable, self.frozen_statistics = separable, frozen_statistics
-        self.has_features = separable
+        self.separable = self.has_features = separable
 
     def features(self, inputs: Tensor) -> Tensor:
         output = self.body(inputs)

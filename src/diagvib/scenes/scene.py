@@ -178,8 +178,7 @@ class Scene:
     def catalogue(self, prepared: Path) -> Catalogue:
         """Describe the prepared sources without their pixels. DiagvibError if they are missing or
         incomplete."""
-        noted = read_description(prepared)
-        return Catalogue(noted["sources"], noted["comparable"], noted["digest"])
+        return Catalogue(**read_description(prepared))
 
     def licences(self, sources: str) -> list[tuple[str, str]]:
         """SPDX identifier and citation of what images are made from, for data cards."""

@@ -63,7 +63,5 @@ def answers(
 
 def first_of_group(groups: Mapping[int, int], n_classes: int) -> Tensor:
     """For each class, the first of its group, int64[classes]; itself without a group."""
-    first: dict[int, int] = {}
-    for index, group in sorted(groups.items()):
-        first.setdefault(group, index)
+    first = {group: index for index, group in sorted(groups.items(), reverse=True)}
     return torch.tensor([first[groups[at]] if at in groups else at for at in range(n_classes)])

@@ -23,14 +23,9 @@ class Scaling:
     std: tuple[float, ...]
 
     @classmethod
-    def measured(cls, pixels: Tensor) -> "Scaling":
-        """Over all images, uint8[N, H, W, C]; exact, hence the same in any order and on any
-        device."""
-        return cls.of_parts([pixels])
-
-    @classmethod
     def of_parts(cls, parts: Iterable[Tensor]) -> "Scaling":
-        """The same, of images that come in parts."""
+        """Of all images, uint8[N, H, W, C] in each part; exact, hence the same in any order and on
+        any device."""
         total, n = 0, 0
         for pixels in parts:
             # float32 holds the sum of 256 squared bytes, below 2**24, exactly.
@@ -101,8 +96,14 @@ class Batches:
         followed = self.annotations.followed
         self.followed = None if followed is None else followed.to(device)
         self._index = torch.arange(n, device=device)
-        self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.measured(self.pixels)
-        self._mean, self._factor = self._operands()
+        self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.of_parts([self.pixels])
+        # As large as an image: a three-element operand would make the innermost loop three elements
+        # long.
+        self._mean, self._factor = (
+            torch.tensor(values, device=device).expand(pixels.shape[1:]).contiguous()
+            for values in (self.scaling.mean, self.scaling.std)
+        )
+        self._factor = self._factor.reciprocal()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -154,14 +155,6 @@ class Batches:
         if pixels.ndim == 2:
             return pixels.float()
         return pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
-
-    def _operands(self) -> tuple[Tensor, Tensor]:
-        # As large as an image: a three-element operand would make the innermost loop three elements
-        # long.
-        mean = torch.tensor(self.scaling.mean, device=self.device)
-        factor = torch.tensor(self.scaling.std, device=self.device).reciprocal()
-        shape = self.pixels.shape[1:]
-        return mean.expand(shape).contiguous(), factor.expand(shape).contiguous()
 
 
 def _fits(pixels: Tensor, device: torch.device) -> bool:

@@ -99,14 +99,9 @@ def assign_splits(photos: list[Photo], tenths: int) -> list[str]:
 
 
 def _listed(table: pa.Table) -> list[Photo]:
-    hashes = dict(zip(table["path"].to_pylist(), table["sha256"].to_pylist(), strict=True))
+    hashes = {row["path"]: row["sha256"] for row in table.to_pylist()}
     return [
-        Photo(
-            *PLACES[place_of(path)],
-            path,
-            sha256,
-            "" if place_of(path).startswith("backgrounds") else hashes.get(mask_of(path), ""),
-        )
+        Photo(*PLACES[place_of(path)], path, sha256, hashes.get(mask_of(path), ""))
         for path, sha256 in hashes.items()
         if not path.endswith(MASK)
     ]

@@ -24,7 +24,8 @@ def list_sources(folder: Path) -> tuple[dict[str, str], int]:
     Unusable are also: a mask without its photo, of another size or empty; a car or object that
     nothing cuts out; and a duplicate photo. DiagvibError if nothing is left of a class.
     """
-    from diagvib.scenes.photos.decoding import in_threads
+    from diagvib.scenes.cars.tiles import cut_out
+    from diagvib.scenes.photos.decoding import in_threads, open_photo
 
     every, placed = files_in(folder), []
     for path in every:
@@ -32,7 +33,7 @@ def list_sources(folder: Path) -> tuple[dict[str, str], int]:
             placed.append(path)
         else:
             leave_out(folder / path, f"because it is in none of the folders {', '.join(PLACES)}")
-    found = usable(folder, placed)
+    found = {path: sha256 for path, (sha256, _) in usable(folder, placed).items()}
     photos = [path for path in found if not path.endswith(MASK)]
     masks = {path: mask_of(path) for path in photos if mask_of(path) in found}
     for path in found:
@@ -43,9 +44,14 @@ def list_sources(folder: Path) -> tuple[dict[str, str], int]:
             )
 
     def wrong(path: str) -> str:
-        if PLACES[place_of(path)][0] not in PASTED:
-            return ""
-        return _why_not_cut_out(folder, path, masks.get(path))
+        """Why a photo's object cannot be cut out; empty if it can."""
+        if PLACES[place_of(path)][0] in PASTED:
+            mask = open_photo(folder / masks[path], "L") if path in masks else None
+            try:
+                cut_out(open_photo(folder / path, "RGBA"), mask)
+            except ValueError as error:
+                return str(error)
+        return ""
 
     good = {}
     for path, why in zip(photos, in_threads(wrong, photos), strict=True):
@@ -72,15 +78,3 @@ def place_of(path: str) -> str:
 def mask_of(path: str) -> str:
     """The path of the mask of a photo."""
     return str(Path(path).with_suffix(MASK))
-
-
-def _why_not_cut_out(folder: Path, path: str, mask: str | None) -> str:
-    """Why a photo's object cannot be cut out; empty if it can."""
-    from diagvib.scenes.cars.tiles import cut_out
-    from diagvib.scenes.photos.decoding import open_photo
-
-    try:
-        cut_out(open_photo(folder / path, "RGBA"), open_photo(folder / mask, "L") if mask else None)
-    except (ValueError, DiagvibError) as error:  # the latter if it changed a moment ago
-        return str(error)
-    return ""

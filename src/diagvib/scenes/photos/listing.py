@@ -51,26 +51,32 @@ def files_in(folder: Path) -> list[str]:
     return [path for path in paths if path.isprintable()]
 
 
-def usable(
-    folder: Path, paths: Sequence[str], glances: dict[str, Glance] | None = None
-) -> dict[str, str]:
-    """Of these files, those that are photos, each with its sha256, in their order.
+def usable(folder: Path, paths: Sequence[str]) -> dict[str, tuple[str, Glance]]:
+    """Of these files, those that are photos, each with its sha256 and `check_photo`, in their order.
 
     The others are left out, with a line on standard error that says why: empty or damaged ones,
-    ones that are not images or not named like images. glances: gets the `check_photo` of each photo.
+    ones that are not images or not named like images.
     """
-    from diagvib.scenes.photos.decoding import in_threads
+    from diagvib.scenes.photos.decoding import check_photo, in_threads
 
-    found = {}
-    hashed = in_threads(lambda path: _hashed(folder / path), paths)
-    for path, (sha256, why, glance) in zip(paths, hashed, strict=True):
-        if why:
+    def look(path: str) -> tuple[str, Glance] | str:
+        if not path.lower().endswith(EXTENSIONS):
+            return f"because its name is not that of a photo ({', '.join(EXTENSIONS)})"
+        try:
+            data = (folder / path).read_bytes()
+            if not data:
+                return "the file is empty"
+            return hashlib.sha256(data).hexdigest(), check_photo(folder / path, data)
+        except DiagvibError as error:
+            return str(error).removeprefix(f"{folder / path}: ")
+        except OSError as error:
+            return str(error.strerror)
+
+    found = dict(zip(paths, in_threads(look, paths), strict=True))
+    for path, why in found.items():
+        if isinstance(why, str):
             leave_out(folder / path, why)
-        else:
-            found[path] = sha256
-            if glances is not None:
-                glances[path] = glance
-    return found
+    return {path: its for path, its in found.items() if not isinstance(its, str)}
 
 
 def without_twins(folder: Path, hashes: dict[str, str]) -> dict[str, str]:
@@ -149,21 +155,3 @@ def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_
         raise DiagvibError(
             f"{one_line(error.filename, 200)}: {error.strerror}; remove it from the photos"
         ) from None
-
-
-def _hashed(path: Path) -> tuple[str, str, Glance | None]:
-    """The sha256 of a photo, what is wrong with it, and its `check_photo`."""
-    from diagvib.scenes.photos.decoding import check_photo
-
-    if not path.name.lower().endswith(EXTENSIONS):
-        return "", f"because its name is not that of a photo ({', '.join(EXTENSIONS)})", None
-    try:
-        data = path.read_bytes()
-        if not data:
-            return "", "the file is empty", None
-        glance = check_photo(path, data)
-    except DiagvibError as error:
-        return "", str(error).removeprefix(f"{path}: "), None
-    except OSError as error:
-        return "", str(error.strerror), None
-    return hashlib.sha256(data).hexdigest(), "", glance

@@ -118,20 +118,19 @@ class Photos(Scene):
         write_listing(raw, pa.Table.from_pandas(table, preserve_index=False), folder, every)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+        its, font = self.definition, self._font()
         if sources == "official":
             listed, folder, sources = read_listing(raw)
             photos = listed.to_pandas()
             comparable = self._is_published(photos)
-        else:
-            photos, folder, comparable = self._stand_ins(), "", False
-        if folder:
             write_json(prepared / FOLDER, {"folder": str(folder)})
+            if its.groups and (folder / its.groups).exists():
+                groups = read_groups(folder / its.groups, len(next(iter(its.classes.values()))))
+                write_json(prepared / GROUPS, groups)
+        else:
+            photos, comparable = self._stand_ins(), False
         table = pa.Table.from_pandas(photos, preserve_index=False)
         write_table(prepared / CATALOGUE, table, {})
-        its, font = self.definition, self._font()
-        if its.groups and Path(folder, its.groups).exists():
-            groups = read_groups(Path(folder, its.groups), len(next(iter(its.classes.values()))))
-            write_json(prepared / GROUPS, groups)
         if font:
             sources += f" (watermark: {drawn_with(font, its.watermark.text)})"
             comparable &= font.published and its.watermark.text == TEXT
@@ -188,18 +187,11 @@ class Photos(Scene):
         (first, shapes), (second, grounds) = self.definition.classes.items()
         names = product(sorted(drawn.lots), sorted(grounds), sorted(shapes), range(drawn.each))
         rows = [
-            {
-                "path": f"{lot}/{ground}/{shape}/{number:04d}",
-                "sha256": "",
-                first: shape,
-                second: ground,
-                "split": "",
-                "unit": "",
-                "lot": lot,
-            }
+            (f"{lot}/{ground}/{shape}/{number:04d}", "", shape, ground, "", "", lot)
             for lot, ground, shape, number in names
         ]
-        return pd.DataFrame(rows)
+        columns = ["path", "sha256", first, second, "split", "unit", "lot"]
+        return pd.DataFrame(rows, columns=columns)
 
     def drawn(self, path: str) -> np.ndarray:
         """The stand-in with a path, always the same, uint8[H, W, 3]."""
@@ -214,7 +206,7 @@ class Photos(Scene):
         photos = read_table(prepared / CATALOGUE).to_pandas()
         if self._digest(photos) != noted["digest"]:
             raise mismatch(prepared, "photos, or their watermark,")
-        return PhotoCatalogue(noted["sources"], noted["comparable"], noted["digest"], photos)
+        return PhotoCatalogue(**noted, photos=photos)
 
     def realize(
         self,
@@ -223,8 +215,7 @@ class Photos(Scene):
         catalogue: PhotoCatalogue,
         generator: np.random.Generator,
     ) -> dict[str, np.ndarray]:
-        recipes = pd.DataFrame({"split": split, **classes})
-        return self.share_out(recipes, catalogue, generator)
+        return self.share_out(pd.DataFrame({"split": split, **classes}), catalogue, generator)
 
     def share_out(
         self, recipes: pd.DataFrame, catalogue: PhotoCatalogue, generator: np.random.Generator
@@ -285,7 +276,7 @@ class Photos(Scene):
         from diagvib.scenes.photos.decoding import Crop, in_threads, open_photo, square
 
         catalogue, its = self.catalogue(prepared), self.definition
-        paths, hashes = catalogue.photos["path"].tolist(), catalogue.photos["sha256"].tolist()
+        paths, hashes = (catalogue.photos[name].tolist() for name in ("path", "sha256"))
         embedded = catalogue.sources.startswith("embedded")
         folder = "" if embedded else read_json(prepared / FOLDER)["folder"]
 

@@ -60,8 +60,8 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
         if column is not None:
             labelled[name] = found[column]
     labelled = labelled.dropna()
-    glances: dict[str, Glance] = {}
-    hashes = usable(folder, labelled["path"].tolist(), glances)
+    found = usable(folder, labelled["path"].tolist())
+    hashes = {path: sha256 for path, (sha256, _) in found.items()}
     if not its.keep_twins:
         classes = labelled.set_index("path")[[*its.factors]].agg(tuple, axis=1)
         hashes = without_twins(folder, _without_contradictions(folder, hashes, classes))
@@ -71,7 +71,7 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
         raise DiagvibError(
             f"{folder}: none of its {every:,} files is a photo of {where} that can be used"
         )
-    glances = {path: glances[path] for path in listed["path"]}
+    glances = {path: found[path][1] for path in listed["path"]}
     _name_look_alikes(folder, listed, glances)
     for odd, what in (
         ([path for path, its in glances.items() if its.transparent], TRANSPARENT),
@@ -148,9 +148,8 @@ def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
 def _as_first_of_group(its: PhotoSet, folder: Path, found: pd.DataFrame) -> None:
     """Replace the number of a group, as in 00_dog, by the group's first class, in place."""
     classes, (column, *_) = next(iter(its.classes.values())), its.columns
-    first: dict[int, str] = {}
-    for index, group in sorted(read_groups(folder / its.groups, len(classes)).items()):
-        first.setdefault(group, classes[index])
+    groups = read_groups(folder / its.groups, len(classes))
+    first = {group: classes[index] for index, group in sorted(groups.items(), reverse=True)}
     numbers = pd.to_numeric(found[column].str.extract(r"^(\d\d)_")[0])
     found[column] = numbers.map(first).fillna(found[column])
 
