@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.counterfactuals import SceneCounterfactuals
 from diagvib.images.files import Images
+from diagvib.methods.augmix import jensen_shannon
 from diagvib.methods.registry import check_scene, make_baseline
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
@@ -127,8 +128,7 @@ def test_what_is_left_of_lle_without_a_part(batches, ablation):
     if ablation == "augmix":
         views = [method.shifted(batch, torch.full((16,), k))[0].inputs for k in range(3)]
         logits = torch.stack([outcome(view)[0] for view in views])
-        p, mean = logits.softmax(2), logits.softmax(2).mean(0)
-        divergence = (p * (p / mean).log()).sum(2).mean()
+        divergence = jensen_shannon(logits).mean()
         wanted = F.cross_entropy(logits[0], batch.labels) + 12 * divergence
     else:
         changed, shift = method.shifted(batch)

@@ -192,7 +192,7 @@ def test_file_round_trip_and_holes(tmp_path, pool):
 def test_every_cell_gets_its_exact_share(pool, study, binding, counts):
     """Rounded up or down."""
     frame, definition = draw(study, binding, pool, counts=counts), load_study(study)
-    keys, sample = ["group"], dataset_sample(0)
+    keys, sample = ["group"] + ["environment"] * ("environment" in frame), dataset_sample(0)
     for role, factor in zip(definition.bound, binding.split("-"), strict=True):
         names = sample.chosen(factor, definition.roles[role], DIGITS.factors[factor])
         keys.append(f"{role}_class")

@@ -21,6 +21,7 @@ from diagvib.scenes import known_scenes, load_scene
 from diagvib.scenes.cars import stand_ins
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.scene import Scene
+from diagvib.settings.config import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -234,6 +235,21 @@ def test_a_scene_that_cannot_be_used_is_named(tmp_path, monkeypatch, name, says)
     assert load_scene("own_scene:Good").factors == load_scene("squares:Squares").factors
 
 
+def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = Path(__file__).parent
+    text = (here / "square_studies.yaml").read_text()
+    for name in ("one", "two"):
+        shutil.copy2(here / "squares.py", f"{name}.py")
+        own = text.replace("squares:Squares", f"{name}:Squares").replace("two-", f"{name}-")
+        Path(f"{name}.yaml").write_text(own)
+    chosen = ["studies=[one-cues, two-cues]", "studies_from=[one.yaml, two.yaml]"]
+    counts = "counts={train: 300, val: 120, common: 30, neither: 24}"
+    said = "their scenes one:Squares and two:Squares would share the folder Squares; rename one"
+    with pytest.raises(DiagvibError, match=said):
+        load_config(None, [*chosen, counts, "bindings=all", "baselines=[small_cnn]"])
+
+
 @pytest.mark.parametrize("third", ["pink", "red"])
 def test_a_published_sample_is_of_the_scenes_classes(third):
     squares = load_scene("squares:Squares")
@@ -286,23 +302,19 @@ def test_a_renderer_may_draw_all_batches_into_the_same_memory(tmp_path):
     assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize("kind", ["a column", "the mapping"])
-def test_a_scene_cannot_change_the_classes_of_images(tmp_path, kind):
+def test_a_scene_cannot_change_the_classes_of_images(tmp_path):
     """Otherwise all images could be red, and recorded as green."""
     squares = load_scene("squares:Squares")
 
     class Painting(type(squares)):
         def realize(self, classes, *more):
-            if kind == "a column":
-                classes["colour"][:] = "red"
-            else:
-                classes["colour"] = np.full(len(classes["extent"]), "red")
+            classes["colour"][:] = "red"
             return super().realize(classes, *more)
 
     scene = Painting()
     scene.make(tmp_path, tmp_path, "embedded")
     study = load_studies([Path(__file__).with_name("square_studies.yaml")])["two-places"]
-    with pytest.raises((ValueError, TypeError), match="read-only|item assignment"):
+    with pytest.raises(ValueError, match="read-only"):
         draw_recipes(
             study,
             bind(study, "corner-colour", scene.factors),

@@ -67,20 +67,6 @@ def test_each_rule_gives_what_it_would_have_got(tmp_path):
     assert "| O2O-Easy | a | erm | none | shape-hue | 35.0 ± 5.0 |" in markdown
 
 
-def test_a_mean_over_fewer_bindings_is_called_that(tmp_path):
-    three = ("shape-hue", "hue-position", "shape-position")
-    wanted = expected(["a", "b"], bindings=three, samples=1) + expected(
-        ["few"], bindings=three[:2], samples=1
-    )
-    found_of(
-        tmp_path, wanted, lambda run: shifted({"a": 0, "b": -0.1, "few": 0.2}[run["baseline"]])
-    )
-    text = (tmp_path / "tables/tables.md").read_text()
-    assert text.count("| mean of all |") == 4 and text.count("| mean of 2 of 3 |") == 2, (
-        "accuracies as run, and by rule"
-    )
-
-
 def search(folder, baseline: str, chosen: dict[str, int], samples: int = 2) -> None:
     """A table as `diagvib tune` writes it, of three trials; trial t tests as 0.2 + 0.1 t, and 0.1
     more in sample 1."""
