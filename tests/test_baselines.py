@@ -46,37 +46,10 @@ def test_construction_leaves_the_global_random_state_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_published_settings_of_resnet18():
-    settings = load_settings("resnet18")
-    assert settings["optimiser"] == {
-        "name": "adam",
-        "lr": 2e-4,
-        "betas": [0.9, 0.999],
-        "weight_decay": 0.0,
-    }
-    assert (settings["batch_size"], settings["method"]["name"], settings["normalise"]) == (
-        64,
-        "erm",
-        "dataset",
-    )
-    assert sum(p.numel() for p in made("resnet18").parameters()) == 11_176_512 + 6 * 513
-
-
 def test_a_shortened_entry_means_the_same():
     for name in baseline_names():
         settings = load_settings(name)
         assert complete(shortened(settings)) == settings
-
-
-def test_small_cnn_keeps_the_position(batch):
-    """A net that averages over the image would give the same logits wherever the object is."""
-    pixels = torch.full((2, SIZE, SIZE, 3), 127, dtype=torch.uint8)
-    pixels[0, 8:20, 8:20] = 255
-    pixels[1, 40:52, 40:52] = 255
-    both = Batches(pixels, torch.zeros(2, dtype=torch.int64), CPU).batch(torch.arange(2))
-    with torch.inference_mode():
-        first, second = made("small_cnn").eval().predict(both)
-    assert not torch.allclose(first, second, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +62,6 @@ def test_any_torchvision_classifier_by_its_name(model, options, batch):
 
 def test_timm_model_by_its_name(batch):
     pytest.importorskip("timm", reason="timm is optional and not installed here")
-    model = make_baseline(settings_of("timm/resnet10t"), 6, SIZE, 0)
-    assert model.eval().predict(batch).shape == (6, 6)
     transformer = settings_of({"name": "timm/vit_tiny_patch16_224", "options": {"img_size": SIZE}})
     assert make_baseline(transformer, 6, SIZE, 0).eval().predict(batch).shape == (6, 6)
     with pytest.raises(
@@ -120,13 +91,10 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
             "base_widht: 3",
             "mine.method.base_widht: unknown option .*; did you mean base_width",
         ),
-        ("method: {name: erm", "supervision: none", "mine.model: the key is missing"),
         (VAE, "beta: .nan", "mine.method.beta: nan is not of type 'number'"),
-        (ASR, "levels: 0", "mine.method.levels: 0 is less than the minimum"),
         (ASR, "supervision: cues", "mine.method.supervision: 'cues' is not one of"),
         (VAE, "beta: 1e-2", "mine.method.beta: .*with a dot"),
         (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key"),
-        (RESNET50, "weights_sha256: xyz, weights_file: a.pth", "model.weights_sha256"),
         (RESNET50, "option: {}", "'mine.model.option'; did you mean mine.model.options"),
     ],
 )
@@ -163,13 +131,7 @@ def test_image_size_that_does_not_fit(name, fits):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        "small_cnn",
-        "resnet18",
-        "mobilenet_v3_small",
-        "timm/resnet10t",
-        "squeezenet1_1",
-    ],
+    ["mobilenet_v3_small", "timm/resnet10t", "squeezenet1_1"],
 )
 def test_features_and_head_make_the_logits(model, batch):
     if model.startswith("timm"):

@@ -36,22 +36,14 @@ def test_help_names_every_command_and_every_command_has_help():
     [
         ("plan --set bindngs=all", "unknown key 'bindngs'; did you mean bindings"),
         ("plan --config none.yaml", "none.yaml: no such file"),
-        ("plan --rates none.json", "none.json: no such file"),
         ("draw zg shape-hue", "unknown study 'zg'; did you mean"),
-        ("draw zgo shape-hue", "data/prepared"),
         ("draw zgo shape-hue --settings " + "[" * 100_000, "--settings: not valid JSON"),
-        (
-            "render zgo shape-hue",
-            "data/recipes/zgo/shape-hue.parquet: no such file; the stage that",
-        ),
-        ("render zgo shape-hue --device gpu", "gpu"),
         ("train ../../escaped zgo shape-hue --settings {}", "'../../escaped'"),
         ("train small_cnn zgo shape-hue", "images/zgo/shape-hue/0/train.parquet: no such file"),
         ("train small_cnn zgo shape-hue --settings {} --set a=b", "--settings replaces"),
         ("tune small_cnn vae --settings {}", "--settings holds the settings of one baseline"),
         ("tabulate --root {x}", "--root: '{x}' cannot be used"),
         ("tabulate --threads 0", "--threads"),
-        ("compare none none", "none: holds no runs"),
     ],
     ids=lambda value: value[:40],
 )

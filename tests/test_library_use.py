@@ -34,15 +34,12 @@ def load(study="zgo", binding="shape-hue", split="val", **arguments):
             {"study": "zso", "binding": "Shape"},
             "binding 'Shape': unknown factor 'Shape'; did you mean shape or scale or hue?",
         ),
-        ({"split": "tests"}, "diagvib.load: split: unknown value 'tests'; did you mean test?"),
         ({"counts": {"ood": 0}}, "diagvib.load: counts.ood: must be greater than or equal to 9"),
-        ({"device": ""}, "unknown device ''; known: auto, cpu, cuda"),
         (
             {"root": "made"},
             "diagvib.load: sources is for images that are rendered now, but those in made are "
             "finished; leave out sources or root",
         ),
-        ({"transform": "flip"}, "diagvib.load: transform: must be callable, not 'flip'"),
         ({"dtype": torch.int64}, "diagvib.load: dtype: unknown value 'int64'; did you mean uint8?"),
         (
             {"split": "test", "counts": {"test": 30, "id": 9}},
