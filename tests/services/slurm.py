@@ -174,7 +174,7 @@ def _start_node(folder: Path) -> None:
 
 
 def _start(folder: Path, program: str, *arguments: str, up: Callable[[], bool]) -> None:
-    """Start a daemon and wait until it is `up`. ServiceError with the end of all logs if it never
+    """Start a daemon and wait until it is `up`. ServiceError with the end of its output if it never
     is."""
     with (folder / f"{program}.out").open("w") as output:
         daemon = subprocess.Popen(
@@ -188,19 +188,13 @@ def _start(folder: Path, program: str, *arguments: str, up: Callable[[], bool]) 
     until = time.monotonic() + 60
     while not up():
         if daemon.poll() is not None or time.monotonic() > until:
-            raise ServiceError(f"{program} did not come up: {_last_words(folder)}")
+            said = (folder / f"{program}.out").read_text(errors="replace")
+            raise ServiceError(f"{program} did not come up: {' '.join(said.split())[-300:]}")
         time.sleep(0.1)
 
 
 def _said(folder: Path, *command: str) -> str:
     return subprocess.run(command, env=_environment(folder), text=True, capture_output=True).stdout
-
-
-def _last_words(folder: Path) -> str:
-    """The last line of every daemon's output and log."""
-    files = sorted([*folder.glob("*.out"), *folder.glob("*.log")])
-    lines = {path.name: path.read_text(errors="replace").splitlines() for path in files}
-    return "; ".join(f"{name}: {said[-1]}" for name, said in lines.items() if said)
 
 
 def _end(folder: Path) -> None:
