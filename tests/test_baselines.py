@@ -113,8 +113,6 @@ def test_other_image_sizes(name):
     model = make_baseline(load_settings(name), 6, 96, 0)
     batch = Batches(*separable(2, size=96), CPU).batch(torch.arange(2))
     assert torch.isfinite(model.eval().predict(batch)).all()
-    with torch.inference_mode():
-        assert model.validation_step(model.phases(DATA)[0].name, batch).loss.shape == (2,)
 
 
 @pytest.mark.parametrize(

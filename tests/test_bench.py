@@ -4,10 +4,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-import torch
 import train
 
-from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.files import read_json
 from diagvib.operations.rates import measured_rates
 
@@ -30,10 +28,6 @@ def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path):
     rows, rates = written(tmp_path, "train")["rows"], measured_rates("cpu", tmp_path)
     assert {(row["what"], row["batch_size"]) for row in rows} == {
         (what, size) for what in ("train small_cnn", "predict small_cnn") for size in (8, 4)
-    }
-    assert {row["full_run"] for row in rows} == {"computed"}
-    assert {row["precision"] for row in rows} == {
-        "bf16" if has_bf16(torch.device("cpu")) else "fp32"
     }
     speed, test = rows[0]["images_per_second"], rows[1]["images_per_second"]
     assert rows[0]["later_run_seconds"] == pytest.approx(

@@ -9,7 +9,6 @@ from diagvib.images import memory
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
 from diagvib.images.memory import room
-from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from synthetic_images import write_dataset
@@ -35,10 +34,6 @@ def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     mapped = read_images(path)
     assert torch.equal(held.pixels, mapped.pixels) and held.table.equals(mapped.table)
     assert sorted(images.rglob("*")) == files, "the file has no name, so it is never left behind"
-    some = torch.tensor([39, 0, 7, 7])
-    assert torch.equal(
-        Batches(mapped.pixels, torch.zeros(40), CPU).batch(some).pixels, held.pixels[some]
-    )
 
 
 def test_a_disk_that_is_too_small_is_named(tmp_path, no_memory):

@@ -15,7 +15,7 @@ def tf32():
 
 
 def test_fp32_means_no_tf32_until_the_end_also_behind_an_error():
-    """torch itself allows TF32 for convolutions. test_cuda measures the results."""
+    """torch itself allows TF32 for convolutions."""
     assert tf32() == [True, True, False]
     with pytest.raises(KeyError), deterministic(CPU, 1):
         assert tf32() == [False] * 3 and not torch.backends.cudnn.allow_tf32

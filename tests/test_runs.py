@@ -80,20 +80,16 @@ def test_run_folder(root, capsys):
     seen = ImageFiles(root / "images").table(0, "train").to_pandas()
     counts = (seen["hue"] + "-" + seen["shape"]).value_counts().to_dict()
     assert metrics["trained"] == counts == read_metadata(run / "predictions.parquet")["trained"]
-    factors = ["position", "hue", "lightness", "scale", "shape", "texture"]
-    assert predictions.column_names == ["group", *factors, "prediction", "confidence"]
     frame = predictions.to_pandas()
     ood = frame[frame.group == "ood"]
     per_class = (ood.prediction == ood.hue).groupby(ood.hue).mean()
     assert metrics["groups"]["ood"]["per_class"] == per_class.to_dict()
     assert metrics["groups"]["ood"]["accuracy"] == pytest.approx(per_class.mean())
-    assert read_metadata(run / "predictions.parquet")["sample"] == 0
     history = history_of(run)
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert min(row["val_loss"] for row in history) == metrics["val_loss"]
     facts = read_json(run / "run.json")
     assert facts["settings"] == SETTINGS and facts["device"] == "cpu"
-    assert facts["train_images"] == 48 and facts["versions"]["torch"]
     assert not (root / "checkpoints").exists(), "a job that succeeded leaves no checkpoint"
     assert capsys.readouterr().err.startswith("small_cnn/zgo/hue-shape/0: id ")
 
@@ -122,12 +118,7 @@ def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(roo
     assert capsys.readouterr().out.count(kept) == 1
     assert contents(train(root, "other order", samples=(1, 0))) == whole
     history = out / "0/history.jsonl"
-    for change in (
-        lambda: history.write_text("damaged\n"),
-        history.unlink,
-        (out / "0/run.json").unlink,
-        lambda: (out / "0/run.json").write_text("{"),
-    ):
+    for change in (history.unlink, lambda: (out / "0/run.json").write_text("{")):
         change()
         train(root, "runs")
         assert contents(out) == whole

@@ -117,7 +117,6 @@ def test_where_images_show_a_factor():
         | {name: [0.0] for name in ("hue_degrees", "lightness_1", "lightness_2")}
         | {name: [0] for name in ("digit", "crop_row", "crop_column")}
     )
-    assert digits.region("hue", recipes, pixels).sum() == 20 * 20
     box = digits.region("position", recipes, pixels)
     assert box.sum() == 40 * 40 and box[0, 32, 64]
     parts = [cars.region(factor, recipes, pixels) for factor in ("car", "object", "background")]
