@@ -59,9 +59,9 @@ def test_all_metadata_say_the_same():
     assert citation["version"] == codemeta["version"] == diagvib.__version__
     assert citation["title"] == zenodo["title"]
     assert citation["date-released"] == codemeta["dateModified"] == zenodo["publication_date"]
-    authors = [author["name"] for author in citation["authors"]]
-    assert authors == [author["name"] for author in codemeta["author"]]
-    assert authors == [author["name"] for author in zenodo["creators"]]
+    people = (citation["authors"], codemeta["author"], zenodo["creators"])
+    authors, *others = ([author["name"] for author in each] for each in people)
+    assert others == [authors, authors]
     assert citation["keywords"] == codemeta["keywords"] == zenodo["keywords"]
     assert codemeta["license"].endswith(f"/{citation['license']}")
     assert zenodo["license"] == citation["license"] == "Apache-2.0"

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from argparse import ArgumentParser
 from math import log10
 
 import claims
@@ -48,11 +47,9 @@ def test_a_number_that_its_table_does_not_have_is_broken(made):
 
 @pytest.mark.parametrize("made", [made for made in MADE if "makes" in made], ids=command)
 def test_each_command_makes_the_tables_that_are_read(made):
-    parser = ArgumentParser()
-    parser.add_argument("--configfile")
-    parser.add_argument("--config", nargs="*")
-    given, _ = parser.parse_known_args(shlex.split(made["command"]))
-    config = load_config(REPOSITORY / given.configfile, given.config)
+    words = shlex.split(made["command"])
+    path = REPOSITORY / words[words.index("--configfile") + 1]
+    config = load_config(path, [word for word in words if "=" in word])
     assert made["makes"] == f"{config.root}/results/tables"
     names = [baseline.name for baseline in config.baselines]
     for claim in made["claims"]:
@@ -63,15 +60,14 @@ def test_each_command_makes_the_tables_that_are_read(made):
         assert claim["within"] > 0
 
 
-@pytest.mark.parametrize(("mean", "code"), [(0.96, 0), (0.91, 1), (None, 1)])
+@pytest.mark.parametrize(("mean", "code"), [(0.96, 0), (0.91, 1)])
 def test_a_new_run_with_another_number_ends_with_1(mean, code, tmp_path, monkeypatch, capsys):
     made = MADE[0]
     claim = {**made["claims"][2], "page": "page.md"}
     (tmp_path / "page.md").write_text(claims.sentence(claim))
     tables = tmp_path / made["makes"]
     tables.mkdir(parents=True)
-    rows = [] if mean is None else [{"study": "zso", "metric": "faavg", "mean": mean}]
-    metrics = pd.DataFrame([*rows, {"study": "zgo", "metric": "faavg", "mean": 0.97}])
+    metrics = pd.DataFrame({"study": ["zso", "zgo"], "metric": "faavg", "mean": [mean, 0.97]})
     metrics.to_csv(tables / "metrics.csv")
     monkeypatch.setattr(claims, "REPOSITORY", tmp_path)
     monkeypatch.setattr(claims, "read_claims", lambda: [{**made, "claims": [claim]}])

@@ -2,8 +2,6 @@
 and nothing made by other code passes for this code's."""
 
 import ast
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from diagvib.operations.stage_code import stage_code
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.training.code_digest import code_digest, git_state, package_versions
+from toy import git
 
 PROGRAM = '''"""What it does."""
 
@@ -127,11 +126,6 @@ def test_all_that_is_imported_is_found_without_being_run(tmp_path, monkeypatch):
     assert {"yaml", "torch"} <= found.packages, "installed packages are only named"
 
 
-def test_of_an_installed_package_only_its_own_files_are_taken():
-    found = code_of(["yaml.loader"])
-    assert "yaml.scanner" in found.files and {n.split(".")[0] for n in found.files} == {"yaml"}
-
-
 def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
     found = []
     for name in ("one", "two"):
@@ -140,43 +134,20 @@ def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
     assert found[0] == found[1]
 
 
-SCENE = {
-    "ways.py": """
+SCENE = """
 from squares import Squares
-from bases import Base
 
-class Mine(Base, Squares):
+class Mine(Squares):
     depends = ("table.csv",)
-""",
-    "bases.py": """
-class Base:
-    def _paint(self, *with_what):
-        import of_base
-""",
-    "of_base.py": "",
-    "table.csv": "1\n",
-}
+"""
 
 
-@pytest.fixture
-def own_scene(tmp_path, monkeypatch):
-    write(tmp_path, SCENE)
-    shutil.copy2(REPOSITORY / "tests/squares.py", tmp_path)
+def test_a_file_that_a_scene_depends_on_must_be_there(tmp_path, monkeypatch):
+    """What a change of it runs again: test_dependencies."""
+    write(tmp_path, {"ways.py": SCENE})
     monkeypatch.chdir(tmp_path)
-    return "ways:Mine"
-
-
-@pytest.mark.parametrize("stage", ["prepare", "draw", "render"])
-def test_whatever_a_scene_uses_counts_in_whatever_way(own_scene, stage):
-    assert {file.removesuffix(".py") for file in SCENE} <= stage_code(
-        load_config(), stage, own_scene
-    ).files.keys()
-
-
-def test_a_file_that_a_scene_depends_on_must_be_there(own_scene):
-    Path("table.csv").unlink()
     with pytest.raises(DiagvibError, match="^scene: ways:Mine: depends: table.csv: no such file$"):
-        load_scene(own_scene)
+        load_scene("ways:Mine")
 
 
 BASELINE = """
@@ -213,18 +184,11 @@ def test_training_depends_on_the_scene_only_if_it_renders():
 
 def test_git_state_tells_a_change(tmp_path, monkeypatch):
     monkeypatch.setattr("diagvib.training.code_digest.checkout_path", lambda name: tmp_path / name)
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "t")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@example.org")
-
-    def git(*command):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
-
     write(tmp_path, {"src/a.py": "", "config/a.yaml": ""})
     assert git_state() is None, "a copy is no checkout"
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "One")
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "One")
     write(tmp_path, {"results/new.json": "{}"})
     assert len(git_state()["commit"]) == 40 and not git_state()["changed"], "results are no code"
     write(tmp_path, {"src/a.py": "changed = 1"})

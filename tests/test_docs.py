@@ -1,6 +1,5 @@
 """Repository paths on the pages for readers, in backticks or links, exist."""
 
-import json
 import re
 
 import pandas as pd
@@ -70,46 +69,6 @@ def test_the_tables_of_the_result_pages_are_made_from_their_files():
     assert claims == result_pages.claims_csv()
     strength = (REPOSITORY / "docs/results/laptop/cue_strength.csv").read_text()
     assert strength == result_pages.strength_csv()
-
-
-def test_the_page_of_small_cnn_says_how_many_numbers_are_near_the_papers():
-    runs = pd.read_csv(REPOSITORY / "docs/results/laptop/runs.csv")
-    tested = runs["ood_accuracy"].fillna(runs["id_accuracy"])
-    ours = 100 * tested.groupby([runs["study"], runs["target"]]).mean()
-    paper = pd.read_csv(REPOSITORY / "config/papers/diagvib6.csv")
-    paper = paper.query("baseline == 'resnet18' and metric == 'faavg'")
-    both = [(ours[row.study.lower(), row.factor], row.mean_percent) for row in paper.itertuples()]
-    near = {
-        edge: [abs(a - b) <= 5 for a, b in both if (1 < b < 99) != edge] for edge in (True, False)
-    }
-    page = (REPOSITORY / "docs/results_small_cnn.md").read_text().replace("\n", " ")
-    assert (
-        f"Of these {len(both)} numbers of the paper, {len(near[True])} are at its edges, 1 % or less "
-        f"or 99 % or more; {sum(near[True])} of ours are within 5 points of these. Of the other "
-        f"{len(near[False])}, {sum(near[False])} of ours are"
-    ) in page
-
-
-def section(page: str, heading: str) -> str:
-    return (REPOSITORY / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-
-
-def measured(name: str) -> str:
-    """The content of a file of results."""
-    return (REPOSITORY / "benchmarks/results" / name).read_text()
-
-
-def test_the_page_of_measurements_shows_what_each_method_costs():
-    page = section("benchmarks/README.md", "Methods")
-    shown = dict(re.findall(r"(?<=\| )(\w+)(?:, \w+ phase)? \| ([\d.]+)(?= \|)", page))
-    phases = {"jtt": "classify", "eiil": "classify", "dfr": "classify"}
-    rows = {
-        row["method"]: row["ratio_to_erm"]
-        for name in ("methods-cpu", "methods-two-cues-cpu")
-        for row in json.loads(measured(f"{name}-2026-11-22.json"))["rows"]
-        if row["phase"] == phases.get(row["method"], row["phase"])
-    }
-    assert len(shown) == 15 and shown == {name: f"{rows[name]:.2f}" for name in shown}
 
 
 @pytest.mark.parametrize(
