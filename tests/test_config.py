@@ -97,15 +97,12 @@ def test_a_stage_sees_only_what_it_depends_on():
         assert (own == stage_settings(other, *names)) == (names in images), names
 
 
-def test_a_stage_of_an_unknown_study_or_baseline():
-    with pytest.raises(DiagvibError, match="unknown study 'zg'"):
-        stage_settings(load(), "draw", study="zg")
+def test_a_stage_of_a_baseline_that_is_not_asked_for():
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet81'; did you mean resnet18"):
         stage_settings(load(), "train", "zgo", "resnet81")
     with pytest.raises(
         DiagvibError,
-        match=r"^resnet50 is not among the configuration's baselines, small_cnn.*; add it "
-        r"there, or with --set 'baselines=\[resnet50\]'",
+        match=r"^resnet50 is not among .* small_cnn.*; add it there, or with --set 'baselines=",
     ):
         stage_settings(load(), "train", "zgo", "resnet50")
     one = load("config", "baselines=[resnet50]")
@@ -126,7 +123,7 @@ def test_test_images_are_counted_by_group_or_together():
             "the group common of study whac-95 has no number of images; add counts.common, or give only counts.test",
         ),
         (
-            [*two, *groups[:2]],
+            [*two, *groups[:2], "counts.test=540"],
             "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2",
         ),
         (

@@ -2,28 +2,24 @@
 folder."""
 
 import importlib.util
-import json
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import time
-from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import yaml
 
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml
-from diagvib.operations import ledger, records
+from diagvib.operations import ledger
 from diagvib.operations.ledger import check_recorded, record, verify
 from diagvib.operations.prune import prune
-from diagvib.operations.records import record_of
 from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
 from diagvib.settings.configuration import Configuration
@@ -142,14 +138,13 @@ def test_what_is_deleted_is_absent_and_made_again(copied):
 
 
 def test_verify_finds_a_flipped_bit_in_any_recorded_file(copied):
-    random = np.random.default_rng(11)
     files = [path for top in ("data", "results") for path in Path(ROOT, top).rglob("*")]
     files = sorted(path for path in files if path.is_file() and path.name[0] != ".")
-    chosen = [files[at] for at in random.permutation(len(files))[:50]]
-    for number, path in enumerate([*chosen, Path(ROOT, "provenance.json")]):
+    chosen = [*files[::3], Path(ROOT, "provenance.json")]
+    for number, path in enumerate(chosen):
         flip_a_bit(path, keep_time=bool(number % 2))
     found = verify(ROOT)["modified"]
-    assert found == sorted(map(str, [*chosen, Path(ROOT, "provenance.json")]))
+    assert found == sorted(map(str, chosen))
     assert not ledger.print_verified({"modified": found, "deleted": [], "anew": []})
 
 
@@ -290,48 +285,6 @@ def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
         assert written == config.model_copy(update={"mirror": None}), path
 
 
-def test_records_are_those_of_the_root_alone_and_come_back(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def note(path: str) -> Path:
-        place = touch(record_of("metadata", path))
-        place.write_text('{"of": "before"}')
-        return place
-
-    own = [note(f"a/data/{'deep/' * 60}{number}") for number in range(3)]
-    others = [note(path) for path in ("ab/data/0", "a/results/tuning/x.csv", "a/other")]
-    records.pack("a")
-    for place in (*own, *others):
-        place.write_text("changed since")
-    records.unpack("a")
-    assert own[0].read_text() == "changed since", "it came from here"
-    shutil.rmtree(".snakemake/diagvib")
-    records.unpack("a")
-    assert {path.read_text() for path in own} == {'{"of": "before"}'}
-    assert {path.read_text() for path in others} == {"changed since"}
-    Path("a").rename("b")
-    records.unpack("b")
-    assert not record_of("metadata", "b/data/0").exists()
-
-
-def test_a_digest_file_vouches_for_older_files_and_only_if_it_was_made_here(tmp_path):
-    with chdir(tmp_path):
-        file = touch(Path("results/runs/a/0/run.json"))
-        digests = touch(Path("results/runs/a/sha256.json"))
-        noted = touch(record_of("metadata", str(digests)))
-        for ended, later, made in ((0, 0, True), (1, 0, False), (0, 1, False)):
-            time_of = digests.stat().st_mtime
-            noted.write_text(json.dumps({"endtime": time_of + ended}))
-            os.utime(file, (time_of + later, time_of + later))
-            assert records.made_here(file, ()) == made
-        assert not records.made_here(file, (), since=time_of + 1)
-        assert records.made_here(file, {str(digests)})
-        digests.unlink()
-        assert not records.made_here(file, ())
-        touch(record_of("incomplete", str(file)))
-        assert records.made_here(file, ())
-
-
 def test_what_is_published_of_it(made, tmp_path, monkeypatch):
     monkeypatch.chdir(made)
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
@@ -341,6 +294,5 @@ def test_what_is_published_of_it(made, tmp_path, monkeypatch):
     assert about["runs"] == about["expected"] == 8 and about["training_hours"] == 0
     shown = {path.name for path in (tmp_path / "shown").iterdir()}
     assert {"about.json", "config.yaml", "dvc.lock", "p_matrix.csv"} <= shown
-    assert "p_matrix_zgo_tiny.png" in shown and "report.html" not in shown
     with pytest.raises(DiagvibError, match=r"nowhere/dvc.lock: no such file"):
         publish(Path("nowhere"), tmp_path / "shown")

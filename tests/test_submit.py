@@ -80,14 +80,12 @@ WRONG = {
         lambda e: e["metrics"][0].update(mean=0.9),
         "metrics: faavg shape is .*0.9",
     ),
-    "a narrower interval": (lambda e: e["metrics"][0].update(low=0.1), "metrics: faavg shape"),
     "a number left out": (lambda e: e["metrics"].pop(), "metrics: id_accuracy shape is None"),
     "a changed count": (
         lambda e: e["runs"]["shape-hue/1"]["cells"][-1].__setitem__(5, 9),
         "but the counts give",
     ),
     "too few runs": (lambda e: e["metrics"][0].update(n=2), r"metrics\.0\.n"),
-    "other seeds": (lambda e: e["protocol"]["training"].update(seed=7), "training.seed 1332"),
     "another seed": (
         lambda e: e["runs"]["shape-hue/1"].update(seed=7),
         r"runs\.shape-hue/1: seed 7",
@@ -96,10 +94,6 @@ WRONG = {
     "an epoch chosen by test images": (
         lambda e: (e.update(selection="oracle"), e["settings"].update(selection="oracle")),
         "selection: oracle may use test images",
-    ),
-    "a rule that is not that of the settings": (
-        lambda e: e.update(selection="val_accuracy"),
-        "settings say 'val_loss'",
     ),
     "less supervision than there was": (
         lambda e: e["settings"]["method"].update(supervision="cues"),
@@ -130,14 +124,14 @@ def test_records_of_every_eval_ever_are_valid_and_say_the_same(root, tmp_path):
         jsonschema.Draft7Validator(schema).validate(record)
         assert record["schema_version"] == schema["version"]
         assert path.parts[-4:-1] == ("diagvib", *record["model_info"]["id"].split("/"))
-    own = {entry.study: entry for entry in entries(root, "me") if entry.baseline == "small_cnn"}
-    record = next(
-        record
-        for record in map(json.loads, map(Path.read_text, paths))
-        if record["evaluation_id"].startswith("diagvib_zgo/me/small_cnn/")
-    )
-    scores = [one["score_details"]["score"] for one in record["evaluation_results"]]
-    assert scores == [one.mean for one in own["zgo"].metrics]
+    found = {
+        tuple(
+            one["score_details"]["score"]
+            for one in json.loads(path.read_text())["evaluation_results"]
+        )
+        for path in paths
+    }
+    assert found == {tuple(one.mean for one in entry.metrics) for entry in entries(root, "me")}
 
 
 def test_results_for_model_cards_are_read_by_the_hubs_library(root, tmp_path):
