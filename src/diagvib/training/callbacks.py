@@ -32,15 +32,26 @@ class Callback:
 
 class _Bar(Callback):
     """A `progress_bar`: epoch, validation loss, images/s, remaining time. In a job, whose stderr is
-    a log, a line on the workflow's TERMINAL now and then."""
+    a log, a line on the workflow's TERMINAL now and then. With `curves`, a folder, also every number
+    of the history as a scalar over epochs, in a single event file there."""
 
-    def __init__(self, name: str):
-        self._name, self._told = name, time.monotonic()
+    def __init__(self, name: str, curves: Path | None):
+        self._name, self._told, self._writer = name, time.monotonic(), None
+        if curves:
+            # Rewritten from the history: after an interruption the old file may contain epochs that
+            # are repeated.
+            for stale in curves.glob("events.out.tfevents.*"):
+                stale.unlink()
+            self._writer = summary_writer()(str(curves))
         self._bar = progress_bar(
             TextColumn("{task.fields[state]}"), TextColumn("{task.fields[speed]}")
         )
         self._task = self._bar.add_task(name, total=None, state="", speed="")
         self._bar.start()
+
+    def on_run(self, history: list[dict]) -> None:
+        for row in history:
+            self._draw(row)
 
     def on_start(self, epochs: int, images_per_epoch: int) -> None:
         self._bar.reset(self._task, total=epochs * images_per_epoch)
@@ -51,6 +62,7 @@ class _Bar(Callback):
         self._bar.update(self._task, advance=images, speed=said)
 
     def on_epoch(self, row: dict) -> None:
+        self._draw(row)
         state = f"epoch {row['epoch']}, val loss {row['val_loss']:.4f}"
         self._bar.update(self._task, state=state)
         left, terminal = self._bar.tasks[0].time_remaining, os.environ.get(TERMINAL)
@@ -59,36 +71,17 @@ class _Bar(Callback):
             with suppress(OSError), open(terminal, "a") as file:  # it may be another machine's
                 file.write(f"{self._name}: {state}, at most {left / 60:.1f} min left\n")
 
+    def _draw(self, row: dict) -> None:
+        if self._writer:
+            for name, value in row.items():
+                if name != "epoch" and isinstance(value, int | float):
+                    self._writer.add_scalar(name, value, row["epoch"])
+            self._writer.flush()
+
     def close(self) -> None:
+        if self._writer:
+            self._writer.close()
         self._bar.stop()
-
-
-class _BarAndCurves(_Bar):
-    """Also every number of the history as a scalar over epochs, in a single event file in
-    `folder`."""
-
-    def __init__(self, name: str, folder: Path):
-        super().__init__(name)
-        # Rewritten from the history: after an interruption the old file may contain epochs that are
-        # repeated.
-        for stale in folder.glob("events.out.tfevents.*"):
-            stale.unlink()
-        self._writer = summary_writer()(str(folder))
-
-    def on_run(self, history: list[dict]) -> None:
-        for row in history:
-            self.on_epoch(row)
-
-    def on_epoch(self, row: dict) -> None:
-        super().on_epoch(row)
-        for name, value in row.items():
-            if name != "epoch" and isinstance(value, int | float):
-                self._writer.add_scalar(name, value, row["epoch"])
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
-        super().close()
 
 
 def summary_writer() -> type:
@@ -105,4 +98,4 @@ def summary_writer() -> type:
 
 def training_callback(name: str, curves: Path | None = None) -> AbstractContextManager[Callback]:
     """A bar; and with `curves`, a folder, a TensorBoard file of this run there."""
-    return closing(_BarAndCurves(name, curves) if curves else _Bar(name))
+    return closing(_Bar(name, curves))

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,16 +18,28 @@ import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import whole_file, write_json, write_table
-from diagvib.foundation.seeding import name_digest
+from diagvib.foundation.seeding import name_digest, named_generator
 from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA
 from diagvib.scenes.cars.geometry import CANVAS, CLASSES, FACTORS, tile_side
 from diagvib.scenes.cars.sources import MASK, PLACES, mask_of, place_of
-from diagvib.scenes.cars.stand_ins import CANVAS as DRAWN_CANVAS
-from diagvib.scenes.cars.stand_ins import draw, names
 from diagvib.scenes.cars.tiles import cut_out_tile, layers
 from diagvib.scenes.photos.decoding import in_threads, open_photo, square
 from diagvib.scenes.photos.listing import read_listed, read_listing
 from diagvib.scenes.prepared import DESCRIPTION
+from diagvib.scenes.shapes import ground, shape
+
+# Stand-ins for photos are drawn at half the size: shapes for cars and the objects next to them,
+# patterns for backgrounds.
+_DRAWN = 128
+# For each factor and class.
+_COUNT = 300
+
+# Factor -> class -> its shapes or patterns.
+_KINDS = {
+    "car": {"urban": ("square", "star"), "country": ("hexagon", "flower")},
+    "background": {"urban": ("checks", "grid"), "country": ("waves", "dots")},
+    "object": {"urban": ("disc", "bar"), "country": ("arrow", "corner")},
+}
 
 
 class Photo(NamedTuple):
@@ -50,8 +63,8 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
         listing, folder, sources = read_listing(raw)
         photos, pixels = _listed(listing), partial(_pixels, folder)
     else:
-        photos, pixels = _drawn(), lambda photo: draw(photo.factor, photo.path)
-    canvas, tenths = (CANVAS, 1) if official else (DRAWN_CANVAS, 2)
+        photos, pixels = _drawn(), _draw
+    canvas, tenths = (CANVAS, 1) if official else (_DRAWN, 2)
     packs, rows = {}, []
     for factor in FACTORS:
         own, side = [photo for photo in photos if photo.factor == factor], tile_side(factor, canvas)
@@ -124,9 +137,19 @@ def _pixels(folder: Path, photo: Photo) -> np.ndarray:
 
 
 def _drawn() -> list[Photo]:
-    return [
-        Photo(factor, name, path, hashlib.sha256(path.encode()).hexdigest())
-        for factor in FACTORS
-        for name in CLASSES
-        for path in names(factor, name)
-    ]
+    """The stand-ins, such as `urban/square-000`; the kinds of a factor's class alternate."""
+    photos = []
+    for factor, name, number in product(FACTORS, CLASSES, range(_COUNT)):
+        kinds = _KINDS[factor][name]
+        path = f"{name}/{kinds[number % len(kinds)]}-{number // len(kinds):03d}"
+        photos.append(Photo(factor, name, path, hashlib.sha256(path.encode()).hexdigest()))
+    return photos
+
+
+def _draw(photo: Photo) -> np.ndarray:
+    """A stand-in, always the same, as in its pack."""
+    kind, side = photo.path.partition("/")[2].rpartition("-")[0], tile_side(photo.factor, _DRAWN)
+    generator = named_generator("stand-ins", photo.factor, photo.path)
+    if photo.factor == "background":
+        return ground(kind, side, generator)
+    return layers(cut_out_tile(shape(kind, side, generator), None, side))
