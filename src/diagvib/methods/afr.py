@@ -25,7 +25,7 @@ class Afr(Retraining):
         "head_lr": {"exclusiveMinimum": 0, "default": 0.01},
     }
 
-    def retrain(self, features: Tensor, labels: Tensor) -> None:
+    def retrain(self, features, labels):
         head, given = self.model.head, self.options
         start = parameters_to_vector(head.parameters()).detach()
         believed = head(features).detach()

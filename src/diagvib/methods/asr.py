@@ -6,15 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import (
-    Batch,
-    Denormalise,
-    Method,
-    Optimiser,
-    StepOutput,
-    Update,
-    Visualisation,
-)
+from diagvib.methods.method import Method, StepOutput, Visualisation
 
 
 class Asr(Method):
@@ -53,7 +45,7 @@ class Asr(Method):
         },
     }
 
-    def build(self) -> None:
+    def build(self):
         if self.image_size % 2**self.options.levels:
             raise DiagvibError(
                 f"method: asr: image_size {self.image_size} cannot be halved {self.options.levels} "
@@ -62,11 +54,11 @@ class Asr(Method):
         self.lens = UNetLens(self.options.base_width, self.options.levels)
         super().build()
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         changed = {"lr": self.options.lens_lr} if self.options.lens_lr else {}
         return {**super().optimisers(phase), "lens": self.optimiser(self.lens, **changed)}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         lensed = self.lens(batch.inputs)
         logits = self.model(lensed.detach())
         loss = F.cross_entropy(logits.float(), batch.labels, reduction="none")
@@ -82,10 +74,10 @@ class Asr(Method):
         )
         return StepOutput(loss, logits)
 
-    def predict(self, batch: Batch) -> Tensor:
+    def predict(self, batch):
         return self.model(self.lens(batch.inputs))
 
-    def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
+    def visualisations(self, batch, denormalise):
         """Images before and after the lens, the classifier's predictions, and the change (paper,
         Figs. A4, A9)."""
         lensed = self.lens(batch.inputs)

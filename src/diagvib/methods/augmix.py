@@ -40,7 +40,7 @@ class AugMix(Method):
         },
     }
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         pixels = batch.pixels
         if self.options.flip:
             mirrored = torch.rand(len(pixels), 1, 1, 1, device=pixels.device) < 0.5

@@ -1,9 +1,7 @@
 """`rwg`, `rwy`, `suby`: plain training on balanced groups or classes (Idrissi et al., 2022)."""
 
-from torch import Tensor
-
 from diagvib.methods.groups import balancing_weights, equal_groups, group_index
-from diagvib.methods.method import Method, TrainingData
+from diagvib.methods.method import Method
 
 
 class Rwg(Method):
@@ -15,14 +13,14 @@ class Rwg(Method):
 
     supervision = ("cues", "cue")
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor:
+    def sampling(self, phase, data):
         return balancing_weights(*group_index(data, self.options.supervision, self.name))
 
 
 class Rwy(Method):
     """`rwg` whose groups are the target's classes."""
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor:
+    def sampling(self, phase, data):
         return balancing_weights(data.labels, self.n_classes)
 
 
@@ -30,6 +28,6 @@ class SubY(Method):
     """`subg` whose groups are the target's classes: an epoch is a subset, drawn once, with as many
     images of every class as the rarest has."""
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor:
+    def sampling(self, phase, data):
         found, index = data.labels.unique(return_inverse=True)
         return equal_groups(index, len(found)).flatten()

@@ -15,14 +15,14 @@ class CausirlCoral(Coral):
     nothing if one has fewer than two images.
     """
 
-    def compared(self, batch: Batch) -> Tensor:
+    def compared(self, batch):
         return split_sets(len(self.sets), batch)
 
 
 class CausirlMmd(Mmd):
     """Like `causirl_coral`, with the distance of `mmd`."""
 
-    def compared(self, batch: Batch) -> Tensor:
+    def compared(self, batch):
         return split_sets(len(self.sets), batch)
 
 

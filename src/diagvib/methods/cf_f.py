@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diagvib.methods.method import Batch, Method, StepOutput, Update
+from diagvib.methods.method import Batch, Method, StepOutput
 
 
 class CounterfactualAndFactual(Method):
@@ -33,7 +33,7 @@ class CounterfactualAndFactual(Method):
         noise = self.data.inputs((255 * (colour + noise).clamp(0, 1)).to(torch.uint8))
         return torch.where(inside, batch.inputs, noise), batch.inputs.masked_fill(inside, 0)
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         both = torch.cat([batch.inputs, *self.changed(batch)])
         logits, factual, counterfactual = self.model(both).float().chunk(3)
         others = (1 - F.one_hot(batch.labels, self.n_classes).float()) / (self.n_classes - 1)

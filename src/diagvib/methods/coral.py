@@ -19,7 +19,7 @@ class Coral(ByEnvironment):
     options = {"gamma": {"minimum": 0, "default": 1.0}}
     uses_features = True
 
-    def penalty(self, features: Tensor, batch: Batch) -> Tensor:
+    def penalty(self, features, batch):
         sets = self.compared(batch)
         with torch.autocast(features.device.type, enabled=False):
             distances = self.distances(features.float(), sets)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from diagvib.methods.method import Batch, Method
+from diagvib.methods.method import Method
 from diagvib.methods.mixup import mixed_labels, random_share
 
 
@@ -21,7 +21,7 @@ class CutMix(Method):
         "alpha": {"minimum": 0.05, "default": 1.0},
     }
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch):
         side = (1 - random_share(self.options.alpha, batch.inputs.device)).sqrt()
         box = _span(side, batch.inputs.shape[2])[:, None] & _span(side, batch.inputs.shape[3])
         return replace(

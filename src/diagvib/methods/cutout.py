@@ -41,7 +41,7 @@ class Cutout(Method):
         },
     }
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch):
         return replace(batch, inputs=batch.inputs.masked_fill(self._boxes(batch)[:, None], 0))
 
     def _boxes(self, batch: Batch) -> Tensor:

@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor, nn
 
-from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, Update
+from diagvib.methods.method import Batch, Method, StepOutput, Update
 from diagvib.models.registry import make_network
 
 
@@ -24,14 +24,14 @@ class Debian(Method):
         "eps": {"exclusiveMinimum": 0, "maximum": 1, "default": 1.0e-6},
     }
 
-    def build(self) -> None:
+    def build(self):
         super().build()
         self.discoverer = make_network(self.settings["model"], self.n_classes, self.image_size)
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         return {**super().optimisers(phase), "discoverer": self.optimiser(self.discoverer)}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         logits = self.model(batch.inputs)
         loss = self.losses(logits, batch.labels)
         part = of_label(_asked(self.discoverer, batch).float().sigmoid(), batch.labels)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import equal_groups, group_index
-from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Method, Phase, StepOutput, TrainingData
 
 # Inverse strengths of the L1 penalty to choose from; ties go to the first.
 STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
@@ -37,7 +37,7 @@ class Dfr(Method):
     }
     uses_head = True
 
-    def build(self) -> None:
+    def build(self):
         super().build()
         head = self.options.head
         self.logistic = head == "logistic"
@@ -49,7 +49,7 @@ class Dfr(Method):
                     "other head"
                 )
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.group, self.groups = group_index(
             data.validation if self.validates else data,
@@ -63,12 +63,12 @@ class Dfr(Method):
                 f"counts.{'val' if self.validates else 'train'}"
             )
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         last = ("retrain", 1, "last") if self.logistic else ("retrain", self.options.retrain_epochs)
         return [*super().phases(data), Phase(*last)]
 
     @torch.no_grad()
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         if phase == "retrain":
             subset = equal_groups(self.group, self.groups)
             if not self.validates:
@@ -78,15 +78,15 @@ class Dfr(Method):
             else:
                 self.model.head.reset_parameters()
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         if phase == "classify":
             return super().optimisers(phase)
         return {} if self.logistic else {"model": self.optimiser(self.model.head)}
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+    def sampling(self, phase, data):
         return self.memory.get("subset")
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         """In `retrain` the network is in evaluation mode; the regression is solved before the
         phase's single epoch, which only measures it."""
         if phase == "classify":

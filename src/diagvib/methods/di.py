@@ -6,7 +6,7 @@ from copy import deepcopy
 import torch
 
 from diagvib.methods.groups import domain_index
-from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
+from diagvib.methods.method import Method, StepOutput
 from diagvib.models.network import Heads
 
 
@@ -21,14 +21,14 @@ class DomainIndependent(Method):
     supervision = ("cues", "cue")
     uses_head = True
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.domain, self.domains = domain_index(data, self.options.supervision)
         # Copies of weights that depend on the seed: nothing is drawn, and checkpoints have the same
         # shapes.
         self.model.head = Heads(deepcopy(self.model.head) for _ in range(self.domains))
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         logits = self.model.head.each(self.model.features(batch.inputs))
         # A product with the membership [B, domains]: sums in a fixed order.
         own = self.domain[batch.index][:, None] == torch.arange(self.domains, device=logits.device)

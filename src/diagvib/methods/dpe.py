@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.methods.groups import equal_groups, group_index
-from diagvib.methods.method import TrainingData, Unlabelled
 from diagvib.methods.retraining import Retraining, batches, descend
 
 
@@ -32,7 +31,7 @@ class Dpe(Retraining):
         "diversity": {"minimum": 0, "default": 1.0e5},
     }
 
-    def build(self) -> None:
+    def build(self):
         super().build()
         width = self.model.head.in_features
         self.members = nn.ModuleList(
@@ -40,13 +39,13 @@ class Dpe(Retraining):
         )
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         told = self.options.supervision
         known = told != "none"
         self.group = group_index(self.source, told, self.name)[0] if known else self.source.labels
 
-    def retrain(self, features: Tensor, labels: Tensor) -> None:
+    def retrain(self, features, labels):
         features = standardised(features)
         found, group = self.group[self.memory["held_out"]].unique(return_inverse=True)
         for number in range(len(self.members)):
@@ -67,7 +66,7 @@ class Dpe(Retraining):
         drawn = batches(len(labels), self.settings["batch_size"], given.head_epochs)
         descend(member, drawn, loss, lr=given.head_lr, momentum=0.9)
 
-    def predict(self, batch: Unlabelled) -> Tensor:
+    def predict(self, batch):
         features = self.model.features(batch.inputs)
         plain, read = self.model.head(features).float(), standardised(features.float())
         probabilities = torch.stack([member(read).softmax(1) for member in self.members])

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from diagvib.methods.group_dro import GroupDro
 from diagvib.methods.irm import scale_slopes
-from diagvib.methods.method import Phase, Sampling, TrainingData
+from diagvib.methods.method import Phase
 
 # Of Adam, which changes the assignment of images to environments.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
@@ -38,21 +38,21 @@ class Eiil(GroupDro):
         },
     }
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         # Called on the new weights, so they need not be in a checkpoint.
         self.initial = deepcopy(self.model.state_dict())
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         (classify,) = super().phases(data)
         return [Phase("reference", self.options.reference_epochs, selection="last"), classify]
 
-    def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
+    def first_groups(self, data):
         # One group of all images, for which group DRO is plain training.
         return torch.zeros_like(data.labels), 1
 
     @torch.no_grad()
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         if phase == "classify":
             self.eval()
             logits = torch.cat([self.predict(batch) for batch in data.in_order()])
@@ -66,7 +66,7 @@ class Eiil(GroupDro):
             self.start_with(group, len(found))
             self.model.load_state_dict(self.initial)
 
-    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+    def sampling(self, phase, data):
         return None if phase == "reference" else super().sampling(phase, data)
 
 

@@ -4,7 +4,6 @@ form)."""
 import torch
 
 from diagvib.methods.environments import ByEnvironment
-from diagvib.methods.method import Batch
 from diagvib.methods.mixup import blended, random_share
 
 
@@ -19,7 +18,7 @@ class EnvMixup(ByEnvironment):
         "alpha": {"minimum": 0.05, "default": 0.2},
     }
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch):
         environments, device = len(self.sets), batch.labels.device
         images = len(batch.labels) // environments
         order = torch.rand(environments, device=device).argsort()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import group_index, members
-from diagvib.methods.method import Batch, Method, Sampling, StepOutput, TrainingData, Update
+from diagvib.methods.method import Method
 
 
 class ByEnvironment(Method):
@@ -18,7 +18,7 @@ class ByEnvironment(Method):
 
     supervision = ("environments",)
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.sets = members(*group_index(data, "environments", self.name))
         if self.settings["batch_size"] < 2 * len(self.sets):
@@ -28,7 +28,7 @@ class ByEnvironment(Method):
                 f"environments; raise it to {2 * len(self.sets)} or more"
             )
 
-    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+    def sampling(self, phase, data):
         return self.sets
 
     def by_environment(self, values: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Annealed(ByEnvironment):
 
     options = {"anneal_steps": {"minimum": 0, "default": 500}}
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
 
@@ -52,7 +52,7 @@ class Annealed(ByEnvironment):
             self.memory["step"] < self.options.anneal_steps, 1.0, self.options.weight
         )
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         changes = self.memory["step"] == self.options.anneal_steps
         output = super().training_step(phase, batch, partial(update, forget=changes))
         self.memory["step"].add_(1)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.methods.method import Batch, Optimiser, StepOutput, Update
+from diagvib.methods.method import Optimiser, StepOutput
 from diagvib.methods.vae import Vae
 
 
@@ -41,7 +41,7 @@ class FactorVae(Vae):
         "discriminator_layers": {"minimum": 1, "default": 6},
     }
 
-    def build(self) -> None:
+    def build(self):
         super().build()
         self.discriminator = Discriminator(
             self.options.latent,
@@ -49,7 +49,7 @@ class FactorVae(Vae):
             self.options.discriminator_layers,
         )
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         optimisers = super().optimisers(phase)
         if phase == "encode":
             optimisers["discriminator"] = Optimiser(
@@ -63,7 +63,7 @@ class FactorVae(Vae):
             )
         return optimisers
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         if phase == "classify":
             return super().training_step(phase, batch, update)
         loss, code = self.negative_elbo(batch)

@@ -3,7 +3,7 @@
 import torch
 
 from diagvib.methods.environments import ByEnvironment
-from diagvib.methods.method import Batch, StepOutput, Update
+from diagvib.methods.method import StepOutput, Update
 
 
 class Fish(ByEnvironment):
@@ -19,7 +19,7 @@ class Fish(ByEnvironment):
         "meta_lr": {"exclusiveMinimum": 0, "maximum": 1, "default": 0.5},
     }
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         weights = [value for value in self.model.state_dict().values() if value.is_floating_point()]
         before = [value.clone() for value in weights]
         steps = [

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.groups import balancing_weights, group_index, members
-from diagvib.methods.method import Batch, Method, Sampling, TrainingData
+from diagvib.methods.method import Method, TrainingData
 
 
 class GroupDro(Method):
@@ -23,7 +23,7 @@ class GroupDro(Method):
         "balanced": {"default": True},
     }
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.start_with(*self.first_groups(data))
 
@@ -36,13 +36,13 @@ class GroupDro(Method):
         self.memory["group"] = group
         self.memory["q"] = torch.full((groups,), 1 / groups, device=group.device)
 
-    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+    def sampling(self, phase, data):
         balanced = members if self.options.supervision == "environments" else balancing_weights
         return (
             balanced(self.memory["group"], len(self.memory["q"])) if self.options.balanced else None
         )
 
-    def combine(self, losses: Tensor, batch: Batch) -> Tensor:
+    def combine(self, losses, batch):
         q, group = self.memory["q"], self.memory["group"][batch.index]
         # By membership [groups, B]: sums in a fixed order, without waiting. A matrix product would
         # be in bf16.

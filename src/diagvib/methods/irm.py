@@ -4,7 +4,6 @@
 from torch import Tensor
 
 from diagvib.methods.environments import Annealed
-from diagvib.methods.method import Batch
 
 
 class Irm(Annealed):
@@ -15,7 +14,7 @@ class Irm(Annealed):
 
     options = {"weight": {"minimum": 0, "default": 100.0}}
 
-    def penalty(self, features: Tensor, batch: Batch) -> Tensor:
+    def penalty(self, features, batch):
         slopes = self.by_environment(scale_slopes(self.model.head(features), batch.labels))
         return self.weight() * (slopes[:, ::2].mean(1) * slopes[:, 1::2].mean(1)).mean()
 

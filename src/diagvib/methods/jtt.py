@@ -4,9 +4,8 @@ et al., 2021)."""
 from copy import deepcopy
 
 import torch
-from torch import Tensor
 
-from diagvib.methods.method import Method, Phase, TrainingData
+from diagvib.methods.method import Method, Phase
 
 
 class Jtt(Method):
@@ -26,18 +25,18 @@ class Jtt(Method):
         "restart": {"default": True},
     }
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         # Called on the new weights, so they need not be in a checkpoint.
         self.initial = deepcopy(self.model.state_dict())
         self.memory["errors"] = torch.zeros(len(data), dtype=torch.bool, device=data.labels.device)
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         (classify,) = super().phases(data)
         return [Phase("identify", self.options.identify_epochs, selection="last"), classify]
 
     @torch.no_grad()
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         if phase == "classify":
             self.eval()
             wrong = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
@@ -46,14 +45,14 @@ class Jtt(Method):
                 self.model.load_state_dict(self.initial)
 
     @property
-    def doubts(self) -> list[str]:
+    def doubts(self):
         wrong = self.memory["errors"]
         which = "every" if wrong.all() else "" if wrong.any() else "no"
         advice = {"every": "raise", "no": "lower"}.get(which)
         text = f"its first network errs on {which} training image, so none is repeated; {advice} identify_epochs or lr"
         return [text] if which else []
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+    def sampling(self, phase, data):
         if phase == "identify" or self.doubts:
             return None
         times = 1 + self.options.copies * self.memory["errors"].long()

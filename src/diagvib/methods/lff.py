@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, StepOutput
 from diagvib.models.registry import make_network
 
 
@@ -23,11 +23,11 @@ class Lff(Method):
         "decay": {"minimum": 0, "exclusiveMaximum": 1, "default": 0.7},
     }
 
-    def build(self) -> None:
+    def build(self):
         super().build()
         self.biased = make_network(self.settings["model"], self.n_classes, self.image_size)
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         device = data.labels.device
         self.memory |= {
@@ -36,10 +36,10 @@ class Lff(Method):
             "visited": torch.zeros(len(data), dtype=torch.bool, device=device),
         }
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         return {**super().optimisers(phase), "biased": self.optimiser(self.biased)}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         biased, logits = self.biased(batch.inputs), self.model(batch.inputs)
         loss_biased, loss = self.losses(biased, batch.labels), self.losses(logits, batch.labels)
         weight = self.weights(torch.stack([loss_biased, loss]).detach(), batch)

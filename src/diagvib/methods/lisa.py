@@ -6,7 +6,6 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.environments import ByEnvironment
 from diagvib.methods.groups import Partners
-from diagvib.methods.method import Batch, TrainingData
 from diagvib.methods.mixup import blended, random_share
 
 
@@ -22,7 +21,7 @@ class Lisa(ByEnvironment):
         "alpha": {"minimum": 0.05, "default": 2.0},
     }
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.of_label = Partners(data.labels, data.environment)
         self.of_environment = Partners(data.environment, data.labels)
@@ -37,7 +36,7 @@ class Lisa(ByEnvironment):
                 f"{data.environments[at]} are of {data.classes[label]}"
             )
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch):
         labels, environment, device = batch.labels, batch.environment, batch.labels.device
         other = self.data.batch(
             torch.where(

@@ -10,15 +10,7 @@ from torch.nn import functional as F
 
 from diagvib.methods.augmix import jensen_shannon
 from diagvib.methods.groups import Partners
-from diagvib.methods.method import (
-    Batch,
-    Method,
-    Optimiser,
-    StepOutput,
-    TrainingData,
-    Unlabelled,
-    Update,
-)
+from diagvib.methods.method import Batch, Method, StepOutput, Update
 from diagvib.models.network import Heads
 
 # Of the ablation `augmix`, as AugMix's own.
@@ -52,7 +44,7 @@ class Lle(Method):
     needs = ("exchange",)
     uses_head = True
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.donors = Partners(torch.zeros_like(data.labels), data.labels)
         self.add_heads(1 + data.cues.shape[1], data.labels.device)
@@ -66,7 +58,7 @@ class Lle(Method):
         nn.init.zeros_(self.shift.weight)
         nn.init.zeros_(self.shift.bias)
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         return {"model": self.optimiser(self.model.body, self.heads, self.shift)}
 
     def shifted(self, batch: Batch, shift: Tensor | None = None) -> tuple[Batch, Tensor]:
@@ -89,7 +81,7 @@ class Lle(Method):
             self.shift.out_features, batch.labels.shape, device=batch.labels.device
         )
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         if self.options.ablation == "augmix":
             return self.consistent_step(batch, update)
         batch, shift = self.shifted(batch)
@@ -113,7 +105,7 @@ class Lle(Method):
         update("model", losses.mean())
         return StepOutput(losses, logits[0])
 
-    def predict(self, batch: Unlabelled) -> Tensor:
+    def predict(self, batch):
         features = self.model.features(batch.inputs)
         if self.options.ablation != "none":
             return self.heads(features)

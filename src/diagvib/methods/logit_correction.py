@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.lff import Lff, generalised
-from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
+from diagvib.methods.method import Method, StepOutput
 from diagvib.methods.retraining import batches, fit
 
 
@@ -26,12 +26,12 @@ class LogitCorrection(Lff):
         "temperature": {"exclusiveMinimum": 0, "default": 0.1},
     }
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         prior = torch.zeros(self.n_classes, self.n_classes, device=data.labels.device)
         self.memory = {"prior": prior}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         given, prior = self.options, self.memory["prior"]
         biased, logits = self.biased(batch.inputs), self.model(batch.inputs)
         loss = generalised(self.losses(biased, batch.labels), given.q).mean()
@@ -58,11 +58,11 @@ class UnsupervisedLogitAdjustment(Method):
     }
     uses_head = True
 
-    def build(self) -> None:
+    def build(self):
         super().build()
         self.biased = deepcopy(self.model)
 
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         head, size = self.biased.head, self.settings["batch_size"]
         with torch.no_grad():
             seen = [self.biased.eval().features(batch.inputs) for batch in data.in_order()]
@@ -72,7 +72,7 @@ class UnsupervisedLogitAdjustment(Method):
             fit(head, features, data.labels, drawn, self.options.bias_lr)
             self.memory["prior"] = joint(head(features).detach().softmax(1), data.labels)
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         with torch.no_grad():
             cue = self.biased.eval()(batch.inputs).argmax(1)
         prior = self.memory["prior"]

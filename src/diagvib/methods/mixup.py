@@ -19,7 +19,7 @@ class Mixup(Method):
         "alpha": {"minimum": 0.05, "default": 0.1},
     }
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch):
         share = random_share(self.options.alpha, batch.inputs.device)
         others = batch.inputs.roll(1, 0), batch.labels.roll(1)
         return blended(batch, *others, share, self.n_classes)

@@ -19,7 +19,7 @@ class Mmd(Coral):
     adversary.
     """
 
-    def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
+    def distances(self, features, sets):
         shares = sets / sets.sum(1, keepdim=True).clamp(min=1)
         squared = _squared_distances(features)
         kernel = sum((-scale * squared).exp() for scale in SCALES)

@@ -7,16 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.methods.groups import balancing_weights
-from diagvib.methods.method import (
-    Batch,
-    Method,
-    Optimiser,
-    Phase,
-    Sampling,
-    StepOutput,
-    TrainingData,
-    Update,
-)
+from diagvib.methods.method import Method, Phase
 
 
 class Retraining(Method):
@@ -38,7 +29,7 @@ class Retraining(Method):
     }
     uses_head = True
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.apart = self.options.images == "validation"
         self.source = data.validation if self.apart else data
@@ -50,10 +41,10 @@ class Retraining(Method):
         """features: float32[M, D]; labels: int64[M]."""
         raise NotImplementedError
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         return [*super().phases(data), Phase("retrain", 1, "last")]
 
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         if phase == "retrain":
             features, labels = self.held_out()
             with torch.autocast(features.device.type, enabled=False):
@@ -68,16 +59,16 @@ class Retraining(Method):
         features = [self.model.features(each) for each in inputs if len(each)]
         return torch.cat(features).float(), self.source.labels[held]
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         return {} if phase == "retrain" else super().optimisers(phase)
 
-    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+    def sampling(self, phase, data):
         if self.apart:
             return None
         held = self.memory["held_out"]
         return (held if phase == "retrain" else ~held).nonzero().flatten()
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         if phase != "retrain":
             return super().training_step(phase, batch, update)
         with torch.no_grad():
@@ -94,7 +85,7 @@ class Llr(Retraining):
         "head_lr": {"exclusiveMinimum": 0, "default": 3.0e-3},
     }
 
-    def retrain(self, features: Tensor, labels: Tensor) -> None:
+    def retrain(self, features, labels):
         head, size = self.model.head, self.settings["batch_size"]
         head.reset_parameters()
         weights = balancing_weights(labels, self.n_classes) if self.options.class_balanced else None

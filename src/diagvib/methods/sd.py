@@ -1,9 +1,7 @@
 """`sd`, spectral decoupling: logits are kept small, so that no cue suppresses the others (Pezeshki
 et al., 2021)."""
 
-from torch import Tensor
-
-from diagvib.methods.method import Batch, Method
+from diagvib.methods.method import Method
 
 
 class SpectralDecoupling(Method):
@@ -20,7 +18,7 @@ class SpectralDecoupling(Method):
         "penalised": {"enum": ["all", "mean", "true_class"], "default": "all"},
     }
 
-    def penalty(self, features: Tensor, batch: Batch) -> Tensor:
+    def penalty(self, features, batch):
         squares = self.model.head(features).float().square()
         if self.options.penalised == "all":
             return self.options.weight / 2 * squares.sum(1).mean()

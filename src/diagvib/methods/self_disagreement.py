@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diagvib.methods.groups import balancing_weights
-from diagvib.methods.method import Phase, TrainingData
+from diagvib.methods.method import Phase
 from diagvib.methods.retraining import Retraining, fit
 
 
@@ -27,20 +27,20 @@ class SelfDisagreement(Retraining):
         "head_lr": {"exclusiveMinimum": 0, "default": 0.01},
     }
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         *_, retrain = super().phases(data)
         early = max(1, round(self.options.early * data.max_epochs))
         late = max(1, data.max_epochs - early)
         return [Phase("early", early, "last"), Phase("classify", late), retrain]
 
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         if phase == "classify":
             features, _ = self.held_out()
             with torch.no_grad():
                 self.memory["early"] = self.model.head(features).float()
         super().start_phase(phase, data)
 
-    def retrain(self, features: Tensor, labels: Tensor) -> None:
+    def retrain(self, features, labels):
         head, given = self.model.head, self.options
         apart = disagreement(self.memory["early"], head(features).detach())
         chosen = apart.topk(min(given.finetuned, len(apart))).indices

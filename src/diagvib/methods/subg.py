@@ -1,10 +1,8 @@
 """`subg`: plain training on equally many images of every group, as many as the smallest has
 (Idrissi et al., 2022)."""
 
-from torch import Tensor
-
 from diagvib.methods.groups import equal_groups, group_index
-from diagvib.methods.method import Method, TrainingData
+from diagvib.methods.method import Method
 
 
 class SubG(Method):
@@ -16,12 +14,12 @@ class SubG(Method):
 
     supervision = ("cues", "cue")
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.group, self.groups = group_index(data, self.options.supervision, self.name)
 
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         self.memory["subset"] = equal_groups(self.group, self.groups).flatten()
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+    def sampling(self, phase, data):
         return self.memory["subset"]

@@ -9,17 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import (
-    Batch,
-    Denormalise,
-    Method,
-    Optimiser,
-    Phase,
-    StepOutput,
-    TrainingData,
-    Update,
-    Visualisation,
-)
+from diagvib.methods.method import Batch, Method, Phase, StepOutput, Visualisation
 
 _HIDDEN = 256
 # The values of a latent dimension in pictures: standard deviations of the prior.
@@ -56,7 +46,7 @@ class Vae(Method):
         "head_lr": {"exclusiveMinimum": 0, "default": 1.0e-3},
     }
 
-    def build(self) -> None:
+    def build(self):
         stages = halvings(self.image_size, self.name)
         cells, latent, width = (
             self.image_size // 2**stages,
@@ -71,16 +61,16 @@ class Vae(Method):
         for module in (self.encoder, self.decoder):
             module.apply(_initialise)
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         (classify,) = super().phases(data)
         return [Phase("encode", self.options.vae_epochs or classify.max_epochs), classify]
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         if phase == "classify":
             return {"head": self.optimiser(self.head, lr=self.options.head_lr)}
         return {"vae": self.optimiser(self.encoder, self.decoder)}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         if phase == "classify":
             output = self.validation_step(phase, batch)
             update("head", output.loss.mean())
@@ -89,14 +79,14 @@ class Vae(Method):
         update("vae", loss.mean())
         return StepOutput(loss.detach())
 
-    def validation_step(self, phase: str, batch: Batch) -> StepOutput:
+    def validation_step(self, phase, batch):
         return (
             super().validation_step(phase, batch)
             if phase == "classify"
             else StepOutput(self.negative_elbo(batch)[0])
         )
 
-    def predict(self, batch: Batch) -> Tensor:
+    def predict(self, batch):
         with torch.no_grad():
             mean, _ = self.posterior(_unit(batch))
         return self.head(mean)
@@ -119,7 +109,7 @@ class Vae(Method):
         divergence = kl_per_dimension(mean, log_variance).sum(1)
         return error.sum((1, 2, 3)) + self.options.beta * divergence, code
 
-    def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
+    def visualisations(self, batch, denormalise):
         """Images next to their reconstructions; then each latent dimension traversed, the most
         informative first, by mean KL over these images (paper, Figs. A2, A3)."""
         mean, log_variance = self.posterior(_unit(batch))

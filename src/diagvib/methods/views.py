@@ -12,7 +12,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.augmix import AugMix
 from diagvib.methods.eiil import Eiil
 from diagvib.methods.lle import Lle
-from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method
 from diagvib.methods.mixup import mixed_labels
 
 
@@ -27,7 +27,7 @@ def seen(method: Method, view: str, batch: Batch) -> Tensor:
 class Published(Method):
     """Nothing is trained: one epoch without an update. For networks with `head: published`."""
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         return self.validation_step(phase, batch)
 
 
@@ -39,7 +39,7 @@ class Augmented(Method):
         "p": {"minimum": 0, "maximum": 1, "default": 1.0},
     }
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch):
         drawn = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.options.p
         inputs = torch.where(drawn, seen(self, self.options.view, batch), batch.inputs)
         return replace(batch, inputs=inputs)
@@ -51,7 +51,7 @@ class Mixed(Method):
 
     options: ClassVar[dict] = {"view": {"type": "string", "default": "mixup"}}
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch):
         features, share, other = seen(self, self.options.view, batch).split(
             [batch.inputs.shape[1], 1, 1], 1
         )
@@ -64,7 +64,7 @@ class AugMixed(AugMix):
 
     pixels = False
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         views = [batch.inputs, *(seen(self, f"augmix.{k}", batch) for k in (1, 2))]
         return self.consistent_step(torch.cat(views), batch, update)
 
@@ -79,7 +79,7 @@ class CueEnsemble(Lle):
         """The view for each shift."""
         return [f"cue.{number}" for number in range(1, self.shift.out_features)]
 
-    def shifted(self, batch: Batch, shift: Tensor | None = None) -> tuple[Batch, Tensor]:
+    def shifted(self, batch, shift=None):
         shift = self.drawn(batch) if shift is None else shift
         views = [seen(self, name, batch) for name in self.shifts()]
         inputs = torch.stack([batch.inputs, *views])[shift, torch.arange(len(shift))]
@@ -92,11 +92,11 @@ class WatermarkEnsemble(CueEnsemble):
 
     supervision = ("none",)
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         Method.setup(self, data)
         self.add_heads(2, data.labels.device)
 
-    def shifts(self) -> list[str]:
+    def shifts(self):
         return ["watermark"]
 
 
@@ -108,7 +108,7 @@ class EiilOfLargeBatches(Eiil):
         "reference_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1e-4}
     }
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         given = super().optimisers(phase)
         if phase != "reference":
             return given

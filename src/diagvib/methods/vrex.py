@@ -1,9 +1,6 @@
 """`vrex`, risk extrapolation: all environments should have the same loss (Krueger et al., 2021)."""
 
-from torch import Tensor
-
 from diagvib.methods.environments import Annealed
-from diagvib.methods.method import Batch
 
 
 class Vrex(Annealed):
@@ -12,6 +9,6 @@ class Vrex(Annealed):
 
     options = {"weight": {"minimum": 0, "default": 10.0}}
 
-    def combine(self, losses: Tensor, batch: Batch) -> Tensor:
+    def combine(self, losses, batch):
         of_environments = self.by_environment(losses).mean(1)
         return of_environments.mean() + self.weight() * of_environments.var(correction=0)

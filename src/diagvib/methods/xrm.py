@@ -5,16 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.methods.group_dro import GroupDro
-from diagvib.methods.method import (
-    Batch,
-    Optimiser,
-    Phase,
-    Sampling,
-    StepOutput,
-    TrainingData,
-    Unlabelled,
-    Update,
-)
+from diagvib.methods.method import Phase, StepOutput, Unlabelled
 from diagvib.models.registry import make_network
 
 
@@ -34,25 +25,25 @@ class Xrm(GroupDro):
         "twin_epochs": {"type": ["integer", "null"], "minimum": 1, "default": None},
     }
 
-    def build(self) -> None:
+    def build(self):
         super().build()
         settings = self.settings["model"], self.n_classes, self.image_size
         self.twins = nn.ModuleList(make_network(*settings) for _ in range(2))
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         self.memory["labels"] = data.labels.clone()
         self.memory["half"] = torch.randint(2, data.labels.shape).to(data.labels.device)
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         epochs = self.options.twin_epochs or data.max_epochs
         return [Phase("twins", epochs, "last"), *super().phases(data)]
 
-    def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
+    def first_groups(self, data):
         return torch.zeros_like(data.labels), 1
 
     @torch.no_grad()
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         if phase == "classify":
             self.eval()
             wrong = [
@@ -61,15 +52,15 @@ class Xrm(GroupDro):
             found, group = (2 * data.labels + torch.cat(wrong)).unique(return_inverse=True)
             self.start_with(group, len(found))
 
-    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+    def optimisers(self, phase):
         if phase == "twins":
             return {"twins": self.optimiser(self.twins)}
         return super().optimisers(phase)
 
-    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+    def sampling(self, phase, data):
         return None if phase == "twins" else super().sampling(phase, data)
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         if phase != "twins":
             return super().training_step(phase, batch, update)
         labels, half = (self.memory[name][batch.index] for name in ("labels", "half"))
@@ -82,7 +73,7 @@ class Xrm(GroupDro):
         self.memory["labels"].index_copy_(0, batch.index, labels)
         return StepOutput(losses, own)
 
-    def validation_step(self, phase: str, batch: Batch) -> StepOutput:
+    def validation_step(self, phase, batch):
         if phase != "twins":
             return super().validation_step(phase, batch)
         logits = self.both(batch).mean(0)

@@ -49,19 +49,19 @@ class _Bar(Callback):
         self._task = self._bar.add_task(name, total=None, state="", speed="")
         self._bar.start()
 
-    def on_run(self, history: list[dict]) -> None:
+    def on_run(self, history):
         for row in history:
             self._draw(row)
 
-    def on_start(self, epochs: int, images_per_epoch: int) -> None:
+    def on_start(self, epochs, images_per_epoch):
         self._bar.reset(self._task, total=epochs * images_per_epoch)
 
-    def on_step(self, images: int) -> None:
+    def on_step(self, images):
         speed = self._bar.tasks[0].speed
         said = f"{speed:,.0f} images/s" if speed else ""
         self._bar.update(self._task, advance=images, speed=said)
 
-    def on_epoch(self, row: dict) -> None:
+    def on_epoch(self, row):
         self._draw(row)
         state = f"epoch {row['epoch']}, val loss {row['val_loss']:.4f}"
         self._bar.update(self._task, state=state)

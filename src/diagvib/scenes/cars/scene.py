@@ -3,23 +3,17 @@ or country."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.scenes.cars.catalogue import CarCatalogue, load_catalogue
+from diagvib.scenes.cars.catalogue import load_catalogue
 from diagvib.scenes.cars.geometry import CLASSES, FACTORS, PASTED, tile_corner, tile_side
 from diagvib.scenes.photos.listing import LISTING, state, write_listing
 from diagvib.scenes.scene import Scene, within
-
-if TYPE_CHECKING:
-    import torch
-
-    from diagvib.scenes.cars.renderer import Renderer
 
 
 class Cars(Scene):
@@ -35,13 +29,13 @@ class Cars(Scene):
     # Every factor has the classes in the same order, so that urban cars go with urban backgrounds.
     published_samples = (factors,)
 
-    def state(self, mirror: Path | None) -> str:
+    def state(self, mirror):
         return state(mirror and mirror / self.name)
 
-    def raw_files(self, sources: str) -> list[str]:
+    def raw_files(self, sources):
         return [LISTING] if sources == "official" else []
 
-    def fetch(self, raw: Path, mirror: Path | None) -> None:
+    def fetch(self, raw, mirror):
         """List the photos in `cars/` of the mirror; they stay there, and `raw` gets the list."""
         from diagvib.scenes.cars.sources import PLACES, list_sources
 
@@ -55,27 +49,21 @@ class Cars(Scene):
         table = pa.table({"path": [*hashes], "sha256": [*hashes.values()]})
         write_listing(raw, table, folder, every)
 
-    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+    def prepare(self, raw, prepared, sources):
         from diagvib.scenes.cars.prepare import prepare
 
         prepare(raw, prepared, sources)
 
-    def catalogue(self, prepared: Path) -> CarCatalogue:
+    def catalogue(self, prepared):
         return load_catalogue(prepared)
 
-    def realize(
-        self,
-        classes: Mapping[str, np.ndarray],
-        split: str,
-        catalogue: CarCatalogue,
-        generator: np.random.Generator,
-    ) -> dict[str, np.ndarray]:
+    def realize(self, classes, split, catalogue, generator):
         return {
             f"{factor}_photo": catalogue.choose(factor, classes[factor], split, generator)
             for factor in FACTORS
         }
 
-    def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
+    def renderer(self, prepared, size, device):
         from diagvib.scenes.cars.renderer import Renderer
 
         return Renderer(prepared, size, device)

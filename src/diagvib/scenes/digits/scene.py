@@ -29,7 +29,6 @@ from diagvib.scenes.sources import Source, read_sources
 if TYPE_CHECKING:
     import torch
 
-    from diagvib.scenes.digits.prepare import DigitCatalogue
     from diagvib.scenes.digits.renderer import Renderer as BatchedRenderer
 
 _BY_NUMBERS = ("position", "hue", "lightness", "scale")
@@ -73,28 +72,22 @@ class Digits(Scene):
     def published_samples(self) -> list[dict]:
         return read_published_samples(definition_path("dataset_samples.yaml"))
 
-    def licences(self, sources: str) -> list[tuple[str, str]]:
+    def licences(self, sources):
         from diagvib.scenes.digits.embedded import LICENCES
 
         return LICENCES if sources == "embedded" else super().licences(sources)
 
-    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+    def prepare(self, raw, prepared, sources):
         from diagvib.scenes.digits.prepare import prepare
 
         prepare(self.sources, raw, prepared, sources)
 
-    def catalogue(self, prepared: Path) -> DigitCatalogue:
+    def catalogue(self, prepared):
         from diagvib.scenes.digits.prepare import load_catalogue
 
         return load_catalogue(prepared)
 
-    def realize(
-        self,
-        classes: Mapping[str, np.ndarray],
-        split: str,
-        catalogue: DigitCatalogue,
-        generator: np.random.Generator,
-    ) -> dict[str, np.ndarray]:
+    def realize(self, classes, split, catalogue, generator):
         columns: dict[str, np.ndarray] = {}
         for factor in _BY_NUMBERS:
             index = [self.factors[factor].index(name) for name in classes[factor]]
@@ -117,7 +110,7 @@ class Digits(Scene):
         moved = narrowed(factor, chosen, values, spread)
         return {**columns, **dict(zip(names, moved.T, strict=True))}
 
-    def renderer(self, prepared: Path, size: int, device: torch.device) -> RecipeRenderer:
+    def renderer(self, prepared, size, device):
         from diagvib.scenes.digits.prepare import load_pixels
         from diagvib.scenes.digits.renderer import Renderer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -85,7 +85,7 @@ class Photos(Scene):
             return self.path.parent / self.definition.folder
         return mirror and Path(mirror) / self.name
 
-    def state(self, mirror: Path | None) -> str:
+    def state(self, mirror):
         found = state(folder := self.folder(mirror))
         if not found:
             return ""
@@ -93,18 +93,18 @@ class Photos(Scene):
         tables = [file_version(folder / name)[1:] for name in self.definition.tables]
         return hashlib.sha256(f"{folder}\0{tables}\0{found}".encode()).hexdigest()
 
-    def raw_files(self, sources: str) -> list[str]:
+    def raw_files(self, sources):
         return [LISTING, FOLDER] if sources == "official" else []
 
-    def prepared_files(self, prepared: Path) -> list[str]:
+    def prepared_files(self, prepared):
         # Without FOLDER, since images do not depend on where photos are.
         return [CATALOGUE, DESCRIPTION]
 
-    def licences(self, sources: str) -> list[tuple[str, str]]:
+    def licences(self, sources):
         its = self.definition
         return [(its.licence, its.citation)] if its.licence and sources == "official" else []
 
-    def fetch(self, raw: Path, mirror: Path | None) -> None:
+    def fetch(self, raw, mirror):
         """List the photos and what they show; they stay in their folder."""
         folder = self.folder(mirror)
         if folder is None:
@@ -117,7 +117,7 @@ class Photos(Scene):
             print(f"{folder}: {line}", file=sys.stderr)
         write_listing(raw, pa.Table.from_pandas(table, preserve_index=False), folder, every)
 
-    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+    def prepare(self, raw, prepared, sources):
         its, font = self.definition, self._font()
         if sources == "official":
             listed, folder, sources = read_listing(raw)
@@ -201,20 +201,14 @@ class Photos(Scene):
         generator = named_generator(f"stand-in {self.name}", lot, ground, shape, int(number))
         return photo(drawn.shapes[shape], drawn.patterns[ground], drawn.size, generator)
 
-    def catalogue(self, prepared: Path) -> PhotoCatalogue:
+    def catalogue(self, prepared):
         noted = read_description(prepared)
         photos = read_table(prepared / CATALOGUE).to_pandas()
         if self._digest(photos) != noted["digest"]:
             raise mismatch(prepared, "photos, or their watermark,")
         return PhotoCatalogue(**noted, photos=photos)
 
-    def realize(
-        self,
-        classes: Mapping[str, np.ndarray],
-        split: str,
-        catalogue: PhotoCatalogue,
-        generator: np.random.Generator,
-    ) -> dict[str, np.ndarray]:
+    def realize(self, classes, split, catalogue, generator):
         return self.share_out(pd.DataFrame({"split": split, **classes}), catalogue, generator)
 
     def share_out(
@@ -248,9 +242,7 @@ class Photos(Scene):
         found = read_json(path) if path.exists() else {}
         return {int(index): group for index, group in found.items()}
 
-    def renderer(
-        self, prepared: Path, size: int, device: torch.device, crop: Sequence = ()
-    ) -> Callable[[pa.Table], torch.Tensor]:
+    def renderer(self, prepared, size, device, crop=()):
         """crop: how photos are prepared for a network, as `decoding.Crop`, instead of as the
         definition says."""
         import torch
@@ -296,7 +288,7 @@ class Photos(Scene):
 
         return read_all
 
-    def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
+    def examples(self, prepared, wanted):
         """The first photo of the requested classes; grey if there is none."""
         import torch
 
