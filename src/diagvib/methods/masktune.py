@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Method, Phase
 from diagvib.methods.w2d import features_and_map, last_pool, map_cells
 
 
@@ -29,24 +28,19 @@ class MaskTune(Method):
     }
     uses_head = True
 
-    def build(self) -> None:
+    def build(self):
         super().build()
-        if map_cells(self.model, self.image_size) is None:
-            raise DiagvibError(
-                f"method: {self.name} masks what the last feature map shows, but the features of "
-                f"model {self.settings['model']['name']} are not a pooled map; choose small_cnn or a "
-                "resnet"
-            )
+        map_cells(self)
         self.trained = deepcopy(self.model)
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def phases(self, data):
         return [*super().phases(data), Phase("mask", self.options.mask_epochs, "last")]
 
-    def start_phase(self, phase: str, data: TrainingData) -> None:
+    def start_phase(self, phase, data):
         if phase == "mask":
             self.trained.load_state_dict(self.model.state_dict())
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         if phase == "mask":
             masked = hot(self.heat(batch.inputs), batch.pixels.shape[1], self.options.deviations)
             pixels = batch.pixels.masked_fill(masked[..., None], 0)

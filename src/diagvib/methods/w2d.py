@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
+from diagvib.methods.method import Method, StepOutput
 from diagvib.models.maps import evidence
 from diagvib.models.network import Network
 
@@ -47,23 +47,19 @@ class W2d(Method):
     }
     uses_head = True
 
-    def build(self) -> None:
+    def build(self):
         super().build()
-        cells, name = map_cells(self.model, self.image_size), self.settings["model"]["name"]
-        if cells is None:
-            raise DiagvibError(
-                f"method: {self.name} erases cells of the last feature map, but the features "
-                f"of model {name} are not a pooled map; choose small_cnn or a resnet"
-            )
+        cells = map_cells(self)
         self.erased_cells = int(self.options.cells * cells)
         if not self.erased_cells:
             raise DiagvibError(
-                f"method: {self.name}: of the {cells} cells of model {name}'s last feature "
-                f"map, cells: {self.options.cells} erases none; raise it, or use larger images"
+                f"method: {self.name}: of the {cells} cells of model "
+                f"{self.settings['model']['name']}'s last feature map, cells: {self.options.cells} "
+                "erases none; raise it, or use larger images"
             )
         self.pool = last_pool(self.model)
 
-    def setup(self, data: TrainingData) -> None:
+    def setup(self, data):
         super().setup(data)
         images, size = len(data), self.settings["batch_size"]
         if not self.settings.get("drop_last", True):
@@ -71,7 +67,7 @@ class W2d(Method):
         self.hard_until = (1 - self.options.final_steps) * data.max_epochs * (images // size)
         self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+    def training_step(self, phase, batch, update):
         features, maps = features_and_map(self.model, self.pool, batch.inputs)
         logits = self.model.head(features)
         losses = self.losses(logits, batch.labels)
@@ -135,18 +131,18 @@ def features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[T
 
 
 @torch.no_grad()
-def map_cells(model: Network, image_size: int) -> int | None:
-    """The number of cells of the last map; None if the features, also in training, are not pooled
-    from it."""
-    model = deepcopy(model).train()
+def map_cells(method: Method) -> int:
+    """The number of cells of the last map of a method's network. DiagvibError if its features, also
+    in training, are not pooled from a map."""
+    model, size = deepcopy(method.model).train(), method.image_size
     model.dropout = 0.0
-    pool, inputs = (
-        last_pool(model),
-        torch.linspace(-1, 1, 2 * 3 * image_size**2).view(2, 3, image_size, image_size),
+    pool, inputs = last_pool(model), torch.linspace(-1, 1, 2 * 3 * size**2).view(2, 3, size, size)
+    if pool is not None:
+        features, maps = features_and_map(model, pool, inputs)
+        pooled = pool(maps).flatten(1)
+        if pooled.shape == features.shape and (inputs.is_meta or torch.equal(pooled, features)):
+            return maps.shape[2] * maps.shape[3]
+    raise DiagvibError(
+        f"method: {method.name} changes what the last feature map shows, but the features of model "
+        f"{method.settings['model']['name']} are not a pooled map; choose small_cnn or a resnet"
     )
-    if pool is None:
-        return None
-    features, maps = features_and_map(model, pool, inputs)
-    pooled = pool(maps).flatten(1)
-    same = pooled.shape == features.shape and (inputs.is_meta or torch.equal(pooled, features))
-    return maps.shape[2] * maps.shape[3] if same else None

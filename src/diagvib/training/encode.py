@@ -208,13 +208,9 @@ def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
 def features_of(
     encoder: Callable[[torch.Tensor], torch.Tensor], pixels: torch.Tensor
 ) -> torch.Tensor:
-    """Features float[B, D] of images uint8[B, H, W, 3], on the CPU. DiagvibError for values that
-    are no numbers."""
+    """Features float[B, D] of images uint8[B, H, W, 3], on the CPU."""
     size = _BATCH_CPU if pixels.device.type == "cpu" else _BATCH
-    features = torch.cat([encoder(part).cpu() for part in pixels.split(size)])
-    if not features.isfinite().all():
-        raise DiagvibError("a feature of the network is not a number; choose other weights")
-    return features
+    return torch.cat([encoder(part).cpu() for part in pixels.split(size)])
 
 
 def write_features(
@@ -229,7 +225,7 @@ def write_features(
     each; unless they are there, made from what `digest` says.
 
     chunks: given the row to begin with and the views that are wanted, their features, float[B, D],
-    a chunk at a time. DiagvibError for features beyond the range of dtype.
+    a chunk at a time. DiagvibError for features that are no numbers in dtype.
     """
     wanted = [name for name, path in paths.items() if not is_written(path, digest)]
     if not wanted:
@@ -250,8 +246,11 @@ def write_features(
                 arrays[name] = np.lib.format.open_memmap(parts[name], "w+", dtype, shape)
             with np.errstate(over="ignore"):
                 values = features.numpy().astype(dtype)
-            if np.isinf(values).any():
-                raise DiagvibError(f"{paths[name]}: a feature is too large for {dtype}")
+            if not np.isfinite(values).all():
+                raise DiagvibError(
+                    f"{paths[name]}: a feature of the network is not a number, or too large for "
+                    f"{dtype}; choose other weights, or dtype: float32"
+                )
             arrays[name][done : done + len(values)] = values
         done += len(values)
         advance(len(values))
