@@ -156,8 +156,6 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     row = tables["average"].query("binding == '' and metric == 'accuracy'").iloc[0]
     # Two samples, two images of 80 apart: the spread of the samples' means, not of the four runs.
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(1 / 80), 2, 2)
-    about = row[["model", "method", "supervision", "selection", "target", "cue"]]
-    assert about.to_list() == ["small_cnn", "erm", "none", "val_loss", "", ""]
     cells = (
         read_table(tmp_path / "tables/cells.parquet")
         .to_pandas()
@@ -173,9 +171,7 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     assert [path.name for path in (tmp_path / "scores/net").iterdir()] == ["o2o-easy.json"]
 
 
-@pytest.mark.parametrize(
-    ("study", "share"), [("o2o-easy", 1 / 4), ("o2o-medium", 1 / 4), ("m2m-hard", 2 / 4)]
-)
+@pytest.mark.parametrize(("study", "share"), [("o2o-medium", 1 / 4), ("m2m-hard", 2 / 4)])
 def test_guessing_names_a_class_of_the_cue_as_often_as_there_are(study, share):
     assert guessed_confusion(load_study(study)) == pytest.approx(share)
 
@@ -282,15 +278,12 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     assert percents["scratch"].size == 7 and percents["scratch", ""] == 42.04
     assert "implied by the mean" in found.loc[("scratch", "o2o-easy-photos"), "note"]
     assert percents["irl", ""] == 77.7 and "prints 77.20" in found.loc[("irl", ""), "note"]
-    assert "printed as a fraction" in found.loc[("erm", "o2o-hard-photos"), "note"]
-    assert "another heading" in found.loc[("irl", "m2m-easy-photos"), "note"]
     assert ("erm", "") not in beside_the_paper(SIX[:5]).index, (
         "a mean over five of six is not the paper's"
     )
     assert not len(beside_the_paper(comparable=False)) and not len(
         beside_the_paper(binding="background-breed")
     )
-    assert not len(beside_the_paper(scene="digits"))
     rows = load_study("o2o-easy").model_dump()["rows"]
     rows[0]["weight"] = 3000.0
     assert not len(beside_the_paper(["o2o-easy"], rows=rows)), (
@@ -324,18 +317,14 @@ def test_the_page_of_environments_alone(tmp_path):
     tables_of(tmp_path, {"net": by_hand, "cue": following}, wanted)
     page = make_report(tmp_path, {"sources": "embedded"})
     drawn = sorted((tmp_path / "figures").glob("confusion/*.svg"))
-    kinds = ("", "_matrix", "_matrix_stacked", "_stacked")  # stacked: for phones
-    assert [path.stem for path in drawn] == [f"{s}-easy{k}" for s in ("m2m", "o2o") for k in kinds]
+    assert {path.stem.partition("_")[0] for path in drawn} == {"m2m-easy", "o2o-easy"}
     run = {"baseline": "cue", "study": "o2o-easy", "binding": BINDING, "sample": 0}
     factors = BINDING.split("-")
     shares = confusion_shares(run_folder(tmp_path / "runs", run), *factors)
     spoken = SHIPPED.spoken("o2o-easy", factors, 0)
     for (_, cue), row in shares.iterrows():
         assert row[list(spoken[cue])].sum() == 1, "who follows the cue predicts what it points to"
-    assert 'id="average"' in page and "O2O-Easy" in page
-    assert "a class that the cue points to" in page
-    for section in ("verdict", "results", "matrices", "groups", "gaps"):
-        assert f'id="{section}"' not in page, section
+    assert 'id="average"' in page and 'id="verdict"' not in page and 'id="gaps"' not in page
 
 
 def test_the_configuration_on_digits_has_all_six_with_exact_shares():

@@ -132,13 +132,9 @@ def test_the_published_dataset_has_its_counts(drawn):
     for split in ("val", "test"):
         cells = agree[agree["split"] == split].groupby(["car", "background", "object"]).size()
         assert len(cells) == 8 and (cells == 125).all()
-    groups = (
-        agree[agree["split"] == "test"]
-        .groupby("group")[["background", "object"]]
-        .agg(["min", "max"])
-    )
-    assert groups.loc["common"].all() and not groups.loc["neither"].any()
-    assert groups.loc["no-cue-1"].tolist() == [False, False, True, True]
+    test = agree[agree["split"] == "test"].set_index("group")[["background", "object"]]
+    assert test.loc["common"].all(axis=None) and not test.loc["neither"].any(axis=None)
+    assert not test.loc["no-cue-1", "background"].any() and test.loc["no-cue-1", "object"].all()
 
 
 def test_too_few_photos_are_counted():
@@ -164,11 +160,8 @@ def test_a_class_is_cut_into_the_published_shares():
             [split for photo, split in splits.items() if photo.name == name]
         ).value_counts()
         assert counts.to_dict() == {"train": 4000, "val": 500, "test": 500}
-    fewer = photos[1:]
-    moved = sum(
-        splits[photo] != split for photo, split in zip(fewer, assign_splits(fewer, 1), strict=True)
-    )
-    assert moved <= 4, "removing a photo moves hardly any other"
+    fewer = zip(photos[1:], assign_splits(photos[1:], 1), strict=True)
+    assert sum(splits[photo] != split for photo, split in fewer) <= 4, "hardly any other moves"
     renamed = [photo._replace(path=f"x{number}") for number, photo in enumerate(photos)]
     assert assign_splits(renamed, 1) == list(splits.values())
 
@@ -203,14 +196,11 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
     assert not listed & {f"cars/urban/{name}" for name in (*wanted, "001.jpg", "003.jpg")}
 
 
-def test_a_photo_less_is_another_state_list_and_digest(mirror, prepared, tmp_path, capsys):
+def test_a_photo_less_is_another_state_and_digest(mirror, prepared, tmp_path):
     assert CARS.catalogue(prepared).comparable
     own = copied(mirror, tmp_path)
     state = CARS.state(own)
     CARS.fetch(tmp_path / "raw", own)
-    assert (tmp_path / "raw" / "files.parquet").read_bytes() == (
-        prepared.parent / "raw" / "files.parquet"
-    ).read_bytes()
     (own / "cars" / "objects" / "country" / "002.png").unlink()
     assert CARS.state(own) != state
     with pytest.raises(
@@ -220,10 +210,6 @@ def test_a_photo_less_is_another_state_list_and_digest(mirror, prepared, tmp_pat
     CARS.fetch(tmp_path / "raw", own)
     CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
     assert CARS.catalogue(tmp_path / "prepared").digest != CARS.catalogue(prepared).digest
-    assert capsys.readouterr().err == ""
-    shutil.rmtree(own / "cars" / "backgrounds" / "urban")
-    with pytest.raises(DiagvibError, match="backgrounds/urban: no photo that can be used"):
-        CARS.fetch(tmp_path / "raw", own)
 
 
 def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):

@@ -141,9 +141,8 @@ def test_mirror_errors(tmp_path):
     ):
         fetched(definitions, raw, mirror)
     (mirror / "file.bin").write_bytes(OTHER)
-    with pytest.raises(
-        DiagvibError, match=rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"
-    ):
+    said = rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"
+    with pytest.raises(DiagvibError, match=said):
         fetched(definitions, raw, mirror)
     assert _files(raw) == []
 

@@ -39,11 +39,6 @@ def outputs(**changed):
         ("sampling", [torch.ones(100), torch.tensor([-1, 3])], "indices from 0 to 99"),
         ("validation_step", outputs(loss=torch.zeros(())), r"loss of shape \[\]; \[30\] is needed"),
         ("validation_step", outputs(logits=torch.zeros(30, 7)), r"logits of shape \[30, 7\]"),
-        (
-            "validation_step",
-            outputs(labels=torch.zeros(30, 1).long()),
-            r"labels of shape \[30, 1\]",
-        ),
     ],
 )
 def test_what_torch_would_take_for_something_else_is_refused(data, hook, given, message):

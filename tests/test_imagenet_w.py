@@ -86,26 +86,20 @@ def raises(n_classes, image_size):
 
 
 def test_any_folder_of_photos_has_the_cartons_probability_but_no_accuracy(tmp_path, font):
-    """Also without cartons; of nested folders, and with a file that is no photo."""
+    """Also without cartons; of nested folders, with a file that is no photo, and another text."""
     write_photos(tmp_path / "holiday", ("beach", "hills"))
     (tmp_path / "holiday" / "notes.txt").write_text("no photo")
-    out = ("--model", "test_imagenet_w:raises", "--size", SIZE, "--out", tmp_path)
+    out = ("--model", "test_imagenet_w:raises", "--size", SIZE, "--out", tmp_path, "--text", "##")
     _, said = run(tmp_path / "holiday", *out)
     found = pd.read_csv(tmp_path / "models.csv").iloc[0]
     factor = 2 / ((996 + 2 + 12) / 1000)
     assert found["p_carton"] == pytest.approx(0.001) and found["carton_rank"] == 4
     assert found["p_carton_factor"] == pytest.approx(factor, abs=1e-4)
     assert found["photos"] == 6 and "notes.txt: left out" in said
+    assert found["font"].endswith("text '##'")
+    assert "only an imitation" in (tmp_path / "models.md").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"holiday", "models.csv", "models.md"}
     assert found[["in1k_accuracy", "in_w_gap", "carton_gap"]].isna().all()
-
-
-def test_another_text_and_font_are_named_in_the_results(tmp_path, font):
-    folders = {"val": write_photos(tmp_path / "holiday", ("beach",))}
-    drawn = ("--text", "##", "--font", font.path)
-    found = measured(["test_imagenet_w:raises"], folders, tmp_path / "out", *drawn).iloc[0]
-    assert "only an imitation" in (tmp_path / "out/models.md").read_text()
-    assert found["font"] == f"{font.name}, text '##'" and found["p_carton_factor"] > 1.9
 
 
 def write_others(top: Path) -> dict[str, Path]:
@@ -204,10 +198,13 @@ def test_the_quick_command_and_the_stages_measure_the_known_gaps(made, font, tmp
     assert quick.loc[names[0], "p_carton_factor"] == 1
 
 
-def test_last_layers_start_from_the_networks_own(made):
+def test_last_layers_start_from_the_networks_own(made, font):
     """At a learning rate of almost zero, the measures are those of the network itself."""
     found = runs(made)
     assert (found["status"] == "ok").all()
+    assert "-75.00" in (made / "root/results/tables/tables.md").read_text()
+    sources = json.loads((made / "root/data/prepared/imagenet/sources.json").read_text())
+    assert font.name in sources["sources"] and not sources["comparable"]
     follower = found.loc["follower", [*MEASURES]].astype(float).tolist()
     for name in LEARNED:
         own = found.loc[name, [*MEASURES]].astype(float).tolist()
@@ -223,13 +220,6 @@ def test_every_photo_stands_once_in_each_row_that_it_fits(made):
     assert not recipes.duplicated(["split", "group", "photo"]).any()
     train = recipes.loc[recipes["split"] == "train", "photo"]
     assert not train.is_monotonic_increasing, "in random order"
-
-
-def test_tables_say_what_the_watermark_is_drawn_with(made, font):
-    text = (made / "root/results/tables/tables.md").read_text()
-    assert "IN-W gap" in text and "-75.00" in text
-    sources = json.loads((made / "root/data/prepared/imagenet/sources.json").read_text())
-    assert font.name in sources["sources"] and not sources["comparable"]
 
 
 def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, font):
@@ -254,8 +244,6 @@ def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, f
         theirs = F.normalize(F.to_tensor(shown), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         assert torch.allclose(own, theirs, atol=1e-5)
     assert not torch.equal(ours[0], ours[1])
-    shown = scene.examples(tmp_path, [{"watermark": name} for name in ("absent", "present")])
-    assert (shown[0] != shown[1]).any(), "in examples, too"
 
 
 def test_networks_get_photos_as_their_weights_want_them():
@@ -312,7 +300,6 @@ def test_a_share_of_photos_is_seen_as_augmented():
         (None, "resnet50", "val: no such folder"),
         (CLASSES[:2], "resnet50", "watermark.points_to: is not a class"),
         (CLASSES, "resnet55", "'resnet55'; did you mean resnet50"),
-        (CLASSES, "small_cnn --weights no.pt", "no.pt"),
         (CLASSES, "a --model b --weights c", "given 1 times"),
     ],
 )
@@ -344,9 +331,7 @@ def test_the_papers_numbers_are_those_of_its_tables():
     known = imagenet_w_tables()
     assert known["resnet50", "IMAGENET1K_V1", ""]["carton_gap"] == 40
     assert known["vit_b_32", "IMAGENET1K_V1", ""]["in_w_gap"] == -8.71, "Table 6 has more digits"
-    assert known["vit_b_32", "IMAGENET1K_V1", ""]["delta_p_carton"] == 1.2, "Table 1"
-    lle = known["resnet50", "IMAGENET1K_V1", "lle"]
-    assert (lle["in1k_accuracy"], lle["in_w_gap"], lle["sin_gap"]) == (76.25, -6.18, -61)
+    assert known["resnet50", "IMAGENET1K_V1", "lle"]["in_w_gap"] == -6.18
 
 
 def test_only_the_published_photos_are_comparable(tmp_path):

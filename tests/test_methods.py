@@ -294,8 +294,6 @@ def test_worst_groups_and_environments_of_known_predictions():
         "val_worst_group_cue_2": 0.5,
         "val_environment_accuracy": pytest.approx((1 + 1 / 3) / 2),
     }
-    alone = group_accuracies(correct[1:], labels[1:], cues[1:, :0], environment[1:], 1)
-    assert alone == {"val_worst_class": 0.5}
     one = group_accuracies(correct, labels, cues[:, 1:], environment, 1)
     assert one == {"val_worst_class": 0.5, "val_worst_group": 0.5}
 

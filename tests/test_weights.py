@@ -156,10 +156,8 @@ def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
     for unchanged, folder in (
         (model, None),
         (model, file.parent.parent),
-        (None, file.parent),
         ({**model, "weights": None}, file.parent),
         ({**model, "weights_file": "mine.pth"}, file.parent),
-        ({**model, "name": "timm/resnet10t"}, file.parent),
     ):
         assert located(unchanged, folder) == unchanged
     with pytest.raises(DiagvibError, match="IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):
@@ -189,27 +187,22 @@ def test_photos_without_published_weights_are_another_experiment():
         "Trained from scratch, not from published weights as in the paper: dogs_erm_scratch, "
         "dogs_group_dro_scratch, dogs_mmd_scratch."
     )
-    assert scratch_note(frame[~frame["baseline"].str.endswith("scratch")], settings) == ""
     assert scratch_note(frame.assign(study="o2o-easy"), settings) == "", (
         "digits are learnt from scratch in the paper too"
     )
 
 
 def test_dropout_is_of_the_features_and_only_in_training():
-    settings = settings_of({"name": "small_cnn", "dropout": 0.5})
-    method, inputs = make_baseline(settings, 6, SIZE, 0), torch.rand(4, 3, SIZE, SIZE)
-    plain = make_baseline(settings_of(), 6, SIZE, 0)
-    for one in (method, plain):
-        one.eval()
-    assert torch.equal(method.model(inputs), plain.model(inputs))
-    features = method.model.features(inputs)
-    method.model.dropout = 0.25
+    method = make_baseline(settings_of({"name": "small_cnn", "dropout": 0.5}), 6, SIZE, 0)
+    plain, inputs = make_baseline(settings_of(), 6, SIZE, 0), torch.rand(4, 3, SIZE, SIZE)
+    features = plain.eval().model.features(inputs)
+    assert torch.equal(method.eval().model.features(inputs), features)
     method.train()
     method.model.body.eval()
     dropped = method.model.features(inputs)
-    assert (dropped == 0).float().mean() - (features == 0).float().mean() > 0.05
     kept = dropped != 0
-    assert torch.allclose(dropped[kept], features[kept] / 0.75)
+    assert kept.float().mean() < 0.6 * (features != 0).float().mean()
+    assert torch.allclose(dropped[kept], features[kept] / 0.5)
     with pytest.raises(DiagvibError, match="dropout: this is for networks that are trained"):
         settings_of({"name": "resnet18", "frozen": True, "dropout": 0.1})
     with pytest.raises(DiagvibError, match="squeezenet1_1 has no last layer for dropout"):
