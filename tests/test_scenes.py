@@ -18,7 +18,7 @@ from diagvib.foundation.files import DIGESTS_FILE, read_json
 from diagvib.foundation.seeding import named_generator
 from diagvib.images.files import BATCH, render_batches
 from diagvib.scenes import known_scenes, load_scene
-from diagvib.scenes.cars import stand_ins
+from diagvib.scenes.cars import prepare as cars_prepare
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.scene import Scene
 from diagvib.settings.config import load_config
@@ -46,7 +46,7 @@ def scene(request) -> Iterator[Scene]:
         few = loaded.definition.stand_ins.model_copy(update={"each": 8})
         loaded = Photos(loaded.path, loaded.definition.model_copy(update={"stand_ins": few}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stand_ins, "COUNT", 60)
+        patch.setattr(cars_prepare, "COUNT", 60)
         yield loaded
 
 

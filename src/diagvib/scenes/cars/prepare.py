@@ -32,7 +32,7 @@ from diagvib.scenes.shapes import ground, shape
 # patterns for backgrounds.
 _DRAWN = 128
 # For each factor and class.
-_COUNT = 300
+COUNT = 300
 
 # Factor -> class -> its shapes or patterns.
 _KINDS = {
@@ -139,7 +139,7 @@ def _pixels(folder: Path, photo: Photo) -> np.ndarray:
 def _drawn() -> list[Photo]:
     """The stand-ins, such as `urban/square-000`; the kinds of a factor's class alternate."""
     photos = []
-    for factor, name, number in product(FACTORS, CLASSES, range(_COUNT)):
+    for factor, name, number in product(FACTORS, CLASSES, range(COUNT)):
         kinds = _KINDS[factor][name]
         path = f"{name}/{kinds[number % len(kinds)]}-{number // len(kinds):03d}"
         photos.append(Photo(factor, name, path, hashlib.sha256(path.encode()).hexdigest()))
