@@ -171,7 +171,7 @@ def read_chunks(path: str | Path, start: int = 0) -> Iterator[torch.Tensor]:
         for number in range(file.num_row_groups):
             if row >= start:
                 column = file.read_row_group(number, columns=["image"])["image"]
-                yield torch.from_numpy(image_pixels(column.combine_chunks(), shape, path))
+                yield torch.from_numpy(image_pixels(column, shape, path))
             row += file.metadata.row_group(number).num_rows
 
 
