@@ -7,7 +7,7 @@ import pytest
 import train
 
 from diagvib.foundation.files import read_json
-from diagvib.operations.rates import measured_rates
+from diagvib.operations.rates import newest_files, read_rates
 
 
 def written(folder: Path, kind: str) -> dict:
@@ -25,7 +25,10 @@ def one_process(monkeypatch):
 
 def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path):
     train.main(["small_cnn"], "cpu", [8, 4], images=16, out=tmp_path)
-    rows, rates = written(tmp_path, "train")["rows"], measured_rates("cpu", tmp_path)
+    rows, rates = (
+        written(tmp_path, "train")["rows"],
+        read_rates("cpu", newest_files("cpu", tmp_path)),
+    )
     assert {(row["what"], row["batch_size"]) for row in rows} == {
         (what, size) for what in ("train small_cnn", "predict small_cnn") for size in (8, 4)
     }

@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from conftest import BIN
 from diagvib import cli
+from diagvib.settings.config import load_config
+from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import stage_settings
 
 COMMANDS = [
     "fetch",
@@ -84,9 +88,9 @@ def test_options_not_given_are_the_configurations_and_with_settings_the_defaults
     monkeypatch.setattr(cli.stages, "train", lambda layout, job, **given: found.append(given))
     names = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue"}
     given = {**names, "device": "cuda", "mirror": None, "keep_weights": None, "tensorboard": False}
-    by_hand = cli.Stage("train", None, ["keep_weights=true", "tensorboard=true"], None, "x")
-    by_hand.run(**given)
-    settings = by_hand._job("zgo", "resnet18").text()
-    cli.Stage("train", None, None, settings, None).run(**given)
+    config = load_config(overrides=["keep_weights=true", "tensorboard=true"])
+    settings = stage_settings(config, "train", "zgo", "resnet18").text()
+    for of_job in ((config, None), (None, settings)):
+        cli._run("train", Layout(Path("x")), *of_job, {**given})
     chosen = {**names, "device": "cuda", "tensorboard": False}
     assert found == [{**chosen, "keep_weights": True}, chosen]

@@ -45,7 +45,7 @@ def test_a_baseline_may_be_restricted():
         ("studies=[zgo, cgo-9]", "studies: unknown study 'cgo-9'; did you mean cgo-3"),
         (
             "baselines=[{name: small_cnn, studies: [zgo], bindings: [shape]}]",
-            "'shape' names no cue factor; write e.g. shape-position",
+            "'shape' names 1 factors for 2 roles (target, cue)",
         ),
         (
             "baselines=[resnet19]",

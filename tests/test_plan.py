@@ -9,7 +9,7 @@ import pytest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import plan as plan_module
 from diagvib.operations.plan import estimate, print_plan
-from diagvib.operations.rates import measured_rates, read_rates
+from diagvib.operations.rates import newest_files, read_rates
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 
@@ -85,10 +85,11 @@ def test_the_newest_measurement_of_a_device_counts(tmp_path):
         ("workflow-cpu-2026-04-01", {"what": "run", "device": "cpu", "seconds": 1}),
     ):
         result_file(tmp_path / f"{name}.json", *rows, kind=name.partition("-")[0])
-    cpu = measured_rates("cpu", tmp_path)
+    cpu = read_rates("cpu", newest_files("cpu", tmp_path))
     assert cpu.sources == ["render-cpu-2026-02-01.json (4 cores of Some)"]
     assert cpu.best("render").images_per_second == 5 and cpu.best("old") is None
-    assert measured_rates("cuda", tmp_path).sources == ["render-cuda-2026-03-01.json (A GPU)"]
+    (cuda,) = newest_files("cuda", tmp_path)
+    assert cuda.name == "render-cuda-2026-03-01.json"
 
 
 def test_times_follow_from_rates(measured, tmp_path):
@@ -135,9 +136,9 @@ def test_the_table_names_what_was_not_measured(measured, capsys):
     assert "on 2 GPUs at least 2 min" in said
 
 
-def test_no_time_is_invented(monkeypatch, tmp_path, capsys):
+def test_no_time_is_invented(monkeypatch, capsys):
     """On a machine without any measurements."""
-    monkeypatch.setattr(plan_module, "measured_rates", lambda kind: measured_rates(kind, tmp_path))
+    monkeypatch.setattr(plan_module, "newest_files", lambda device: [])
     config = small_config("images=render")
     plan = estimate(config, "cuda", gpus=8)
     assert plan["seconds"] == {"render": 0, "train small_cnn": None}

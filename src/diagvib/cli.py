@@ -4,7 +4,6 @@ import gc
 import inspect
 import json
 import sys
-from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
 from string import ascii_uppercase
@@ -19,7 +18,7 @@ from diagvib.operations.cutout import cutout
 from diagvib.settings import configuration
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, scenes, study_of
-from diagvib.settings.jobs import Job, read_settings, stage_settings
+from diagvib.settings.jobs import read_settings, stage_settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,124 +59,96 @@ BaselineNames = Annotated[
 ]
 
 
+_SHARED = {"config": Config, "override": Override, "settings": Settings, "root": Root}
 # Names of a job after which folders are named, so that none may lead elsewhere.
 _FOLDERS = ("study", "binding", "baseline", "network")
 
 
-class Stage:
-    """The options of every stage's command: a configuration (by hand), or one job's settings as
-    JSON (by Snakemake); and a root."""
+def _stage(stage: str, **several: object) -> None:
+    """Register a stage's function as a command. Instead of layout and job, it takes a configuration
+    (by hand) or one job's settings as JSON (by Snakemake), and a root. several: the type of an
+    argument by which a command takes several jobs."""
+    _, _, *own = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
 
-    def __init__(
-        self, name: str, config: Config, override: Override, settings: Settings, root: Root
-    ):
+    @wraps(getattr(stages, stage))
+    def command(
+        config: Path | None,
+        override: list[str] | None,
+        settings: str | None,
+        root: str | None,
+        **given: object,
+    ) -> None:
         if settings is not None and (config or override):
             raise DiagvibError(
                 "--settings replaces a configuration; give it alone, or use --config and --set"
             )
-        self._name, self._settings = name, settings
-        self.config = load_config(config, override) if settings is None else None
-        if root is None:
-            root = self.config.root if self.config else "."
-        self.layout = Layout(Path(validated(configuration.Root, root, "--root")))
+        found = load_config(config, override) if settings is None else None
+        root = validated(configuration.Root, root or (found.root if found else "."), "--root")
+        for one in _jobs(found, given) if several else [given]:
+            _run(stage, Layout(Path(root)), found, settings, one)
 
-    def run(self, **given: object) -> None:
-        """Run the job with these names. Options that are None have the configuration's values, or
-        the defaults of the stage's function."""
-        names = {key: given[key] for key in _FOLDERS if key in given}
-        validated(dict[str, Name], names, "argument")
-        if "study" in given:
-            given["study"] = self.study(given["study"])
-        job = self._job(given.get("study"), given.get("baseline") or given.get("network"))
-        known = {
-            key: getattr(self.config, key, None) if value is None else value
+    parameters = [
+        each.replace(
+            kind=each.KEYWORD_ONLY,
+            annotation=several.get(each.name, each.annotation),
+            default=each.empty if each.default is each.empty and each.name != "scene" else None,
+        )
+        for each in own
+    ]
+    for name, kind in _SHARED.items():
+        parameters.append(
+            inspect.Parameter(name, own[0].KEYWORD_ONLY, default=None, annotation=kind)
+        )
+    command.__signature__ = inspect.Signature(parameters)
+    app.command()(command)
+
+
+def _jobs(config: configuration.Configuration | None, given: dict) -> list[dict]:
+    """The arguments of the job of each scene (the given one, or all of the configuration), or of each
+    baseline."""
+    if "baseline" in given:
+        if len(given["baseline"]) > 1 and config is None:
+            raise DiagvibError("--settings holds the settings of one baseline; name exactly one")
+        return [{**given, "baseline": name} for name in given["baseline"]]
+    if given["scene"] is None and config is None:
+        raise DiagvibError("--settings does not name a scene; give one as an argument")
+    named = scenes(config) if given["scene"] is None else [given["scene"]]
+    return [{**given, "scene": name} for name in named]
+
+
+def _run(
+    stage: str,
+    layout: Layout,
+    config: configuration.Configuration | None,
+    settings: str | None,
+    given: dict,
+) -> None:
+    """Run one job. Options that are None have the configuration's values, or the defaults of the
+    stage's function."""
+    names = {key: given[key] for key in _FOLDERS if key in given}
+    validated(dict[str, Name], names, "argument")
+    if config is None:
+        job = read_settings(settings, stage)
+    else:
+        if "study" in given:  # may be an alias
+            given["study"] = study_of(config, given["study"]).name
+        baseline = given.get("baseline") or given.get("network")
+        job = stage_settings(config, stage, given.get("study"), baseline)
+        given = {
+            key: getattr(config, key, None) if value is None else value
             for key, value in given.items()
         }
-        chosen = {key: value for key, value in known.items() if value is not None}
-        getattr(stages, self._name)(self.layout, job, **chosen)
-
-    def _job(self, study: str | None, baseline: str | None) -> Job:
-        if self.config is None:
-            return read_settings(self._settings, self._name)
-        return stage_settings(self.config, self._name, study, baseline)
-
-    def scenes(self, given: str | None) -> list[str]:
-        """The given scene, or all scenes of the configuration."""
-        if given is None and self.config is None:
-            raise DiagvibError("--settings does not name a scene; give one as an argument")
-        return scenes(self.config) if given is None else [given]
-
-    def study(self, name: str) -> str:
-        """A study's real name, which may be given as an alias."""
-        return study_of(self.config, name).name if self.config else name
+    chosen = {key: value for key, value in given.items() if value is not None}
+    getattr(stages, stage)(layout, job, **chosen)
 
 
-def _stage(command: Callable) -> Callable:
-    """Register a stage's command. Its first parameter, the Stage, is made from the options that all
-    stages have."""
-    shared = list(inspect.signature(Stage, eval_str=True).parameters.values())[1:]
-    shared = [each.replace(default=None) for each in shared]
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
-
-    @wraps(command)
-    def run(**given: object) -> None:
-        stage = Stage(command.__name__, *(given.pop(each.name) for each in shared))
-        command(stage, **given)
-
-    together = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *shared)]
-    run.__signature__ = inspect.Signature(together)
-    return app.command()(run)
-
-
-def _job_of(function: Callable) -> Callable:
-    """A stage's function as a command that runs one job: the Stage stands for layout and job."""
-
-    @wraps(function)
-    def command(stage: Stage, **given: object) -> None:
-        stage.run(**given)
-
-    layout, _, *own = inspect.signature(function, eval_str=True).parameters.values()
-    optional = [each if each.default is each.empty else each.replace(default=None) for each in own]
-    command.__signature__ = inspect.Signature([layout, *optional])
-    return command
-
-
-@_stage
-def fetch(stage: Stage, scene: SceneName = None, mirror: stages.Mirror = None) -> None:
-    """Fetch a scene's source files and check their hashes. They are downloaded, or taken from a
-    mirror."""
-    for name in stage.scenes(scene):
-        stage.run(scene=name, mirror=mirror)
-
-
-@_stage
-def prepare(stage: Stage, scene: SceneName = None) -> None:
-    """Prepare a scene's source files for rendering."""
-    for name in stage.scenes(scene):
-        stage.run(scene=name)
-
-
-for _function in (stages.draw, stages.render, stages.encode, stages.train):
-    _stage(_job_of(_function))
-
-
-@_stage
-def tune(
-    stage: Stage,
-    baselines: BaselineNames,
-    device: stages.Device = None,
-    mirror: stages.Mirror = None,
-) -> None:
-    """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the
-    configuration), on images that `snakemake tuned --cores all` makes."""
-    if len(baselines) > 1 and stage.config is None:
-        raise DiagvibError("--settings holds the settings of one baseline; name exactly one")
-    for name in baselines:
-        stage.run(baseline=name, device=device, mirror=mirror)
-
-
-_stage(_job_of(stages.tabulate))
-_stage(_job_of(stages.plot))
+_stage("fetch", scene=SceneName)
+_stage("prepare", scene=SceneName)
+for _name in ("draw", "render", "encode", "train"):
+    _stage(_name)
+_stage("tune", baseline=BaselineNames)
+_stage("tabulate")
+_stage("plot")
 
 
 @app.command()

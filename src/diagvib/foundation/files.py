@@ -68,9 +68,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; rename it to `path` if the block succeeds, remove it
     if not.
 
-    When the block has ended, the file is on disk, not only in memory. Several processes, on several
-    machines, may write the same file: the last one wins. Temporary files of killed writers are
-    removed. A full disk raises DiagvibError.
+    Several processes, on several machines, may write the same file: the last one wins. Temporary
+    files of killed writers are removed. A full disk raises DiagvibError.
     """
     path = Path(path)
     try:
@@ -79,9 +78,11 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         temporary = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         try:
             yield temporary
-            _to_disk(temporary)
+            with temporary.open("rb") as written:
+                os.fsync(
+                    written.fileno()
+                )  # or a power cut could leave the name without the content
             os.replace(temporary, path)
-            _to_disk(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:
@@ -114,21 +115,6 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, would survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-        ):  # some network file systems cannot do this for folders
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:

@@ -1,9 +1,9 @@
 """`diagvib new photos`: a scene, studies and a configuration for a folder of labelled photos."""
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from os.path import relpath
@@ -18,14 +18,13 @@ from scipy.optimize import linear_sum_assignment
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import write_text
-from diagvib.foundation.validation import Name, no_item_twice, validated
+from diagvib.foundation.validation import Name, validated
 from diagvib.scenes.photos.decoding import open_photo, square
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import EXTENSIONS, files_in
 from diagvib.scenes.photos.shares import LEAST_IMAGES, serving_split
 from diagvib.scenes.photos.tables import labelled_photos, read_labels
 from diagvib.studies.rows import SPLITS
-from diagvib.studies.study import parse_study
 
 _TEMPLATE = Path(__file__).parent / "new_photos.yaml.j2"
 _MOST_CLASSES = 50
@@ -56,7 +55,7 @@ class Columns:
     levels: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Proposal:
     """A scene, its studies and a configuration. definition: the scene's keys that decide which
     photos there are, and what they show; photos: as from `labelled_photos`; left: columns that could
@@ -68,8 +67,8 @@ class Proposal:
     folder: Path
     definition: dict
     photos: pd.DataFrame
-    left: dict[str, int] = field(default_factory=dict)
-    unused: str = ""
+    left: dict[str, int]
+    unused: str
     agree: float = _AGREE[0]
 
     @property
@@ -77,11 +76,11 @@ class Proposal:
         """Of the target and the cues."""
         return self.definition["factors"]
 
-    def cells(self, by: Sequence[str] = ()) -> pd.Series:
-        """The number of photos of each combination of classes, 0 included. by: ("split",) for each
+    def cells(self, by: str | None = None) -> pd.Series:
+        """The number of photos of each combination of classes, 0 included. by: `split` for each
         split apart."""
-        every = [*([*SPLITS] for _ in by), *self.classes.values()]
-        index = pd.MultiIndex.from_product(every, names=[*by, *self.classes])
+        known = {"split": [*SPLITS], **self.classes} if by else self.classes
+        index = pd.MultiIndex.from_product(known.values(), names=[*known])
         return self.photos.groupby(index.names).size().reindex(index, fill_value=0)
 
     def agreeing(self) -> np.ndarray:
@@ -91,29 +90,35 @@ class Proposal:
         target, cue, *_ = np.unravel_index(np.arange(np.prod(shape)), shape)
         return target % shape[1] == cue
 
+    def studies(self) -> list[tuple[str, float, str]]:
+        """Of each study the name, the share of training images in which the cue gives the target
+        away, and the meaning."""
+        if "split" in self.definition:
+            return [("published", 1, "every photo, in its published split")]
+        even = float(self.agreeing()[self.cells() > 0].mean())
+        what = f"the cue gives the target away in {100 * self.agree:.0f} % of the training images"
+        return [
+            ("no-shortcut", even, "all combinations of classes are equally frequent"),
+            ("shortcut", self.agree, what),
+        ]
+
     def counts(self) -> dict[str, int]:
         """The largest number of images in each split, and test group, for which every cell has
         photos in all studies."""
-        parts = {"train": "train", "val": "val", "id": "test", "ood": "test"}
-        recipes = pd.DataFrame(
-            [parts[p] for p in _PARTS for _ in range(int(60 * _PARTS[p]))], columns=["split"]
-        )
-        serves = serving_split(self.name, recipes, self.photos)
-        having, most = self.photos.groupby([*self.classes, serves]).size(), float(len(self.photos))
-        studies = yaml.safe_load(_texts(self, Path())["studies"])["studies"]
-        for study in map(parse_study, studies, studies.values()):
-            needed = defaultdict(list)  # for each training image
-            for split in SPLITS:
-                for *at, group, weight in study.cells(split).itertuples(index=False):
-                    cell = (
-                        its[index] for its, index in zip(self.classes.values(), at, strict=True)
-                    )
-                    share = _PARTS[group if split == "test" else split] * weight
-                    needed[*cell, split if "unit" in self.definition else ""].append(share)
-            # Shares are rounded up in each split.
-            fits = ((having.get(cell, 0) - len(its)) / sum(its) for cell, its in needed.items())
-            most = min(most, *fits)
-        return {part: max(0, int(most * share)) for part, share in _PARTS.items()}
+        cells, agreeing = self.cells().to_numpy(), self.agreeing()
+        there = cells > 0
+        alike = np.where(agreeing, (there & agreeing).sum(), (there & ~agreeing).sum())
+        shares = np.array([[round(share, 4)] for _, share, _ in self.studies()])
+        trained = np.where(agreeing, shares, 1 - shares).max(0) / alike
+        # Of each cell for each training image; shares are rounded up in each split.
+        needed = np.stack([trained, trained * _PARTS["val"], _PARTS["id"] / alike])
+        most = (cells - len(needed)) / needed.sum(0)
+        if "unit" in self.definition:
+            recipes = pd.DataFrame({"split": np.repeat(SPLITS, [60, 12, 40])})  # as in _PARTS
+            serves = serving_split(self.name, recipes, self.photos)
+            apart = replace(self, photos=self.photos.assign(split=serves)).cells("split")
+            most = ((apart.to_numpy().reshape(needed.shape) - 1) / needed).min(0)
+        return {part: max(0, int(most[there].min() * share)) for part, share in _PARTS.items()}
 
 
 def look(folder: Path, table: str | None, columns: Columns, name: str | None = None) -> Proposal:
@@ -122,7 +127,9 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     name = name or folder.resolve().name.lower().replace(" ", "_")
     validated(Name, name, "--name")
     definition, found = _labelled(folder, table, columns)
-    for asked in filter(None, (columns.target, *columns.cues, columns.split, columns.unit)):
+    for asked in filter(
+        None, (columns.file, columns.target, *columns.cues, columns.split, columns.unit)
+    ):
         if asked not in found:
             raise unknown_name("column", asked, [*found], str(folder))
     split = columns.split or _only(c for c in found if _is_split(c, found[c]))
@@ -135,7 +142,7 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     taken = {columns.file, split, columns.unit}
     numbers = {c: n for c, n in found.nunique().items() if c not in taken}
     target, cues = _roles(folder, columns, numbers)
-    definition["factors"] = _classes(folder, found, target, cues)
+    definition["factors"] = _classes(found, target, cues)
     if splits:
         definition["split"] = {"column": split, **splits}
     if columns.unit:
@@ -173,17 +180,10 @@ def _roles(folder: Path, columns: Columns, numbers: dict[str, int]) -> tuple[str
     return target, chosen[1:]
 
 
-def _classes(
-    folder: Path, photos: pd.DataFrame, target: str, cues: Sequence[str]
-) -> dict[str, list[str]]:
+def _classes(photos: pd.DataFrame, target: str, cues: Sequence[str]) -> dict[str, list[str]]:
     """The classes of the target and the cues. Those of the first cue are in the order in which they
     go most often with the target's."""
     found = {name: _values(photos[name]) for name in (target, *cues)}
-    for name, values in found.items():
-        try:
-            no_item_twice(values)
-        except ValueError as error:
-            raise DiagvibError(f"{folder}: values of {name}: {error}") from None
     together = pd.crosstab(photos[target], photos[cues[0]])
     order = linear_sum_assignment(together.loc[found[target], found[cues[0]]], maximize=True)[1]
     first = [found[cues[0]][at] for at in order]
@@ -203,11 +203,10 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
         )
     if "split" in proposal.definition:
         return proposal
-    for agree in _AGREE:
-        proposal = replace(proposal, agree=agree)
+    for proposal.agree in _AGREE:
         counts = proposal.counts()
         enough = min(counts.values()) >= LEAST_IMAGES
-        if enough and counts["train"] * (1 - agree) >= _COUNTER * differing:
+        if enough and counts["train"] * (1 - proposal.agree) >= _COUNTER * differing:
             break
     if not enough:
         rarest = proposal.cells().nsmallest(5)
@@ -242,7 +241,7 @@ def _paths(proposal: Proposal, out: Path) -> dict[str, Path]:
     return {kind: folder / f"{proposal.name}{end}.yaml" for kind, end in ends.items()}
 
 
-def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) -> dict[str, str]:
+def _texts(proposal: Proposal, out: Path, counts: dict[str, int]) -> dict[str, str]:
     """The text of each file, with paths as seen from the current folder."""
     paths, cells = _paths(proposal, out), proposal.cells()
     there, agreeing = cells.to_numpy() > 0, proposal.agreeing()
@@ -253,16 +252,6 @@ def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) 
     else:
         listed = np.stack(np.unravel_index(np.arange(len(cells)), classes), 1)
         agree, differ = (listed[there & (agreeing == w)].tolist() for w in (True, False))
-    studies = [("published", 1, "every photo, in its published split")]
-    if "split" not in proposal.definition:
-        even = float((there & agreeing).sum() / there.sum())
-        what = (
-            f"the cue gives the target away in {100 * proposal.agree:.0f} % of the training images"
-        )
-        studies = [
-            ("no-shortcut", even, "all combinations of classes are equally frequent"),
-            ("shortcut", proposal.agree, what),
-        ]
     pretrained = bool(find_spec(_WEIGHTS) and find_spec("timm"))
     baselines = ["lite0_erm", "lite0_group_dro"] if pretrained else ["erm", "group_dro"]
     images = counts["train"] if counts else int((proposal.photos["split"] == "train").sum())
@@ -277,7 +266,7 @@ def _texts(proposal: Proposal, out: Path, counts: dict[str, int] | None = None) 
             "folder": relpath(proposal.folder, out),
             "scene": paths["scene"],
             "studies_file": paths["studies"],
-            "studies": studies,
+            "studies": proposal.studies(),
             "roles": dict(zip(["target", *cues], classes, strict=True)),
             "agree": agree,
             "differ": differ,
@@ -323,8 +312,6 @@ def _labelled(folder: Path, table: str | None, columns: Columns) -> tuple[dict, 
                 f"as {min(known, default='gull/1.jpg')}; name it with --file. Columns, separated by "
                 f"commas: {', '.join(found)}"
             )
-    if columns.file not in found:
-        raise unknown_name("column", columns.file, [*found], str(folder / table))
     return {"table": table, "file": columns.file}, found
 
 
@@ -378,7 +365,7 @@ def _only(found: Iterable[str]) -> str | None:
 def cells_text(proposal: Proposal) -> str:
     """How many photos there are of each combination of classes, in a published split; the missing
     ones first."""
-    cells = proposal.cells(("split",) if "split" in proposal.definition else ())
+    cells = proposal.cells("split" if "split" in proposal.definition else None)
     lines = [f"{len(proposal.photos):,} photos"]
     if missing := [", ".join(cell) for cell, n in cells.items() if n == 0]:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
@@ -396,15 +383,14 @@ def write_sheet(proposal: Proposal, path: Path) -> None:
     target, cue, *_ = proposal.classes
     rows, columns = (proposal.classes[name][:12] for name in (target, cue))
     figure = Figure(figsize=(1 + 1.1 * len(columns), 0.6 + 1.3 * len(rows)))
-    cells = proposal.photos.groupby([target, cue])
-    for number, (row, column) in enumerate(product(rows, columns), 1):
-        axes = figure.add_subplot(len(rows), len(columns), number, xticks=[], yticks=[])
-        paths = cells.groups.get((row, column), [])
+    cells = proposal.photos.groupby([target, cue]).groups
+    grid = figure.subplots(len(rows), len(columns), squeeze=False)
+    for axes, (row, column) in zip(grid.flat, product(rows, columns), strict=True):
+        paths = cells.get((row, column), [])
+        axes.set(xticks=[], yticks=[])
         axes.set_xlabel(f"{len(paths):,}", fontsize=8)
-        if row == rows[0]:
-            axes.set_title(column, fontsize=9)
-        if column == columns[0]:
-            axes.set_ylabel(row, fontsize=9)
+        axes.set_title(column if row == rows[0] else "", fontsize=9)
+        axes.set_ylabel(row if column == columns[0] else "", fontsize=9)
         for shown in proposal.photos.loc[paths[:1], "path"]:
             axes.imshow(square(open_photo(proposal.folder / shown), 96))
     figure.tight_layout()

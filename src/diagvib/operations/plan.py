@@ -10,7 +10,7 @@ from rich.table import Table
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.rates import Rates, measured_rates, read_rates
+from diagvib.operations.rates import Rates, newest_files, read_rates
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
 from diagvib.settings.grid import dataset_count, datasets, study_of, train_jobs
@@ -45,7 +45,7 @@ def estimate(
     device = device or ("cuda" if likely_gpu(config.device) else "cpu")
     if gpus > 1 and device != "cuda":
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
-    rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
+    rates = read_rates(device, rate_files or newest_files(device))
     pairs, jobs = datasets(config), train_jobs(config)
     networks = {entry.name: entry.network for entry in config.baselines}
     encoded = len({(networks[name], *of) for name, *of in jobs if networks[name]})
@@ -84,8 +84,7 @@ def _images(config: Configuration, study: str) -> int:
 
 def _disk(config: Configuration) -> dict[str, int]:
     """Bytes by content, without weights."""
-    runs = [study for _, study, _ in train_jobs(config) for _ in range(config.samples)]
-    predictions = sum(_split_sizes(config, study)["test"] for study in runs)
+    tested = [_split_sizes(config, study)["test"] for _, study, _ in train_jobs(config)]
     size, images, pixels, sources = config.image_size, 0, 0.0, SOURCE_BYTES
     for study, _ in datasets(config):
         # Scenes of photos say what theirs need, which is more.
@@ -94,10 +93,11 @@ def _disk(config: Configuration) -> dict[str, int]:
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
         sources += count * scene.source_bytes_per_image
         images += count
+    results = PREDICTION_BYTES * sum(tested) + OTHER_RUN_BYTES * len(tested)
     return {
         "recipes": images * RECIPE_BYTES,
         "images": int(pixels) if config.images == "parquet" else 0,
-        "results": predictions * PREDICTION_BYTES + len(runs) * OTHER_RUN_BYTES,
+        "results": config.samples * results,
         "sources": sources,
     }
 

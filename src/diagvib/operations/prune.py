@@ -1,6 +1,7 @@
 """Prune: list what no given configuration asks for, and delete it after a yes. Nothing else deletes
 results."""
 
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,29 +42,28 @@ def prune(configs: list[Configuration], yes: bool, dry_run: bool) -> None:
 def find_unneeded(configs: list[Configuration]) -> list[Path]:
     """The highest folders and files in which nothing is asked for, under the configurations' roots
     in data/recipes, images, features, checkpoints and results/runs."""
-    needed = {path for config in configs for path in _needed(config)}
-    # However a root is written, and whatever links lead to it, a folder has only one resolved path.
-    above = {parent.resolve() for parent in {parent for path in needed for parent in path.parents}}
-    needed = {path.resolve() for path in needed}
-    tops = {}
-    for layout in (Layout(Path(config.root)) for config in reversed(configs)):
+    needed, tops = set[Path](), set[Path]()
+    for config in configs:
+        # However a root is written, it has only one resolved path.
+        layout = Layout(Path(config.root).resolve())
+        needed.update(_needed(config, layout))
         made = layout.all_recipes, layout.all_images, layout.all_features
-        for top in (*made, layout.all_checkpoints, layout.all_runs):
-            tops[top.resolve()] = top
+        tops.update((*made, layout.all_checkpoints, layout.all_runs))
+    above = {parent for path in needed for parent in path.parents}
 
     def unneeded(path: Path) -> list[Path]:
-        if path.resolve() in needed:
+        if path in needed:
             return []
-        if path.resolve() not in above:
+        if path not in above:
             return [path]
         return [found for child in sorted(path.iterdir()) for found in unneeded(child)]
 
-    return [path for top in sorted(tops.values()) if top.exists() for path in unneeded(top)]
+    found = [path for top in sorted(tops) if top.exists() for path in unneeded(top)]
+    return [Path(os.path.relpath(path)) for path in found]
 
 
-def _needed(config: Configuration) -> Iterable[Path]:
+def _needed(config: Configuration, layout: Layout) -> Iterable[Path]:
     """Files and folders that a configuration asks for, whole."""
-    layout = Layout(Path(config.root))
     for study, binding in datasets(config):
         yield layout.recipes(study, binding)
         if config.images == "parquet":
@@ -71,12 +71,11 @@ def _needed(config: Configuration) -> Iterable[Path]:
             for sample in range(dataset_count(config)):
                 yield layout.images(study, binding) / str(sample)
     networks = {entry.name: entry.network for entry in config.baselines}
-    for baseline, study, binding in train_jobs(config):
-        if network := networks[baseline]:
-            yield layout.features(network, study, binding)
-        runs = layout.runs(baseline, study, binding)
-        yield from (layout.checkpoints(baseline, study, binding), runs / DIGESTS_FILE)
-        yield from (runs / str(sample) for sample in range(config.samples))
+    for names in train_jobs(config):
+        if network := networks[names[0]]:
+            yield layout.features(network, *names[1:])
+        yield from (layout.checkpoints(*names), layout.runs(*names) / DIGESTS_FILE)
+        yield from (layout.runs(*names) / str(sample) for sample in range(config.samples))
 
 
 def _delete(unneeded: list[Path]) -> None:

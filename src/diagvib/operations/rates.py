@@ -64,14 +64,15 @@ class Rates:
         return sorted(names) or [f"train {baseline}"]
 
 
-def measured_rates(device: str, folder: Path | None = None) -> Rates:
-    """The rates of the newest result file of each kind for the device; empty if there is none.
-
-    folder: default `benchmarks/results` of the checkout.
-    """
+def newest_files(device: str, folder: Path | None = None) -> list[Path]:
+    """The newest result file of each kind for the device in a folder, by default
+    `benchmarks/results` of the checkout."""
     folder = folder or checkout_path("benchmarks/results")
-    found = [sorted(folder.glob(f"{kind}-{device}-*.json"))[-1:] for kind in get_args(Kind)]
-    return read_rates(device, [path for paths in found for path in paths])
+    return [
+        path
+        for kind in get_args(Kind)
+        for path in sorted(folder.glob(f"{kind}-{device}-*.json"))[-1:]
+    ]
 
 
 def read_rates(device: str, paths: list[Path]) -> Rates:

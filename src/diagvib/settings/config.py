@@ -20,7 +20,7 @@ from diagvib.settings.configuration import (
 from diagvib.settings.grid import dataset_count, folder_name, study_bindings, study_of
 from diagvib.settings.search_space import read_ranges, search_space
 from diagvib.settings.tuning import tuned_baselines
-from diagvib.studies.binding import bind, read_binding
+from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.rows import SPLITS
 from diagvib.studies.scarcity import check_counts
 from diagvib.studies.study import Study, load_studies
@@ -170,9 +170,9 @@ def _check_bindings(config: Configuration, names: list[str] | str, studies: list
     none, and each study has at least one of the bindings."""
     for name in names if names != "all" else []:
         judges = [study for study in studies if bool(study.cues) == ("-" in name)] or studies
-        problems = [problem for study in judges if (problem := _binding_problem(study, name))]
+        problems = [*filter(None, (_binding_problem(study, name) for study in judges))]
         if len(problems) == len(judges):
-            raise DiagvibError(problems[0])
+            raise problems[0]
     for study in studies:
         if not study_bindings(config, study.name, names):
             raise DiagvibError(
@@ -181,22 +181,12 @@ def _check_bindings(config: Configuration, names: list[str] | str, studies: list
             )
 
 
-def _binding_problem(study: Study, name: str) -> str | None:
-    """Why a name is not a binding of a study; None if it is. A study without cues takes any for its
-    target."""
-    factors = load_scene(study.scene).factors
+def _binding_problem(study: Study, name: str) -> DiagvibError | None:
+    """Why a name is not a binding of a study; None if it is."""
     try:
-        binding = read_binding(name, factors)
-        if study.cues and not binding.cues:
-            return (
-                f"'{name}' names no cue factor; write e.g. {name}-{next(f for f in factors if f != name)} (studies "
-                "without cues use only the target factor)"
-            )
-        if study.cues:
-            bind(study, name, factors)
+        bind_its_own(study, name, load_scene(study.scene).factors)
     except DiagvibError as error:
-        return str(error)
-    return None
+        return error
 
 
 def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBaseline:
