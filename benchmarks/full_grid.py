@@ -31,7 +31,7 @@ from synthetic_grid import BASELINES  # noqa: E402
 from diagvib import stages  # noqa: E402
 from diagvib.operations.asked import runs_asked_for  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
-from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402
+from diagvib.settings.grid import Layout, runs, scenes, study_bindings  # noqa: E402
 from diagvib.settings.jobs import Prepare, stage_settings  # noqa: E402
 
 CORES = 2
@@ -107,7 +107,7 @@ def main(
         rows = [measure(stage, overrides) for stage in ("tabulate", "plot")]
         files = [path for path in layout.figures.rglob("*") if path.is_file()]
         size = {
-            "runs": len(expected_runs(config)),
+            "runs": len(runs(config)),
             "figure_files": len(files),
             "figures_mb": sum(path.stat().st_size for path in files) / 1e6,
             "page_mb": layout.report.stat().st_size / 1e6,

@@ -31,7 +31,7 @@ from diagvib.methods.method import Method, StepOutput, initialised
 from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import complete
-from diagvib.settings.grid import Layout, make_run
+from diagvib.settings.grid import Layout, Run
 from diagvib.settings.jobs import Draw, Prepare
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.training.batches import Batches
@@ -105,7 +105,7 @@ class Bench:
 
     def __init__(self, folder: Path, model: str, images: int, size: int, batch_size: int):
         self.model, self.images, self.size, self.batch_size = model, images, size, batch_size
-        self.run, self.scene = make_run("bench", "bench", BINDING, 0), load_scene(SCENE)
+        self.run, self.scene = Run("bench", "bench", BINDING, 0), load_scene(SCENE)
         layout = Layout(folder)
         self.prepared, recipes = layout.prepared(SCENE), layout.recipes("bench", BINDING)
         stages.prepare(layout, Prepare(sources="embedded"), SCENE)

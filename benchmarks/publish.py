@@ -25,7 +25,8 @@ from diagvib.operations.dvc import lock_of
 from diagvib.operations.ledger import verify
 from diagvib.operations.root_stages import config_of
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout, expected_runs
+from diagvib.settings.grid import Layout
+from diagvib.settings.grid import runs as expected_runs
 
 # Copied if they exist; tables without rows are left out.
 TABLES = (

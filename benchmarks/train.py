@@ -30,7 +30,7 @@ from diagvib.scenes.digits.renderer import PAPER_SIZE, Renderer
 from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import make_run
+from diagvib.settings.grid import Run
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_studies
 from diagvib.training.batches import Batches
@@ -210,7 +210,7 @@ def _speed(task: Task) -> dict:
     data = Batches(pixels, labels, device)
     size = task.settings["batch_size"]
     held_out = Batches(pixels[:size], labels[:size], device, data.scaling)
-    protocol, run = task.protocol(1), make_run(task.name, *_dataset(), 0)
+    protocol, run = task.protocol(1), Run(task.name, *_dataset(), 0)
 
     def fit() -> tuple[Method, Fitted]:
         method = make_baseline(task.settings, _CLASSES, PAPER_SIZE, 0)
@@ -289,7 +289,7 @@ def _write_datasets(folder: Path) -> None:
 def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
     device = resolve_device(task.device)
     job = Job(task.settings, task.protocol(epochs), device, ImageFiles(images))
-    runs = [make_run(task.name, *_dataset(), sample) for sample in _SAMPLES]
+    runs = [Run(task.name, *_dataset(), sample) for sample in _SAMPLES]
     train_runs(job, runs, Folders(out, out / "checkpoints"))
     first, second = ((out / str(sample) / "run.json").stat().st_mtime for sample in _SAMPLES)
     return {

@@ -35,14 +35,14 @@ CLASSES = ("first", "second", "third")
 
 
 def run_of(baseline: str, study: str, binding: str, sample: int) -> dict:
-    """One of the results of `grid.expected_runs`."""
+    """`grid.Run.keys`."""
     target, *cues = binding.split("-")
     names = (baseline, study, binding, target, "-".join(cues) or None, sample)
     return dict(zip(RUN_KEYS, names, strict=True))
 
 
 def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
-    """The result of `grid.expected_runs`: every shipped study with those of the bindings that it
+    """The names of runs: every shipped study with those of the bindings that it
     has."""
     factors = load_scene("digits").factors
     return [

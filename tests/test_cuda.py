@@ -28,7 +28,7 @@ PROTOCOL = Protocol(max_epochs=2, patience=None, seed=3, precision="fp32")
 
 
 def run(sample=0):
-    return Run("small_cnn", "zso", "hue", "hue", (), sample)
+    return Run("small_cnn", "zso", "hue", sample)
 
 
 def dataset(sample=0, n=160):

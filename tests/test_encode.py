@@ -18,7 +18,7 @@ from diagvib.operations.plan import estimate
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import encoder_settings, network_name
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout, make_run
+from diagvib.settings.grid import Layout, Run
 from diagvib.settings.jobs import stage_settings
 from diagvib.stages import draw, prepare
 from diagvib.training import encode as encoding
@@ -31,7 +31,7 @@ from synthetic_images import write_dataset
 from synthetic_methods import settings_of
 
 CPU = torch.device("cpu")
-RUN = make_run("mine", "zgo", "hue-shape", 0)
+RUN = Run("mine", "zgo", "hue-shape", 0)
 
 
 def frozen(method="erm", name="small_cnn", **model) -> dict:
@@ -315,5 +315,5 @@ def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch
     views, plain = files.views(0), files.load(0, "train").pixels
     assert all(len(v) == 300 and not torch.equal(v, plain) for v in views.values())
     job = Job(settings, Protocol(1, None, 3), CPU, files)
-    train_runs(job, [make_run("mine", *names, 0)], Folders(tmp_path / "runs", tmp_path / "unused"))
+    train_runs(job, [Run("mine", *names, 0)], Folders(tmp_path / "runs", tmp_path / "unused"))
     assert (tmp_path / "runs/0/metrics.json").exists()

@@ -32,7 +32,7 @@ from synthetic_images import SIZE, separable, write_dataset
 
 CPU = torch.device("cpu")
 TRAINING = {"max_epochs": 1, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
-ZGO = Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)
+ZGO = Run("vae", "zgo", "hue-shape", 0)
 
 
 CELLS = [
@@ -135,7 +135,7 @@ def train(root, name, out, **changed):
     settings = {**load_settings(name), "batch_size": 16, **changed.pop("settings", {})}
     train_runs(
         Job(settings, Protocol(**TRAINING), CPU, ImageFiles(root / "images"), **changed),
-        [Run(name, "zgo", "hue-shape", "hue", ("shape",), 0)],
+        [Run(name, "zgo", "hue-shape", 0)],
         Folders(root / out, root / "checkpoints"),
     )
     return root / out / "0"

@@ -27,7 +27,7 @@ from synthetic_methods import settings_of
 from test_trainer import Interrupted, Interruption
 
 CPU = torch.device("cpu")
-RUN = Run("mine", "zso", "hue", "hue", (), 0)
+RUN = Run("mine", "zso", "hue", 0)
 PROTOCOL = Protocol(max_epochs=2, patience=None, seed=3)
 # Every method, small enough to train in a test, and its supervision, if that is a choice.
 SMALL = {

@@ -69,7 +69,7 @@ def test_each_step_moves_all_that_its_optimiser_holds_and_nothing_else(name):
 def trained(kind: type[Method], method: dict, model: str | None, epochs: int, lr: float) -> Method:
     settings = settings_of(model, method, lr)
     made = initialised(lambda: kind(settings, 6, SIZE), 0)
-    run = Run("mine", "zso", "hue", "hue", (), 0)
+    run = Run("mine", "zso", "hue", 0)
     Trainer(made, TRAIN, VAL, run, Protocol(epochs, None, 3)).fit()
     return made.eval()
 

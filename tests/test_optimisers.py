@@ -50,7 +50,7 @@ from synthetic_images import separable
 from synthetic_methods import small_cnn
 
 cpu = torch.device("cpu")
-run = Run("small_cnn", "zso", "hue", "hue", (), 0)
+run = Run("small_cnn", "zso", "hue", 0)
 Trainer(small_cnn(), Batches(*separable(32), cpu), Batches(*separable(16, 1), cpu), run, Protocol(1, None, 3)).fit()
 print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
 """

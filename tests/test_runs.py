@@ -19,7 +19,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.settings.baselines import complete, load_settings
-from diagvib.settings.grid import make_run
+from diagvib.settings.grid import Run
 from diagvib.training import run as runs
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
@@ -45,7 +45,7 @@ def train(
     protocol, images = Protocol(**{**TRAINING, **training}), ImageFiles(root / "images")
     train_runs(
         Job(settings, protocol, resolve_device(device), images),
-        [make_run("small_cnn", study, binding, sample) for sample in samples],
+        [Run("small_cnn", study, binding, sample) for sample in samples],
         Folders(root / out, root / "checkpoints", curves),
     )
     return root / out

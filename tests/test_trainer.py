@@ -23,7 +23,7 @@ from synthetic_images import separable, small_batches
 from synthetic_methods import TwoPhases, small_cnn, two_phases
 
 CPU = torch.device("cpu")
-RUN = Run("small_cnn", "zso", "hue", "hue", (), 0)
+RUN = Run("small_cnn", "zso", "hue", 0)
 PROTOCOL = Protocol(max_epochs=4, patience=None, seed=3)
 
 

@@ -43,7 +43,7 @@ def worst_group(name, counts, epochs, easier=1, noise=0, lr=1e-2, **options) -> 
     settings = settings_of(linear, method, lr, batch_size=32, selection="last")
     method = make_baseline(settings, 2, 0, 0)
     protocol = Protocol(max_epochs=epochs, patience=None, seed=0)
-    Trainer(method, train, val, Run("two", "zso", "hue", "hue", (), 0), protocol).fit()
+    Trainer(method, train, val, Run("two", "zso", "hue", 0), protocol).fit()
     with torch.inference_mode():
         right = method.eval().predict(test.batch(torch.arange(800))).argmax(1) == test.labels
     return right.view(4, 200).float().mean(1).min().item()

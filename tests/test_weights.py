@@ -68,7 +68,7 @@ def test_frozen_statistics_stay_while_everything_else_learns(file):
     model = made(file, frozen_statistics=True)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     train = Batches(*separable(32), CPU)
-    run = Run("resnet50_in", "zso", "hue", "hue", (), 0)
+    run = Run("resnet50_in", "zso", "hue", 0)
     Trainer(model, train, train, run, Protocol(2, None, 0)).fit()
     kept = {key for key, value in model.state_dict().items() if torch.equal(value, before[key])}
     statistics = ("running_mean", "running_var", "num_batches_tracked")

@@ -31,7 +31,7 @@ from diagvib.scenes.cache import cached
 from diagvib.settings.baselines import complete
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
-from diagvib.settings.grid import Layout, make_run
+from diagvib.settings.grid import Layout, Run
 from diagvib.studies.binding import Binding, bind_its_own
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -303,6 +303,6 @@ def probe(
         split: features_by(features, Images(own.pixels, own.table, own._about))
         for split, own in data.items()
     }
-    run = make_run("probe", data["test"].study, data["test"].binding, sample)
+    run = Run("probe", data["test"].study, data["test"].binding, sample)
     protocol = Protocol(100, 5, seed, "fp32")
     return data["test"].evaluate(head_predictions(splits, settings, run, protocol))

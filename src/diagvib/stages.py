@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
-    from diagvib.scenes.scene import Scene
     from diagvib.training.run import Job as Training
 
 StudyName = Annotated[
@@ -83,7 +82,8 @@ def _weights(mirror: Path | None) -> Path | None:
 
 
 def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) -> None:
-    """Fetch a scene's source files to data/raw and check their hashes."""
+    """Fetch a scene's source files and check their hashes. They are downloaded, or taken from a
+    mirror."""
     load_scene(scene).fetched(layout.raw(scene), job.sources, mirror and Path(mirror))
 
 
@@ -98,10 +98,8 @@ def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName)
 
     definition, made = job.definition(study), job.plain()
     scene = load_scene(definition.scene)
-    bound, catalogue = (
-        bind(definition, binding, scene.factors),
-        scene.catalogue(layout.prepared(definition.scene)),
-    )
+    bound = bind(definition, binding, scene.factors)
+    catalogue = scene.catalogue(layout.prepared(definition.scene))
     recipes = draw_recipes(definition, bound, job.dataset_samples, job.counts, scene, catalogue)
     write_recipes(
         layout.recipes(study, binding),
@@ -139,9 +137,8 @@ def render(
     from diagvib.images.files import write_images
 
     torch.set_num_threads(cores(threads))
-    scene = load_scene(job.scene)
-    datasets = _recipes(layout, job, scene, study, binding, resolve_device(device))
-    files, names = ImageFiles(layout.images(study, binding)), []
+    data = _Data(layout, job, study, binding, resolve_device(device))
+    datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
         for sample in range(job.samples):
             for split in SPLITS:
@@ -156,26 +153,43 @@ def render(
     write_digests(layout.images(study, binding), names, **datasets.made_from)
 
 
-def _recipes(
-    layout: Layout,
-    job: jobs.Render | jobs.Encode | jobs.Train | jobs.Tune,
-    scene: Scene,
-    study: str,
-    binding: str,
-    device: torch.device,
-    size: int | None = None,
-    **options: object,
-) -> RenderedRecipes:
-    from diagvib.images.datasets import RenderedRecipes
+@dataclass(frozen=True)
+class _Data:
+    """What a job reads of a (study, binding); device: where images are rendered."""
 
-    return RenderedRecipes(
-        layout.recipes(study, binding),
-        scene,
-        layout.prepared(job.scene),
-        size or job.image_size,
-        device,
-        **options,
-    )
+    layout: Layout
+    job: jobs.Render | jobs.Encode | jobs.Train | jobs.Tune
+    study: str
+    binding: str
+    device: torch.device
+
+    def recipes(self, size: int | None = None, **options: object) -> RenderedRecipes:
+        from diagvib.images.datasets import RenderedRecipes
+
+        return RenderedRecipes(
+            self.layout.recipes(self.study, self.binding),
+            load_scene(self.job.scene),
+            self.layout.prepared(self.job.scene),
+            size or self.job.image_size,
+            self.device,
+            **options,
+        )
+
+    def images(self) -> Datasets:
+        """Files, or recipes rendered now."""
+        from diagvib.images.datasets import ImageFiles
+
+        if self.job.images == "parquet":
+            return ImageFiles(self.layout.images(self.study, self.binding))
+        return self.recipes()
+
+
+def _features_or_images(data: _Data) -> Datasets:
+    from diagvib.images.features import FeatureFiles
+
+    if data.job.network is None:
+        return data.images()
+    return FeatureFiles(data.layout.features(data.job.network, data.study, data.binding))
 
 
 def encode(
@@ -193,50 +207,17 @@ def encode(
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.encode import Encoding, encode
 
-    chosen, its, scene = resolve_device(device), job.encoder.model.input, load_scene(job.scene)
+    chosen, its = resolve_device(device), job.encoder.model.input
+    data = _Data(layout, job, study, binding, chosen)
+    images = data.images()
     if its and its.resize:  # photos are prepared for this network
-        crop = its.resize, its.size, its.interpolation
-        images = _recipes(layout, job, scene, study, binding, chosen, size=its.size, crop=crop)
-    else:
-        images = _images(layout, job, scene, study, binding, chosen)
+        images = data.recipes(its.size, crop=(its.resize, its.size, its.interpolation))
     encode(
         Encoding(job.encoder.model_dump(mode="json"), chosen, cores(threads), _weights(mirror)),
         images,
         job.samples,
         layout.features(job.network, study, binding),
     )
-
-
-def _images(
-    layout: Layout,
-    job: jobs.Encode | jobs.Train | jobs.Tune,
-    scene: Scene,
-    study: str,
-    binding: str,
-    device: torch.device,
-) -> Datasets:
-    """The images of a (study, binding): files, or recipes rendered on `device`."""
-    from diagvib.images.datasets import ImageFiles
-
-    if job.images == "parquet":
-        return ImageFiles(layout.images(study, binding))
-    return _recipes(layout, job, scene, study, binding, device)
-
-
-def _datasets(
-    layout: Layout,
-    job: jobs.Train | jobs.Tune,
-    scene: Scene,
-    study: str,
-    binding: str,
-    device: torch.device,
-) -> Datasets:
-    """The training data of a (study, binding): images, or a frozen network's features."""
-    from diagvib.images.features import FeatureFiles
-
-    if job.network is None:
-        return _images(layout, job, scene, study, binding, device)
-    return FeatureFiles(layout.features(job.network, study, binding))
 
 
 def train(
@@ -254,10 +235,10 @@ def train(
     from diagvib.training.run import Folders, train_runs
 
     names, training = (baseline, study, binding), _training(layout, job, device, mirror)
-    scene, curves = load_scene(job.scene), layout.curves(*names) if tensorboard else None
+    curves = layout.curves(*names) if tensorboard else None
     folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
-    datasets = _datasets(layout, job, scene, study, binding, training.device)
-    runs = job.runs(*names, scene)
+    datasets = _features_or_images(_Data(layout, job, study, binding, training.device))
+    runs = job.runs(*names)
     train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
     write_digests(folders.runs, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
 
@@ -287,15 +268,14 @@ def tune(
     device: Device = "auto",
     mirror: Mirror = None,
 ) -> None:
-    """Make the table of a baseline's tuning, and the entry with the best settings for
-    config/baselines."""
+    """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the
+    configuration), on images that `snakemake tuned --cores all` makes."""
     from diagvib.training.trials import Task
     from diagvib.training.tuning import tune
 
     training, tuning = _training(layout, job, device, mirror), job.tuning
-    scene = load_scene(job.scene)
     datasets = {
-        binding: _datasets(layout, job, scene, tuning.study, binding, training.device)
+        binding: _features_or_images(_Data(layout, job, tuning.study, binding, training.device))
         for binding in tuning_bindings(tuning)
     }
     tune(Task(baseline, training, tuning, datasets, layout.tuning, layout.tuned(baseline)))

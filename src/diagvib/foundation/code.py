@@ -10,7 +10,6 @@ that a user's code reads; paths of such files can be entries, too.
 import ast
 import hashlib
 import importlib.util
-import json
 import os
 import re
 import sys
@@ -24,7 +23,14 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from diagvib.foundation.files import cache_folder, definition_path, file_sha256
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import (
+    cache_folder,
+    definition_path,
+    file_sha256,
+    read_json,
+    write_json,
+)
 from diagvib.foundation.versions import once_per_version
 
 OURS = "diagvib"
@@ -99,10 +105,10 @@ def code_of(entries: Iterable[str | Path]) -> Code:
 
 
 def imported_in(module: str, function: str) -> list[str]:
-    """The modules of ours that a function imports, itself or in functions beside it that it
-    names."""
+    """The modules of ours that a function imports, itself or in functions and classes beside it
+    that it names."""
     tree, _ = syntax_tree(find_source(module))
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name: node for node in tree.body if hasattr(node, "name")}
     waiting, found = [function], []
     while waiting:
         node = functions.pop(waiting.pop(), None)
@@ -169,23 +175,19 @@ class _Source(NamedTuple):
 def _source(path: Path) -> _Source:
     """Kept on disk under the hash of the text, too: a command asks for two hundred files, and to
     analyse them takes longer than the rest of its start."""
-    content = path.read_bytes()
-    kept = cache_folder() / "code" / f"{hashlib.sha256(_ANALYSIS + content).hexdigest()}.json"
-    with suppress(OSError, ValueError, TypeError):
-        return _Source(*json.loads(kept.read_bytes()))
-    try:
-        text = importlib.util.decode_source(content)
-        tree = ast.parse(text)
-        imports = [name for node in _statements(tree) for name in _named_by(node)]
-        program = hashlib.sha256(_program(text, tree).encode()).hexdigest()
-    except (SyntaxError, ValueError, tokenize.TokenError):
-        return _Source([], [], hashlib.sha256(content).hexdigest())
+    text_hash = hashlib.sha256(_ANALYSIS + path.read_bytes()).hexdigest()
+    kept = cache_folder() / "code" / f"{text_hash}.json"
+    with suppress(DiagvibError, TypeError):
+        return _Source(**read_json(kept))
+    tree, wrong = syntax_tree(path)
+    if wrong:
+        return _Source([], [], file_sha256(path))
+    text = importlib.util.decode_source(path.read_bytes())
+    imports = [name for node in _statements(tree) for name in _named_by(node)]
+    program = hashlib.sha256(_program(text, tree).encode()).hexdigest()
     source = _Source(imports, _QUOTED_FILE.findall(text), program)
-    with suppress(OSError):  # a folder that cannot be written to
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        temporary = kept.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(source))
-        temporary.replace(kept)
+    with suppress(OSError, DiagvibError):  # a folder that cannot be written to
+        write_json(kept, source._asdict())
     return source
 
 

@@ -3,14 +3,12 @@ the files on disk."""
 
 import json
 from functools import cache
-from itertools import chain
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import FEATURES_FILE
-from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, Run, expected_runs, train_jobs
+from diagvib.settings.grid import Layout, Run, train_jobs
 from diagvib.settings.jobs import Train, stage_settings
 from diagvib.studies.study import SPLITS
 from diagvib.training.code_digest import code_digest
@@ -25,17 +23,19 @@ def asked_for(layout: Layout, job: Train, *names: str) -> dict[Run, dict]:
     code = _code(json.dumps(settings), job.scene, job.images)
     return {
         run: what_makes(run, settings, made["training"], code, _image_digests(layout, job, run))
-        for run in job.runs(*names, load_scene(job.scene))
+        for run in job.runs(*names)
     }
 
 
 def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
-    """`grid.expected_runs`, each with what it must be made with, `asked`. config: at least the
-    settings of the stage `tabulate`."""
+    """The names of every run, `Run.keys`, and what it must be made with, `asked`. config: at least
+    the settings of the stage `tabulate`."""
     job = cache(lambda baseline, study: stage_settings(config, "train", study, baseline))
-    found = [asked_for(layout, job(*names[:2]), *names).values() for names in train_jobs(config)]
-    runs = zip(expected_runs(config), chain.from_iterable(found), strict=True)
-    return [{**run, "asked": asked} for run, asked in runs]
+    return [
+        {**run.keys, "asked": asked}
+        for names in train_jobs(config)
+        for run, asked in asked_for(layout, job(*names[:2]), *names).items()
+    ]
 
 
 @cache

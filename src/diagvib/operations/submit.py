@@ -197,14 +197,12 @@ def check_entry(entry: Entry, where: str) -> None:
     seed = entry.protocol.get("training", {}).get("seed")
     usual = read_yaml(default_path())["training"]["seed"]
     numbers: dict[str, list[int]] = {}
-    for name, run in entry.runs.items():
-        binding, _, sample = name.partition("/")
-        numbers.setdefault(binding, []).append(int(sample))
-        wanted = _run(entry, binding, int(sample)).seed(usual)
-        if seed != usual or run.seed not in (None, wanted):
+    for run, tested in zip(_runs(entry), entry.runs.values(), strict=True):
+        numbers.setdefault(run.binding, []).append(run.sample)
+        if seed != usual or tested.seed not in (None, run.seed(usual)):
             raise DiagvibError(
-                f"{where}: runs.{name}: seed {run.seed} of training.seed {seed}; entries are made with "
-                f"training.seed {usual}, so that nobody can choose among seeds"
+                f"{where}: runs.{run.binding}/{run.sample}: seed {tested.seed} of training.seed {seed}; entries "
+                f"are made with training.seed {usual}, so that nobody can choose among seeds"
             )
     for binding, own in numbers.items():
         if sorted(own) != list(range(len(own))):
@@ -216,22 +214,15 @@ def check_entry(entry: Entry, where: str) -> None:
         _check_numbers(entry, where)
 
 
-def _run(entry: Entry, binding: str, sample: int) -> Run:
+def _runs(entry: Entry) -> list[Run]:
     own = SHIPPED.studies.get(entry.study)
     shared = own is not None and load_scene(own.scene).replicates == "seeds"
-    target, *cues = binding.split("-")
-    return Run(entry.baseline, entry.study, binding, target, tuple(cues), sample, shared)
+    names = [name.split("/") for name in entry.runs]
+    return [Run(entry.baseline, entry.study, name, int(number), shared) for name, number in names]
 
 
 def _check_numbers(entry: Entry, where: str) -> None:
-    runs = [_run(entry, *name.rpartition("/")[::2]) for name in entry.runs]
-    frame = pd.DataFrame(
-        [
-            (run.baseline, run.study, run.binding, run.target, "-".join(run.cues), int(run.sample))
-            for run in runs
-        ],
-        columns=RUN_KEYS,
-    )
+    frame = pd.DataFrame([run.keys for run in _runs(entry)]).fillna({"cue": ""})
     rows = [
         [dict(zip(_COUNTED, row, strict=True)) for row in run.cells] for run in entry.runs.values()
     ]

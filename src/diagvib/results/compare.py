@@ -113,7 +113,7 @@ def runs_folder(path: Path) -> Path:
 
 
 def find_runs(folder: Path) -> list[dict]:
-    """The runs in a folder of runs, named as in `grid.expected_runs`."""
+    """The runs in a folder of runs, named as in `Run.keys`."""
     runs = []
     for path in sorted(folder.glob("*/*/*/*")):
         baseline, study, binding, sample = path.relative_to(folder).parts

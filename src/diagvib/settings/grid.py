@@ -22,10 +22,23 @@ class Run:
     baseline: str
     study: str
     binding: str
-    target: str
-    cues: tuple[str, ...]
     sample: int
     shared: bool = False
+
+    @property
+    def target(self) -> str:
+        return self.binding.split("-")[0]
+
+    @property
+    def cues(self) -> list[str]:
+        return self.binding.split("-")[1:]
+
+    @property
+    def keys(self) -> dict:
+        """Its names, as tables have them; several cues are joined, no cue is None."""
+        cue = "-".join(self.cues) or None
+        names = {key: getattr(self, key) for key in ("baseline", "study", "binding", "target")}
+        return {**names, "cue": cue, "sample": self.sample}
 
     @property
     def dataset(self) -> int:
@@ -107,32 +120,7 @@ def networks(config: Experiment) -> dict[str, str]:
 
 def runs(config: Experiment) -> list[Run]:
     """Every run of a resolved configuration."""
-    return [
-        make_run(baseline, study, binding, sample)
-        for baseline, study, binding in train_jobs(config)
-        for sample in range(config.samples)
-    ]
-
-
-def make_run(baseline: str, study: str, binding: str, sample: int, shared: bool = False) -> Run:
-    target, *cues = binding.split("-")
-    return Run(baseline, study, binding, target, tuple(cues), sample, shared)
-
-
-def expected_runs(config: Experiment) -> list[dict]:
-    """`runs` as plain dictionaries, as tables need them; several cues are joined, no cue is
-    None."""
-    return [
-        {
-            "baseline": run.baseline,
-            "study": run.study,
-            "binding": run.binding,
-            "target": run.target,
-            "cue": "-".join(run.cues) or None,
-            "sample": run.sample,
-        }
-        for run in runs(config)
-    ]
+    return [Run(*names, sample) for names in train_jobs(config) for sample in range(config.samples)]
 
 
 class Layout:

@@ -8,14 +8,12 @@ import json
 
 from pydantic import JsonValue
 
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
+from diagvib.foundation.errors import DiagvibError, one_line, within
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import Scene
 from diagvib.settings.baselines import (
     BaselineSettings,
     EncoderSettings,
-    baseline_names,
     encoder_settings,
     load_settings,
     network_name,
@@ -33,7 +31,7 @@ from diagvib.settings.configuration import (
     Training,
     Tuning,
 )
-from diagvib.settings.grid import Run, dataset_count, make_run, networks, study_of
+from diagvib.settings.grid import Run, dataset_count, networks, study_of
 from diagvib.settings.tuning import of_baseline
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
@@ -113,12 +111,10 @@ class _OfBaseline(Job):
 class Train(_OfBaseline):
     samples: Samples
 
-    def runs(self, baseline: str, study: str, binding: str, scene: Scene) -> list[Run]:
-        """The runs of the job with these names, on images of its scene."""
-        shared = scene.replicates == "seeds"
-        return [
-            make_run(baseline, study, binding, sample, shared) for sample in range(self.samples)
-        ]
+    def runs(self, baseline: str, study: str, binding: str) -> list[Run]:
+        """The runs of the job with these names."""
+        shared = load_scene(self.scene).replicates == "seeds"
+        return [Run(baseline, study, binding, sample, shared) for sample in range(self.samples)]
 
 
 class Tune(_OfBaseline):
@@ -187,17 +183,16 @@ def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str)
     known = {entry.name: entry.settings for entry in config.baselines}
     if stage == "encode":
         baseline = networks(config).get(baseline, baseline)
-    if baseline not in known and baseline in baseline_names(config.baselines_from):
+    if baseline not in known:
+        settings = load_settings(baseline, config.baselines_from)
         if stage == "train":
             raise DiagvibError(
                 f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it "
                 f"there, or with --set 'baselines=[{baseline}]'"
             )
-        known[baseline] = load_settings(baseline, config.baselines_from)
         with within(f"baseline {baseline}"):
-            check_baseline(known[baseline], config, [])
-    if baseline not in known:
-        raise unknown_name("baseline", baseline, known, "the configuration's baselines")
+            check_baseline(settings, config, [])
+        known[baseline] = settings
     # The origin of the values is for readers; rewording it does not affect results.
     return {key: value for key, value in known[baseline].items() if key != "origin"}
 

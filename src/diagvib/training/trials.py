@@ -19,7 +19,7 @@ from diagvib.foundation.progress import print_wide
 from diagvib.images.datasets import Datasets
 from diagvib.settings.baselines import shortened
 from diagvib.settings.configuration import Tuning
-from diagvib.settings.grid import Run, make_run
+from diagvib.settings.grid import Run
 from diagvib.settings.search_space import with_values
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.code_digest import package_versions
@@ -95,7 +95,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
     versions = package_versions(settings)
     of = len(trials) * len(task.datasets) * len(task.tuning.samples)
     for (binding, datasets), sample in product(task.datasets.items(), task.tuning.samples):
-        run = make_run(task.baseline, task.tuning.study, binding, sample)
+        run = Run(task.baseline, task.tuning.study, binding, sample)
         metadata, loaded = dataset_metadata(datasets, run), None
         job = replace(task.job, settings=settings, datasets=datasets, versions=versions)
         job = replace(job, code=job.present_code(run))
