@@ -10,7 +10,6 @@ from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, datasets, folder_name, scenes, study_of, train_jobs
 from diagvib.settings.jobs import stage_settings
-from diagvib.settings.tuning import tuned_baselines, tuning_bindings
 from diagvib.training.code_digest import renders
 
 # Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
@@ -83,7 +82,7 @@ IMAGES = [IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding 
           if CONFIG.images == "parquet"]
 RUNS = [RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding)
         for baseline, study, binding in train_jobs(CONFIG)]
-TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in tuned_baselines(CONFIG) for kind in ("csv", "yaml")]
+TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in CONFIG.tuned for kind in ("csv", "yaml")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 METRICS, REPORT, FIGURES, EXPLORER = map(str, (LAYOUT.metrics, LAYOUT.report, LAYOUT.figures, LAYOUT.explorer))
 

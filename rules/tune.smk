@@ -1,6 +1,6 @@
 rule tune:
     input:
-        lambda wildcards: [file for binding in tuning_bindings(CONFIG.tuning)
+        lambda wildcards: [file for binding in CONFIG.tuning.bindings
                            for file in training_data("tune", TUNING_STUDY, binding, wildcards.baseline)],
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],

@@ -12,15 +12,11 @@ import yaml
 from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
+from diagvib.foundation.validation import validated
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
-from diagvib.settings.search_space import (
-    read_ranges,
-    search_space,
-    trial_values,
-)
-from diagvib.settings.tuning import tuned_baselines
+from diagvib.settings.search_space import Ranges, read_ranges, search_space, trial_values
 from diagvib.training.tuning import choose, rule_rows
 from toy import images_here
 
@@ -62,7 +58,8 @@ def searching(**changed) -> str:
 
 @cache
 def space(baseline: str, ranges: str = OWN) -> dict:
-    return search_space(load_settings(baseline), read_ranges(yaml.safe_load(ranges)), "r", baseline)
+    given = validated(Ranges, yaml.safe_load(ranges), "r")
+    return search_space(load_settings(baseline), given, "r", baseline)
 
 
 def drawn(baseline: str, trial: int, ranges: str = OWN, seed: int = 0) -> dict:
@@ -134,8 +131,8 @@ def test_a_search_needs_a_study_that_its_baselines_can_be_trained_on():
     two = "baselines=[{name: coral, studies: [o2o-easy]}, {name: small_cnn, studies: [zgo]}]"
     studies = "studies=[o2o-easy, zgo]"
     search = load_config(None, [*SEARCH, studies, two, searching()])
-    assert tuned_baselines(search) == ["coral"]
-    assert tuned_baselines(load_config(None, [*TOY, studies, two])) == ["coral", "small_cnn"]
+    assert search.tuned == ["coral"]
+    assert load_config(None, [*TOY, studies, two]).tuned == ["coral", "small_cnn"]
 
 
 def history(*epochs: tuple) -> list[dict]:

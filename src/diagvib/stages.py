@@ -23,7 +23,6 @@ from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
 from diagvib.settings.grid import RUN_FILES, Layout
-from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
 
@@ -276,7 +275,7 @@ def tune(
     training, tuning = _training(layout, job, device, mirror), job.tuning
     datasets = {
         binding: _features_or_images(_Data(layout, job, tuning.study, binding, training.device))
-        for binding in tuning_bindings(tuning)
+        for binding in tuning.bindings
     }
     tune(Task(baseline, training, tuning, datasets, layout.tuning, layout.tuned(baseline)))
 

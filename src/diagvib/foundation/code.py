@@ -23,13 +23,9 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
-    cache_folder,
     definition_path,
     file_sha256,
-    read_json,
-    write_json,
 )
 from diagvib.foundation.versions import once_per_version
 
@@ -52,8 +48,6 @@ _LAYOUT = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
-# The analysis of a text also depends on this module and Python's grammar.
-_ANALYSIS = Path(__file__).read_bytes() + sys.version.encode()
 _QUOTED_FILE = re.compile(r'"([\w.-]+(?:/[\w.-]+)*\.(?!py")\w+)"')
 
 
@@ -152,16 +146,6 @@ def syntax_tree(path: Path) -> tuple[ast.Module, str]:
         return ast.Module([], []), str(error)
 
 
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements within a node, except those for type checkers."""
-    named = getattr(node, "test", None)
-    for_checkers = getattr(named, "attr", getattr(named, "id", "")) == "TYPE_CHECKING"
-    for child in node.orelse if for_checkers else ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
-            yield child
-            yield from _statements(child)
-
-
 class _Source(NamedTuple):
     """imports: as in import statements, relative ones with their dots; what is imported from a
     module counts as one. quoted: strings that may name files. program: see `program_digest`."""
@@ -173,29 +157,20 @@ class _Source(NamedTuple):
 
 @once_per_version
 def _source(path: Path) -> _Source:
-    """Kept on disk under the hash of the text, too: a command asks for two hundred files, and to
-    analyse them takes longer than the rest of its start."""
-    text_hash = hashlib.sha256(_ANALYSIS + path.read_bytes()).hexdigest()
-    kept = cache_folder() / "code" / f"{text_hash}.json"
-    with suppress(DiagvibError, TypeError):
-        return _Source(**read_json(kept))
-    tree, wrong = syntax_tree(path)
+    tree, wrong = syntax_tree.__wrapped__(path)  # not kept: trees of all files are large
     if wrong:
         return _Source([], [], file_sha256(path))
     text = importlib.util.decode_source(path.read_bytes())
-    imports = [name for node in _statements(tree) for name in _named_by(node)]
+    imports = [name for node in ast.walk(tree) for name in _named_by(node)]
     program = hashlib.sha256(_program(text, tree).encode()).hexdigest()
-    source = _Source(imports, _QUOTED_FILE.findall(text), program)
-    with suppress(OSError, DiagvibError):  # a folder that cannot be written to
-        write_json(kept, source._asdict())
-    return source
+    return _Source(imports, _QUOTED_FILE.findall(text), program)
 
 
 def _program(text: str, tree: ast.Module) -> str:
     """The lines of a program that hold more than comments and docstrings, up to their comments."""
     docstrings = {
         node.lineno
-        for node in _statements(tree)
+        for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     lines, rows = text.split("\n"), set()

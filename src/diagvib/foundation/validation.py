@@ -183,10 +183,15 @@ def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
         unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
         return DiagvibError(f"{unknown}{as_list}")
-    # YAML 1.1 requires the dot: it reads 2e-4 as text.
-    dot = isinstance(given, str) and re.fullmatch(r"\d+e-?\d+", given)
-    hint = "; write it with a dot, like 2.0e-4" if dot else as_list
+    hint = dot_hint(given) or as_list
     return DiagvibError(f"{place}: {', or '.join(dict.fromkeys(map(_problem, told)))}{hint}")
+
+
+def dot_hint(value: object) -> str:
+    """The end of a message about a value like 2e-4: YAML 1.1, which requires a dot, reads it as
+    text."""
+    without = isinstance(value, str) and re.fullmatch(r"\d+e-?\d+", value)
+    return "; write it with a dot, like 2.0e-4" if without else ""
 
 
 def _cause(error: dict) -> object:

@@ -123,11 +123,8 @@ def load_classifier(
     and for a function, are cropped to `size`. DiagvibError for other weights, or another number of
     classes.
     """
-    if weights and weights.endswith((".pt", ".pth")):
-        shown, given, prepared = Path(weights).name, weights_of(weights), None
-    else:
-        shown, prepared = published_input(name, weights)
-        given = weights_of(shown)
+    file = weights and weights.endswith((".pt", ".pth"))
+    shown, prepared = (Path(weights).name, None) if file else published_input(name, weights)
     if shown is None and family(name) != "own":
         raise DiagvibError(
             f"model: {name} has no published weights; name a .pt or .pth file of yours"
@@ -136,7 +133,7 @@ def load_classifier(
     prepared = prepared or {"size": size, "resize": round(size * 256 / 224), **_IMAGENET}
     side = prepared["size"]
     options = {"image_size": side} if fixed else {}
-    entry = {"name": name, "weights": given, "options": options}
+    entry = {"name": name, "weights": weights_of(weights or shown), "options": options}
     entry |= {"frozen": True, "head": "published", "input": prepared}
     settings = validated(ModelSettings, entry, f"model: {name}").model_dump()
     network = make_network(located(settings, folder), n_classes, side)
@@ -192,6 +189,7 @@ def measure_networks(
             inner = nine / kind / "val"
             given[kind] = inner if inner.is_dir() else nine / kind
     drawn, chosen, found = find_font(font, text), resolve_device(device), []
+    font_name = drawn_with(drawn, text)
     # Links, lists and hashes: needed only now, and never among the user's own files.
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -206,10 +204,10 @@ def measure_networks(
         for model, encoder, crop, weights in classifiers:
             with deterministic(chosen, threads):
                 photos = photo_answers(scene, work / "prepared", known, encoder.to(chosen), crop)
-            its = {**measure(photos), "photos": int((photos["group"] == "in-1k").sum())}
-            its["font"] = drawn_with(drawn, text)
+            count = int((photos["group"] == "in-1k").sum())
+            its = {**measure(photos), "photos": count, "font": font_name}
             found.append({"model": model, "weights": weights, **its})
-    table = network_table(found, drawn_with(drawn, text), drawn.published and text == TEXT)
+    table = network_table(found, font_name, drawn.published and text == TEXT)
     lines = "\n".join(markdown(table))
     write_text(out / "models.csv", pd.DataFrame(found).to_csv(index=False, lineterminator="\n"))
     write_text(out / "models.md", lines + "\n")

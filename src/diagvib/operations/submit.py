@@ -98,13 +98,17 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
                 file=sys.stderr,
             )
             continue
-        metrics = tables["metrics"]
-        metrics = metrics[(metrics["study"] == study) & (metrics["baseline"] == baseline)]
-        made = [
-            (run, read_json(run_folder(root / "results/runs", run) / "run.json"))
-            for run in own.to_dict("records")
-        ]
+        metrics = tables["metrics"].query("study == @study and baseline == @baseline")
         counts = dict(list(cells[cells["study"] == study].groupby(RUN_KEYS, sort=False)))
+        tested, code = {}, set()
+        for run in own.to_dict("records"):
+            made = read_json(run_folder(root / "results/runs", run) / "run.json")
+            code.add(made["code"])
+            tested[f"{run['binding']}/{run['sample']}"] = Tested(
+                predictions=made["files"]["predictions.parquet"],
+                seed=made["seed"],
+                cells=_rows(counts[tuple(run[key] for key in RUN_KEYS)]),
+            )
         yield Entry(
             study=study,
             by=by,
@@ -116,15 +120,8 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             protocol={key: settings[key] for key in _PROTOCOL},
             metrics=_numbers(metrics, study, known),
             doubts=sorted(set(own["reason"].dropna()) - {""}),
-            code=sorted({each["code"] for _, each in made}),
-            runs={
-                f"{run['binding']}/{run['sample']}": Tested(
-                    predictions=each["files"]["predictions.parquet"],
-                    seed=each["seed"],
-                    cells=_rows(counts[tuple(run[key] for key in RUN_KEYS)]),
-                )
-                for run, each in made
-            },
+            code=sorted(code),
+            runs=tested,
         )
 
 

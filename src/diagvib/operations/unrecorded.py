@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, read_json, read_metadata
+from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import made_from
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import load_scene
@@ -23,7 +23,7 @@ from diagvib.scenes.scene import STATE
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
 from diagvib.settings.jobs import read_settings
-from diagvib.training.finished_runs import LAST, differing
+from diagvib.training.finished_runs import LAST, changed_files, differing
 
 
 def make_unrecorded_again(config: Configuration) -> None:
@@ -38,8 +38,9 @@ def make_unrecorded_again(config: Configuration) -> None:
         there = [path for path in job.output if file is None and os.path.exists(path)]
         reasons = {
             "no record of what made it": (path for path in there if not self.metadata(path)),
-            "files that are gone or damaged": there and _damaged(config, job),
-            "made with other settings, code or images": there and _made_otherwise(config, job),
+            "files that are gone": there and _gone(config, job),
+            "changed, or made with other settings, code or images": there
+            and _made_otherwise(config, job),
         }
         for why, found in reasons.items():
             with suppress(DiagvibError):  # cannot be read, which is said where it is used
@@ -51,34 +52,28 @@ def make_unrecorded_again(config: Configuration) -> None:
     Persistence.has_metadata, Persistence.params_changed = lambda self, job: True, params_changed
 
 
-def _damaged(config: Configuration, job) -> Iterator[str]:
-    """The files that a job's output stands for and that are gone; of runs, also those that have
-    changed since. (Images, which are large, are compared when they are read.)"""
+def _gone(config: Configuration, job) -> Iterator[str]:
+    """The files that a job's output stands for and that are gone."""
     output, rule = Path(job.output[0]), job.rule.name
     if rule not in ("fetch", "prepare", "render", "encode", "train"):
         return
-    noted, since = read_json(output), output.stat().st_mtime
-    digests = {name: digest for name, digest in noted.items() if isinstance(digest, str)}
-    files = [f"{split}.npy" for split in noted if "/" in split] if rule == "encode" else [*digests]
+    noted = read_json(output)
+    names = [name for name, digest in noted.items() if isinstance(digest, str)]
+    if rule == "encode":
+        names = [f"{split}.npy" for split in noted if "/" in split]
     if rule == "train" and config.keep_weights:
-        files += {f"{os.path.dirname(name)}/{WEIGHTS_FILE}" for name in digests}
-    for name in files:
-        path = output.parent / name
-        # run.json itself is compared with the settings asked for.
-        compared = rule == "train" and name in digests and path.name != LAST
-        try:
-            if path.stat().st_mtime > since and compared and file_sha256(path) != digests[name]:
-                yield str(path)
-        except OSError:
-            yield str(path)
+        names += {f"{os.path.dirname(name)}/{WEIGHTS_FILE}" for name in names}
+    yield from (str(path) for name in names if not (path := output.parent / name).exists())
 
 
 def _made_otherwise(config: Configuration, job) -> Iterator[str]:
-    """The files of a job that say themselves that they were made with something else."""
+    """The files of a job that say themselves that they were made with something else; and runs
+    whose files have changed since. (Images, which are large, are compared when they are read.)"""
     for path, asked in _asked_for(config, job):
-        with suppress(DiagvibError):  # damaged
-            read = read_metadata if path.suffix == ".parquet" else read_json
-            if differing(read(path), asked):
+        with suppress(DiagvibError, OSError):  # damaged
+            said = (read_metadata if path.suffix == ".parquet" else read_json)(path)
+            of_run = path.name == LAST and changed_files(said, path.parent, path.stat().st_mtime)
+            if of_run or differing(said, asked):
                 yield str(path)
 
 

@@ -30,6 +30,7 @@ from diagvib.foundation.validation import (
     Name,
     Sparse,
     Strict,
+    dot_hint,
     misplaced,
     text_like,
     unique,
@@ -405,9 +406,7 @@ def changed(method: Mapping) -> dict:
 
 def _check_option(value: JsonValue, schema: dict) -> None:
     for error in _validator()(schema).iter_errors(value):
-        dot = isinstance(error.instance, str) and re.fullmatch(r"\d+e-?\d+", error.instance)
-        hint = "; write it with a dot, like 2.0e-4" if dot else ""  # YAML 1.1 reads 2e-4 as text
-        raise DiagvibError(f"{one_line(error.message)}{hint}")
+        raise DiagvibError(f"{one_line(error.message)}{dot_hint(error.instance)}")
 
 
 @cache

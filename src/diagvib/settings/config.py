@@ -19,7 +19,6 @@ from diagvib.settings.configuration import (
 )
 from diagvib.settings.grid import dataset_count, folder_name, study_bindings, study_of
 from diagvib.settings.search_space import read_ranges, search_space
-from diagvib.settings.tuning import tuned_baselines
 from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.rows import SPLITS
 from diagvib.studies.scarcity import check_counts
@@ -249,7 +248,7 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
         with within("tuning.random_search.ranges"):
             ranges = read_ranges(search.ranges)
         settings = {baseline.name: baseline.settings for baseline in config.baselines}
-        for name in tuned_baselines(config):
+        for name in config.tuned:
             with within(f"tuning.random_search: {name}"):
                 check_baseline(settings[name], config, [study.name])
             search_space(settings[name], ranges, "tuning.random_search.ranges", name)

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from diagvib.foundation.validation import Name, Strict, no_item_twice, text_like, unique
 from diagvib.settings.baselines import network_name
-from diagvib.settings.search_space import RandomSearch
+from diagvib.settings.search_space import ALL, RandomSearch, read_ranges
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
@@ -62,6 +62,19 @@ class Tuning(Strict):
     random_search: RandomSearch | None
     """trials of a random search instead of the grid of batch_sizes, learning_rates and factors;
     null: the grid"""
+
+    @property
+    def bindings(self) -> list[str]:
+        """The bindings of the study whose images a baseline is tuned on."""
+        return self.random_search.bindings if self.random_search else self.factors
+
+    def of_method(self, method: str) -> "Tuning":
+        """This section for a baseline with this method, with only the ranges that it draws from."""
+        if not (search := self.random_search):
+            return self
+        ranges = read_ranges(search.ranges)
+        own = {section: ranges[section] for section in (ALL, method) if section in ranges}
+        return self.model_copy(update={"random_search": search.model_copy(update={"ranges": own})})
 
 
 class BaselineChoice(Strict):
@@ -143,3 +156,14 @@ class ResolvedConfiguration(Configuration):
     """A configuration with the real names of its studies and the settings of its baselines."""
 
     baselines: list[ResolvedBaseline]
+
+    @property
+    def tuned(self) -> list[str]:
+        """The baselines that `snakemake tuned` tunes: all of them, but for a random search on one of
+        the configuration's studies only those that it has there."""
+        everywhere = not self.tuning.random_search or self.tuning.study not in self.studies
+        return [
+            baseline.name
+            for baseline in self.baselines
+            if everywhere or self.tuning.study in baseline.studies
+        ]

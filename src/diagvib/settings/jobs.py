@@ -32,7 +32,6 @@ from diagvib.settings.configuration import (
     Tuning,
 )
 from diagvib.settings.grid import Run, dataset_count, networks, study_of
-from diagvib.settings.tuning import of_baseline
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
 
@@ -129,17 +128,8 @@ class Plot(Tabulate):
     pass
 
 
-JOBS: dict[str, type[Job]] = {
-    "fetch": Fetch,
-    "prepare": Prepare,
-    "draw": Draw,
-    "render": Render,
-    "encode": Encode,
-    "train": Train,
-    "tune": Tune,
-    "tabulate": Tabulate,
-    "plot": Plot,
-}
+_KINDS = Fetch, Prepare, Draw, Render, Encode, Train, Tune, Tabulate, Plot
+JOBS: dict[str, type[Job]] = {kind.__name__.lower(): kind for kind in _KINDS}
 
 
 def stage_settings(
@@ -160,7 +150,7 @@ def stage_settings(
             raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
     if stage == "tune":
         study = config.tuning.study
-        found["tuning"] = of_baseline(config.tuning, found["baseline"]["method"]["name"])
+        found["tuning"] = config.tuning.of_method(found["baseline"]["method"]["name"])
     if study is not None:
         definition = study_of(config, study)
         found["scene"] = definition.scene

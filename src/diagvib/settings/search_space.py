@@ -115,18 +115,14 @@ def _shipped() -> dict[str, Ranges]:
     return validated(dict[Name, Ranges], read_yaml(path), str(path))
 
 
-def search_space(
-    settings: dict, ranges: Mapping[str, Mapping], where: str, baseline: str
-) -> dict[str, Range]:
+def search_space(settings: dict, ranges: Ranges, where: str, baseline: str) -> dict[str, Range]:
     """The range for each setting drawn for a baseline: those of all methods and of its own, which
     take precedence.
 
-    settings: the baseline's complete settings; ranges: from `read_ranges`, or the same as plain
-    data. DiagvibError, beginning with `where`, if the baseline lacks a setting or cannot have a
-    value in its range.
+    settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning
+    with `where`, if the baseline lacks a setting or cannot have a value in its range.
     """
-    known = validated(Ranges, ranges, where)
-    space = known.get(ALL, {}) | known.get(settings["method"]["name"], {})
+    space = ranges.get(ALL, {}) | ranges.get(settings["method"]["name"], {})
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
     for number in range(max(map(len, extremes.values()), default=0)):
         values = {

@@ -49,10 +49,12 @@ def file_digests(run: Path) -> dict[str, str]:
     return {name: file_sha256(run / name) for name in RUN_FILES if name != LAST}
 
 
-def changed_files(said: dict, run: Path) -> list[str]:
-    """The files of a run whose sha256 is not the one that its run.json says."""
+def changed_files(said: dict, run: Path, since: float = 0.0) -> list[str]:
+    """The files of a run, of those written after `since`, whose sha256 is not the one that its
+    run.json says."""
     noted = said.get("files") or {}
-    return [name for name, digest in file_digests(run).items() if noted.get(name) != digest]
+    newer = [name for name in RUN_FILES if name != LAST and (run / name).stat().st_mtime > since]
+    return [name for name in newer if noted.get(name) != file_sha256(run / name)]
 
 
 def is_finished(run: Path, asked: dict, with_weights: bool) -> bool:
