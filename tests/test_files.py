@@ -25,12 +25,6 @@ with whole_file(sys.argv[1]) as temporary:
     print("ready", flush=True)
     sys.stdin.readline()
 """
-BUSY_WRITER = """
-import sys
-from diagvib.foundation.files import write_text
-for _ in range(20):
-    write_text(sys.argv[1], sys.argv[2] * 1_000_000)
-"""
 
 
 def python(program: str, *arguments: object) -> subprocess.Popen:
@@ -47,21 +41,6 @@ def waiting_writer(path: Path, letter: str) -> subprocess.Popen:
     writer = python(WAITING_WRITER, path, letter)
     assert writer.stdout.readline() == "ready\n"
     return writer
-
-
-def test_two_writers_at_once_both_succeed_and_the_file_is_always_whole(tmp_path):
-    path = tmp_path / "a.txt"
-    writers = [python(BUSY_WRITER, path, letter) for letter in "AB"]
-    seen = set()
-    while any(writer.poll() is None for writer in writers):
-        if path.exists():
-            content = path.read_text()
-            assert len(content) == 1_000_000
-            seen.add("".join(sorted(set(content))))
-    for writer in writers:
-        assert writer.wait() == 0, writer.communicate()[1]
-    assert seen | {"A", "B"} == {"A", "B"}
-    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_living_writer_keeps_its_temporary_file_and_the_last_one_wins(tmp_path):

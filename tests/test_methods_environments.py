@@ -373,7 +373,6 @@ def test_env_mixup_blends_each_environment_with_the_next():
         mixed = method.augment(batch)
         share = mixed.labels[batch.index, of]
         others, partner = mixed.labels.scatter(1, of[:, None], -1).max(1)
-        assert torch.allclose(share + others, torch.ones(12))
         assert (share.view(3, 4) == share.view(3, 4)[:, :1]).all(), "one for each pair"
         shares.append(share[::4])
         if (others > 0.01).all():  # else another image can hardly be seen

@@ -202,7 +202,6 @@ def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):
             "row 12: person is",
         ),
         (lambda t: t, {"split": {}, "unit": "person"}, "the person 0 is in several splits"),
-        (lambda t: t.assign(y="7"), {}, "none of its 12 files is a photo of"),
         (lambda t: t.rename(columns={"place": "y"}), {}, "labels.csv: has the column y twice"),
     ],
 )

@@ -145,7 +145,6 @@ def test_a_spread_is_the_share_that_is_left_of_every_difference(factor, pool):
     ("factor", "number", "centre"),
     [
         ("position", 0, [0.5, 13 / 42]),  # bottom-center, center-left, top-left
-        ("hue", 0, [40]),  # magenta, green, yellow
         ("hue", 1, [0]),  # magenta, yellow, red
         ("hue", 2, [300]),  # red, blue, magenta
         ("lightness", 0, [2.5 / 11, 6.5 / 11]),  # brighter, darker, dark

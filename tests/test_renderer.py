@@ -6,11 +6,10 @@ import pytest
 import torch
 from plain_renderer import render_plain
 from skimage.io import imread
-from skimage.transform import resize as skimage_resize
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.renderer import CANVAS, Renderer, resize_matrix
+from diagvib.scenes.digits.renderer import CANVAS, Renderer
 
 
 def random_recipes(
@@ -53,12 +52,6 @@ def test_published_renders(golden, mirror):
     assert difference.max() <= 2
     assert (difference == 0).mean() >= 0.999
     assert (difference == 0)[theirs != CANVAS].mean() >= 0.95
-
-
-@pytest.mark.parametrize("n", [14, 28, 29, 33, 40, 41, 58, 116])
-def test_resize_matrix_is_scikit_images_operator(n):
-    expected = skimage_resize(np.eye(40), (n, 40), order=1, anti_aliasing=True)
-    np.testing.assert_allclose(resize_matrix(n), expected, atol=2e-6)
 
 
 def assert_agrees_with_plain(digits, textures, size: int, share: float, **changed) -> None:

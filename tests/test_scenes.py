@@ -197,8 +197,6 @@ class Clashing(squares.Squares):
     factors = {**squares.Squares.factors, "group": ("a", "b")}
 class OneClass(squares.Squares):
     factors = {**squares.Squares.factors, "only": ("a",)}
-class Spelt(squares.Squares):
-    factors = {**squares.Squares.factors, "letter": "abc"}
 class Grouped(squares.Squares):
     columns = squares.Squares.columns.append(squares.pa.field("group", squares.pa.string()))
 class Broken(squares.Squares):
@@ -216,13 +214,11 @@ class Broken(squares.Squares):
     ("name", "says"),
     [
         ("digit", "unknown scene 'digit'; did you mean digits"),
-        ("absent.yaml", "absent.yaml: no such file"),
         ("own_scene:Absent", "own_scene:Absent cannot be imported"),
         ("own_scene:Bare", "own_scene:Bare is not a subclass of diagvib.scenes.scene.Scene"),
         ("own_scene:Empty", "own_scene:Empty: factors: "),
         ("own_scene:Clashing", "'group' cannot be used; a factor is one word"),
         ("own_scene:OneClass", "factors: only: must have at least 2 items"),
-        ("own_scene:Spelt", "factors: letter: "),
         ("own_scene:Grouped", "columns: group is the name of another column"),
     ],
 )

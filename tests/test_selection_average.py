@@ -63,7 +63,6 @@ def test_each_rule_gives_what_it_would_have_got(tmp_path):
     assert row[["n", "expected", "binding"]].to_list() == [2, 2, "shape-hue"]
     assert row["stderr"] == pytest.approx(0.05) and pd.isna(row["trial"])
     markdown = (tmp_path / "tables/tables.md").read_text()
-    assert "## Accuracy under each selection rule" in markdown
     assert "| O2O-Easy | a | erm | none | shape-hue | 35.0 ± 5.0 |" in markdown
 
 
@@ -107,9 +106,7 @@ def test_random_searches_count_with_the_trial_that_each_rule_would_choose(tmp_pa
         "oracle": 2,
     }
     tables = shown_tables(read_tables(tmp_path / "tables"), SHIPPED)
-    runs, trials = (one for one in tables if one.name.startswith("selection_"))
-    assert (runs.title, trials.title) == ("Runs", "Random searches")
-    assert "training-domain accuracy" in trials.heads
+    (trials,) = (one for one in tables if one.name == "selection_trials")
     assert next(row for row in trials.rows if row[1] == "b")[-1] == "45.0 ± 5.0 (trial 2)"
 
 

@@ -79,7 +79,7 @@ def test_a_cue_in_a_rare_class(name):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("self", {"finetuned": 20, "early": 0.1}), ("ula", {"bias_epochs": 1}), ("xrm", {})],
+    [("self", {"finetuned": 20, "early": 0.1}), ("ula", {"bias_epochs": 1})],
 )
 def test_a_cue_that_is_learnt_first(name, options):
     plain, own = both(name, WATERBIRDS, 20, EASIER, lr=3e-3, **options)

@@ -100,17 +100,14 @@ def test_a_wrong_hash_shows_both_and_the_remedy(file):
     made(file, weights_sha256=file_sha256(file)[:8].upper())
 
 
-@pytest.mark.parametrize("content", [None, {"a": torch.zeros(1)}, b"no weights"])
-def test_missing_and_unfitting_files(tmp_path, content):
-    path, said = tmp_path / "x.pth", "x.pth: holds no weights"
-    if content is None:
-        said = "x.pth: no such file"
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        torch.save(content, path)
-    with pytest.raises(DiagvibError, match=said):
+def test_missing_and_unfitting_files(tmp_path):
+    path = tmp_path / "x.pth"
+    with pytest.raises(DiagvibError, match="x.pth: no such file"):
         made(path)
+    for content in ({"a": torch.zeros(1)}, ["no weights"]):
+        torch.save(content, path)
+        with pytest.raises(DiagvibError, match="x.pth: holds no weights"):
+            made(path)
 
 
 def test_unknown_names(file):
