@@ -20,7 +20,6 @@ from synthetic_images import SIZE, separable
 from synthetic_methods import settings_of
 
 CPU = torch.device("cpu")
-DATA = Batches(*separable(6), CPU).training_data()
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-import torch
 import typer
 import yaml
 
@@ -214,14 +213,10 @@ def check_image_file(text: str) -> None:
     )
 
 
-def check_model(text: str) -> None:
-    assert _run(text)["tiny"](3, 64, width=2)(torch.zeros(2, 3, 64, 64)).shape == (2, 3)
-
-
 PYTHON: dict[str, Callable[[str], None]] = {
     "pd.read_parquet(": check_image_file,
-    "def tiny(": check_model,
-    "class Focal(Method)": _run,  # test_workflow trains with one like it
+    "def tiny(": _run,  # test_workflow trains with ones like these
+    "class Focal(Method)": _run,
     "class Lag(MetricSet)": _run,  # test_metric_sets uses it
 }
 

@@ -4,13 +4,13 @@ import json
 import shutil
 
 import numpy as np
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import synthetic_runs
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
-from diagvib.results.compare import _compare, compare_results, compare_sentence, write_comparison
+from diagvib.results.compare import compare_results, compare_sentence, write_comparison
 from synthetic_runs import PER_CLASS, expected_runs, run_of, write_run
 
 EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)
@@ -43,28 +43,33 @@ def test_the_same_runs_are_the_same(folders):
     assert compare_sentence(table) == "6 cells: 6 same."
 
 
-def test_a_difference_is_paired_by_sample(folders, monkeypatch):
-    import synthetic_runs
-
-    usual = synthetic_runs.right
-    monkeypatch.setattr(
-        synthetic_runs,
-        "right",
-        lambda run, group: (
-            usual(run, group) + (4 + run["sample"] % 2 if group == "ood" and run["cue"] else 0)
-        ),
-    )
-    for run in EXPECTED:
-        if run["binding"] == "shape-hue":
-            write_run(folders[1] / "runs", run)
-    table = compare_results(*folders)
-    row, gain = cell(table, target="shape", cue="hue"), np.array([4, 5, 4]) / PER_CLASS
+def test_a_difference_is_paired_by_sample_and_one_that_chance_explains_is_not_called_the_same(
+    folders, monkeypatch
+):
+    usual, tables = synthetic_runs.right, []
+    # Of each class, so many images more are right in the samples of B. The last differ only by
+    # rounding, which is no spread to be judged by.
+    for more in ((4, 5, 4), (1, -1, 0), (4, 4, 4)):
+        monkeypatch.setattr(
+            synthetic_runs,
+            "right",
+            lambda run, group, more=more: (
+                usual(run, group) + more[run["sample"]] * (group == "ood")
+            ),
+        )
+        for run in EXPECTED:
+            if run["binding"] == "shape-hue":
+                write_run(folders[1] / "runs", run)
+        tables.append(compare_results(*folders))
+    rows = [cell(table, target="shape", cue="hue") for table in tables]
+    assert [row["verdict"] for row in rows] == ["differs", "cannot tell", "cannot tell"]
+    assert cell(tables[0], target="hue", cue="shape")["verdict"] == "same"
+    gain = np.array([4, 5, 4]) / PER_CLASS
     # t with 2 degrees of freedom: 4.3027
-    half = 4.3027 * gain.std(ddof=1) / 3**0.5
-    found = [row["difference"], row["high"] - row["low"]]
-    assert found == pytest.approx([gain.mean(), 2 * half], rel=1e-4)
-    assert row["verdict"] == "differs"
-    assert cell(table, target="hue", cue="shape")["verdict"] == "same"
+    width = 2 * 4.3027 * gain.std(ddof=1) / 3**0.5
+    found = [rows[0]["difference"], rows[0]["high"] - rows[0]["low"]]
+    assert found == pytest.approx([gain.mean(), width], rel=1e-4)
+    assert "5 same, 1 differs" in compare_sentence(tables[0])
 
 
 def test_samples_that_only_one_folder_has_decide_nothing(folders):
@@ -78,35 +83,6 @@ def test_samples_that_only_one_folder_has_decide_nothing(folders):
     assert found["verdict"] == "no common sample"
     only = cell(table, baseline="resnet18")
     assert only["verdict"] == "only B" and only["n"] == 0 and np.isnan(only["difference"])
-
-
-def compared(values):
-    """`_compare` of A, all 0.5, and B: float[cells, samples]."""
-    index = pd.MultiIndex.from_tuples(
-        [("zgo", "small_cnn", "shape", f"cue {k}", "ood") for k in range(len(values))]
-    )
-    return _compare(
-        pd.DataFrame(np.full(np.shape(values), 0.5), index), pd.DataFrame(values, index)
-    )
-
-
-def test_a_change_that_chance_explains_is_not_called_the_same():
-    table = compared(
-        [
-            [0.52, 0.49, 0.50],
-            [0.60, np.nan, np.nan],
-            [0.5, 0.5, 0.5],
-            [0.61, 0.63, 0.62],
-            # Differences that differ only by rounding are no spread to be judged by.
-            [0.5 + 0.06, 0.56, 0.56],
-        ]
-    )
-    told = ["cannot tell", "cannot tell", "same", "differs", "cannot tell"]
-    assert table["verdict"].tolist() == told
-    assert (
-        "1 same, 1 differs. Cannot tell: the 95 % interval of the difference contains zero"
-        in compare_sentence(table)
-    )
 
 
 def test_a_damaged_run_is_named(folders):

@@ -17,9 +17,10 @@ import yaml
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml
-from diagvib.operations import ledger
+from diagvib.operations import ledger, records
 from diagvib.operations.ledger import check_recorded, record, verify
 from diagvib.operations.prune import prune
+from diagvib.operations.records import record_of
 from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
 from diagvib.settings.configuration import Configuration
@@ -283,6 +284,22 @@ def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
         config = load_config(path)
         written = resolve(yaml.safe_load(configuration_text(config)), path.name)
         assert written == config.model_copy(update={"mirror": None}), path
+
+
+def test_records_of_the_root_alone_come_back(tmp_path, monkeypatch):
+    """Also under a name that Snakemake divides into folders."""
+    monkeypatch.chdir(tmp_path)
+    own, other = (
+        touch(record_of("metadata", path)) for path in (f"a/data/{'deep/' * 60}0", "ab/data/0")
+    )
+    for path in (own, other):
+        path.write_text('{"of": "before"}')
+    records.pack("a")
+    for path in (own, other):
+        path.write_text("changed since")
+    shutil.rmtree(".snakemake/diagvib")  # as in a clone
+    records.unpack("a")
+    assert (own.read_text(), other.read_text()) == ('{"of": "before"}', "changed since")
 
 
 def test_what_is_published_of_it(made, tmp_path, monkeypatch):

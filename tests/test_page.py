@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from browser import Browser, find_browser
-from diagvib.foundation.files import write_digests
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import shown_classes
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
 from reports import make_report, material_of
 from synthetic_runs import accuracy, expected_runs, run_of, write_pictures, write_run
 
@@ -154,8 +154,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     (tmp_path / "five.yaml").write_text(FIVE)
     digits, binding = load_scene("digits"), ["position", "hue"]
     prepared = tmp_path / "prepared"  # as `material_of` has it
-    digits.make(tmp_path / "raw", prepared, "embedded")
-    write_digests(prepared, digits.prepared_files(prepared))
+    shutil.copytree(cached(digits, "embedded", None), prepared)
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
     expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
     tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)

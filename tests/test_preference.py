@@ -21,6 +21,7 @@ def test_what_a_cue_mostly_accompanies_comes_before_its_index():
     assert spoken_for(study, "cue") == (1, 0, None, 1, None), (
         "class 2 is with both equally often, class 4 with none"
     )
+    assert list(map(set, spoken_for_among(study, "cue"))) == [{1}, {0}, set(), {1}, set()]
     assert spoken_for_among(load_studies()["m2m-easy"], "cue")[0] == {0, 2}
 
 
