@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from diagvib.cli import Stage
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table
 from diagvib.report.confusion import confusion_shares
@@ -20,6 +19,7 @@ from diagvib.results.tables import metrics_of, read_tables
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs as grid_runs
+from diagvib.settings.grid import study_of
 from diagvib.studies.preference import spoken_for_among
 from diagvib.studies.study import (
     load_studies,
@@ -51,8 +51,7 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     ]
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
     config = load_config(None, [*given, entry])
-    stage = Stage("draw", None, given, None, None)
-    assert stage.study("paper_table2_m2m_easy") == "m2m-hard", "folders use a study's real name"
+    assert study_of(config, "paper_table2_m2m_easy").name == "m2m-hard", "as folders are named"
     assert config.studies == ["m2m-hard", "o2o-easy"] and config.baselines[0].studies == [
         "m2m-hard"
     ]
