@@ -222,7 +222,7 @@ def test_tables_are_joined_row_by_row(tmp_path):
     scene.fetch(tmp_path / "raw", None)
     for places, says in (
         (table["name"].replace("0/000.jpg", "1/001.png"), "12, but 12 pairs have the same name"),
-        (table["name"].rename("file"), "has no column that the next table has, too"),
+        (table["name"].rename("file"), "shares no column with the next table"),
     ):
         places.to_frame().assign(place="sea").to_csv(photos / "places.csv", index=False)
         with pytest.raises(DiagvibError, match=says):

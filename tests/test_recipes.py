@@ -158,7 +158,9 @@ def test_classes_without_a_spread_are_alike(factor, number, centre, pool):
 
 
 def test_shape_has_no_spread(pool):
-    with pytest.raises(DiagvibError, match="zgo: spread: the classes of shape have none in .*hue"):
+    with pytest.raises(
+        DiagvibError, match="zgo: spread: the scene .* has none for shape, only for .*hue"
+    ):
         narrow_draw("shape", 0.5, pool)
 
 

@@ -1,3 +1,3 @@
-"""The version of this package, apart from its public names, which need the rooms."""
+"""The version of this package, in a module that imports nothing else of it."""
 
 __version__ = "0.1.0"

@@ -1,5 +1,5 @@
-"""A frozen network run by ONNX Runtime: on a processor about twice as fast as by PyTorch, since
-it fuses convolutions, batch norms and activations (docs/your_network.md)."""
+"""A frozen network run by ONNX Runtime, which is faster on a processor than PyTorch, because it fuses
+convolutions, batch norms and activations (benchmarks/README.md, "Encoding")."""
 
 from collections.abc import Callable
 

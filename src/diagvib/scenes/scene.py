@@ -263,8 +263,8 @@ class Scene:
                 column.dtype.kind == "f" and not np.isfinite(column).all()
             ):
                 raise DiagvibError(
-                    f"scene {self.name}: realize gives {name} of shape {column.shape}, or without a "
-                    f"number; a finite value for each of {count} images is needed"
+                    f"scene {self.name}: realize gives {name} of shape {column.shape}, or infinite or "
+                    f"missing values; a finite value for each of {count} images is needed"
                 )
         return columns
 

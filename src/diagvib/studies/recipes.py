@@ -127,8 +127,8 @@ class Draw:
         for factor, spread in spreads(self.study, self.binding).items():
             if factor not in self.scene.spreads:
                 raise DiagvibError(
-                    f"study {self.study.name}: spread: the classes of {factor} have none in the scene "
-                    f"{self.scene.name}, only those of {', '.join(self.scene.spreads) or 'no factor'}"
+                    f"study {self.study.name}: spread: the scene {self.scene.name} has none for {factor}, only "
+                    f"for {', '.join(self.scene.spreads) or 'no factor'}"
                 )
             realized = self.scene.narrow(realized, factor, chosen[factor], spread)
         return pd.DataFrame({**drawn.filter(["group", "environment"]), **names, **realized})

@@ -201,7 +201,7 @@ def _joined(path: Path, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame
     each row has exactly one in the other table."""
     shared = [column for column in left if column in right]
     if not shared:
-        raise DiagvibError(f"{path}: has no column that the next table has, too")
+        raise DiagvibError(f"{path}: shares no column with the next table")
     both = left.merge(right, "outer", shared, indicator="in")
     rows = len(left), len(right), int((both["in"] == "both").sum())
     if len({*rows, len(both)}) > 1:
