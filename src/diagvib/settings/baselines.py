@@ -148,7 +148,7 @@ class ModelSettings(Sparse):
     dtype: Literal["float32", "float16"] | None = None
     """How features are stored. Default: float32."""
     runtime: Literal["onnxruntime"] | None = None
-    """Compute features on a processor with ONNX Runtime, about twice as fast (it needs the packages
+    """Compute features on a processor with ONNX Runtime, which is faster (it needs the packages
     onnxruntime and onnxscript). Default: PyTorch."""
     head: Literal["linear", "published"] | Mlp | None = None
     """The head on the features: a new layer or MLP, or the network's own last layer. Default:
