@@ -22,7 +22,7 @@ from result_file import REPOSITORY
 
 from diagvib.foundation.files import read_json, write_text
 from diagvib.foundation.seeding import named_generator
-from diagvib.report.cue_strength import cue_strength_figures
+from diagvib.report.curves import cue_strength_figures
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.uncertainty import half_width, sample_interval

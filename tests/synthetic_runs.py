@@ -18,9 +18,9 @@ from PIL import Image
 
 from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
+from diagvib.metrics import mean_per_class_accuracy
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes

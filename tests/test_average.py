@@ -14,8 +14,7 @@ from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
 from diagvib.results.metric_sets.metric_set import describe
 from diagvib.results.read_runs import run_folder
-from diagvib.results.scores import write_scores
-from diagvib.results.tables import metrics_of, read_tables
+from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs as grid_runs

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from diagvib.report.cue_strength import cue_strength_figures
+from diagvib.report.curves import cue_strength_figures
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED

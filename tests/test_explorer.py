@@ -22,7 +22,8 @@ from diagvib.reproduction.tabulate import tabulate
 from reports import material_of
 from synthetic_runs import expected_runs, write_cells
 
-EXPECTED = expected_runs(["one", "two"], ["zgo"], ["shape-hue"], samples=1)
+# Of the second dataset sample, there are images of other test images than the runs predicted.
+EXPECTED = expected_runs(["one", "two"], ["zgo"], ["shape-hue"], samples=2)
 
 
 def predict(at: int):
@@ -37,13 +38,14 @@ def write_test_images(root, n=4):
     table = predicted.append_column("image", pa.array(images))
     facts = {"image_shape": [n, n, 3]}
     write_table(root / "images/zgo/shape-hue/0/test.parquet", table, facts)
+    write_table(root / "images/zgo/shape-hue/1/test.parquet", table[:4], facts)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("explorer")
     for at, run in enumerate(EXPECTED):
-        write_cells(root / "runs", run, predict(at))
+        write_cells(root / "runs", run, predict(at // 2))
     tabulate(root / "runs", root / "tables", EXPECTED, {})
     write_test_images(root)
     material = material_of(root, {})
@@ -83,6 +85,11 @@ def test_every_thumbnail_is_its_image(root):
         top, left = side * (at // data["across"]), side * (at % data["across"])
         middle = sprite[top + side // 4 : top + side // 2, left + side // 4 : left + side // 2]
         assert abs(middle - number % 256).max() <= 6, number
+
+
+def test_a_dataset_of_whose_images_there_are_none_is_left_out(root):
+    page = (root / "explorer/index.html").read_text()
+    assert "1 of 2 datasets with finished runs is here" in page and "zgo_shape-hue_1" not in page
 
 
 @pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")

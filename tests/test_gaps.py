@@ -19,8 +19,7 @@ from diagvib.results.metric_sets.gaps import (
     reference_of,
 )
 from diagvib.results.metric_sets.metric_set import over_samples
-from diagvib.results.scores import write_scores
-from diagvib.results.tables import metrics_of, read_tables
+from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.studies.study import load_study, parse_study
 from synthetic_runs import configured, expected_runs, run_of, settings, write_cells
 

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagvib.results.cells import count_cells
-from diagvib.results.metrics import (
+from diagvib.metrics import (
     Estimate,
     faavg,
     famin,
     mean_per_class_accuracy,
-    paired_change,
     per_class_accuracy,
 )
+from diagvib.results.cells import count_cells
+from diagvib.results.metrics import paired_change
 
 
 def test_classes_weigh_alike_whatever_their_size():

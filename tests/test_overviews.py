@@ -3,12 +3,12 @@ say."""
 
 from itertools import product
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from diagvib.report.curves import study_curves
 from diagvib.report.epochs import training_curves
-from diagvib.report.scatter import paper_scatter
 from diagvib.report.sheets import factor_sheet
 from diagvib.reproduction.published import read_paper_tables
 from diagvib.results.known_studies import SHIPPED
@@ -16,14 +16,6 @@ from diagvib.results.read_runs import NOTED
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.digits.factors import FACTORS, classes
-
-
-def test_the_scatter_shows_compared_cells_only():
-    row = {"baseline": "m", "metric": "faavg", "paper": 0.5, "ours": 0.4, "uncertainty": 0.05}
-    cells = pd.DataFrame([row | {"verdict": name} for name in ("agrees", "differs", "not run")])
-    title = paper_scatter(cells, ["m"]).axes[0].get_title(loc="left")
-    assert "1 agrees, 1 differs, 0 cannot tell" in title
-    assert paper_scatter(cells[cells["verdict"] == "not run"], ["m"]) is None
 
 
 def curve_rows(cues: int) -> pd.DataFrame:
@@ -81,12 +73,11 @@ def test_every_class_of_every_factor_is_shown_under_its_name():
     scene = load_scene("digits")
     prepared = cached(scene, "embedded", None)
     (axes,) = factor_sheet("digits", prepared).axes
-    sheet = axes.images[0].get_array()
-    named = {text.get_text(): text.get_position() for text in axes.texts if not text.get_rotation()}
-    assert named.keys() == {name for factor in FACTORS for name in classes(factor)}
-    names = classes("texture")
-    images = scene.examples(prepared, [{"texture": name} for name in names])
-    for name, image in zip(names, images, strict=True):
-        side, (middle, above) = len(image), named[name]
-        top, left = round(above + 0.05 * side), round(middle - side / 2)
-        assert (sheet[top : top + side, left : left + side] == image).all(), name
+    names = [text.get_text() for text in axes.texts if not text.get_rotation()]
+    assert names == [name for factor in FACTORS for name in classes(factor)]
+    for factor, shown in zip(FACTORS, axes.images, strict=True):
+        images = scene.examples(prepared, [{factor: name} for name in classes(factor)])
+        side, tiles = images.shape[1], np.hsplit(shown.get_array(), len(images))
+        edge = (len(tiles[0]) - side) // 2
+        for image, tile in zip(images, tiles, strict=True):
+            assert (tile[edge : edge + side, edge : edge + side, :3] == image).all(), factor

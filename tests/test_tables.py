@@ -16,9 +16,8 @@ from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
-from diagvib.results.table import Table, narrowed
+from diagvib.results.table import Table, describe_doubtful, narrowed
 from diagvib.results.tables import read_tables
-from diagvib.results.texts import describe_doubtful
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout

@@ -11,7 +11,7 @@ from diagvib.results.metric_sets.shortcut import (
     overall_sentence,
     overall_table,
 )
-from diagvib.results.texts import interval, percent
+from diagvib.results.table import interval, percent
 from diagvib.results.uncertainty import (
     sample_interval,
 )

@@ -285,8 +285,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     from diagvib.operations.asked import runs_asked_for
     from diagvib.reproduction.tabulate import tabulate
     from diagvib.results.known_studies import known_studies
-    from diagvib.results.scores import write_scores
-    from diagvib.results.tables import read_tables
+    from diagvib.results.tables import read_tables, write_scores
 
     expected, settings = runs_asked_for(layout, job), job.plain()
     folders = layout.all_runs, layout.tables
@@ -297,7 +296,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
 
 
 def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
-    from diagvib.results.texts import missing_runs
+    from diagvib.results.table import missing_runs
 
     if said := missing_runs(runs, listed):
         print(said, file=sys.stderr, flush=True)

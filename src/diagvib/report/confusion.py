@@ -14,19 +14,16 @@ from diagvib.report.figure import Figure, Material
 from diagvib.report.style import (
     HELD_OUT,
     INK,
-    PHONE,
     Drawing,
     draw_chance,
-    is_stacked,
-    new_figure,
     new_panels,
     text_on,
+    write,
 )
 from diagvib.results.cells import read_predictions
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.average import METRIC_SET, guessed_confusion
 from diagvib.results.metric_sets.shortcut import OOD
-from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import metrics_of
 
 
@@ -40,31 +37,30 @@ def confusion_figures(material: Material) -> Iterator[Figure]:
             partial(confusion_bars, average, study, known),
             METRIC_SET.title,
         )
-        runs = material.frames["runs"]
-        runs = runs[(runs["study"] == study) & (runs["sample"] == 0) & (runs["status"] == "ok")]
-        own = runs[runs["binding"] == runs["binding"].min()].to_dict("records")
-        if own:
+        runs = material.first_runs[material.first_runs["study"] == study]
+        own = runs[runs["binding"] == runs["binding"].min()]
+        if len(own):
+            binding, folders = own["binding"].iloc[0], own.set_index("baseline")["folder"].to_dict()
             yield Figure(
                 f"confusion/{study}_matrix",
-                f"{known.title(study)}, {own[0]['binding']}: what is predicted in the test environment",
-                partial(confusion_matrices, material.runs, own, known),
+                f"{known.title(study)}, {binding}: what is predicted in the test environment",
+                partial(confusion_matrices, folders, study, binding, known),
                 METRIC_SET.title,
                 "Percent of the images of each class and cue that are predicted as each class (dataset "
                 "sample 0). Framed: the classes that the cue points to in training.",
             )
 
 
-def confusion_matrices(runs: Path, own: list[dict], known: KnownStudies) -> Drawing:
-    """A panel for each run of a study and binding: rows are the classes of target and cue on the
-    test environment, columns the predicted classes.
-
-    runs: the folder of all runs.
-    """
-    study, factors = own[0]["study"], own[0]["binding"].split("-")
-    target, cue = factors[0], factors[1]
+def confusion_matrices(
+    folders: dict[str, Path], study: str, binding: str, known: KnownStudies
+) -> Drawing:
+    """A panel for each baseline's run: rows are the classes of target and cue on the test
+    environment, columns the predicted classes. folders: of the runs."""
+    factors = binding.split("-")
+    target, cue = factors[:2]
     classes = known.classes(study, factors, 0)[0]
     spoken = known.spoken(study, factors, 0) or {}
-    tables = {run["baseline"]: confusion_shares(run_folder(runs, run), target, cue) for run in own}
+    tables = {name: confusion_shares(folder, target, cue) for name, folder in folders.items()}
     rows = sorted(next(iter(tables.values())).index, key=lambda row: classes.index(row[0]))
     size = 1.3 + 0.42 * len(classes), 0.5 + 0.27 * len(rows)
     figure, panels = new_panels(len(tables), 3, size, (0.2, 0.5))
@@ -72,8 +68,8 @@ def confusion_matrices(runs: Path, own: list[dict], known: KnownStudies) -> Draw
         shares = table.reindex(index=rows, columns=classes, fill_value=0).to_numpy()
         shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
         for (row, column), share in np.ndenumerate(shares):
-            look = {"color": text_on(to_hex(shown.to_rgba(share))), "fontsize": 7.5}
-            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", **look)
+            colour = text_on(to_hex(shown.to_rgba(share)))
+            write(axes, column, row, f"{100 * share:.0f}", color=colour, fontsize=7.5)
             if classes[column] in spoken.get(rows[row][1], ()):
                 frame = {"fill": False, "edgecolor": HELD_OUT, "linewidth": 1.4}
                 axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, **frame))
@@ -106,8 +102,7 @@ def confusion_bars(average: pd.DataFrame, study: str, known: KnownStudies) -> Dr
     rows = own.drop_duplicates("baseline", keep="last").set_index("baseline")[::-1]
     if not rows["n"].sum():
         return None
-    figure = new_figure(PHONE if is_stacked() else 5.2, 1.1 + 0.32 * len(rows))
-    axes = figure.add_subplot()
+    figure, (axes,) = new_panels(1, 1, (5.2, 0.32 * len(rows)), (0, 1.1))
     axes.barh(range(len(rows)), rows["mean"].fillna(0), height=0.62, color=HELD_OUT)
     axes.hlines(range(len(rows)), rows["low"], rows["high"], color=INK, linewidth=1.4)
     for at, row in enumerate(rows.itertuples()):

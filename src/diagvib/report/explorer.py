@@ -15,18 +15,18 @@ from pathlib import Path
 import jinja2
 import numpy as np
 import pandas as pd
-import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from PIL import Image
 
-from diagvib.foundation.files import file_metadata, open_parquet, read_table, write_text
+from diagvib.foundation.files import read_table, write_text
 from diagvib.report.figure import Material
-from diagvib.report.sheets import webp_address
+from diagvib.report.sheets import images_at, webp_address
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Renderer
-from diagvib.studies.recipes import read_recipes, select_recipes
+from diagvib.studies.recipes import read_recipes
 
 # The most images shown in all, of one dataset, and of one cell; and the most datasets.
 _IMAGES, _OF_DATASET, _OF_CELL, _DATASETS = 8000, 432, 12, 250
@@ -38,7 +38,7 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     that are there.
 
     recipes: the folder of all recipes, from which images are rendered where there are no image
-    files. Without these, a dataset is left out.
+    files. A dataset is left out without either, or if these are of other images than the predictions.
     """
     shutil.rmtree(out, ignore_errors=True)
     runs = material.frames["runs"]
@@ -79,24 +79,23 @@ def _dataset(material: Material, read_images: Callable, runs: list[dict], most: 
     }
     each = max(1, min(_OF_CELL, most // len(there)))
     shown = np.sort(first.groupby(by, sort=False).head(each).index)[:most]
-    labels = first.loc[shown, by]
-    images = read_images(runs[0], shown, labels)
+    images = read_images(runs[0], shown, first[by])
     if images is None:
         return None
     known, found = {name: at for at, name in enumerate(rows)}, {}
     for run in runs:
-        own = first if run is runs[0] else _predictions(material, run)
-        if len(own) != len(first) or not own.loc[shown, by].equals(labels):
+        own = _predictions(material, run)
+        if not own[by].equals(first[by]):
             continue  # predictions for other images
-        predicted = own.loc[shown, "prediction"]
-        confidence = own.loc[shown, "confidence"] if "confidence" in own else []
+        few = own.loc[shown]
         found[run["baseline"]] = {
             "counts": _counts(own, by, cells),
-            "predicted": [known.setdefault(name, len(known)) for name in predicted],
-            "percent": [round(100 * float(value), 1) for value in confidence],
+            "predicted": [known.setdefault(name, len(known)) for name in few["prediction"]],
+            "percent": [round(100 * float(value), 1) for value in few.get("confidence", ())],
         }
     at = {cell: number for number, cell in enumerate(cells)}
-    rest = first.loc[shown].drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
+    few = first.loc[shown]
+    rest = few.drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
     return {
         "target": target,
         "cue": " and ".join(cues),
@@ -104,7 +103,7 @@ def _dataset(material: Material, read_images: Callable, runs: list[dict], most: 
         "columns": [" and ".join(column) for column in columns],
         "points": [*cells.values()],
         "classes": [*known],
-        "cells": [at[cell] for cell in labels.itertuples(index=False, name=None)],
+        "cells": [at[cell] for cell in few[by].itertuples(index=False, name=None)],
         "numbers": shown.tolist(),
         "about": [
             ", ".join(f"{name} {value}" for name, value in row.items() if value)
@@ -148,43 +147,26 @@ def _images(
     shown: np.ndarray,
     labels: pd.DataFrame,
 ) -> Sequence[np.ndarray] | None:
-    """Test images uint8[H, W, 3] in these rows: from a file, or rendered. None if there are none of
-    these labels."""
+    """Test images uint8[H, W, 3] in these rows: from a file, or rendered. None if there are none
+    that have these labels, row by row."""
     study, binding, by = run["study"], run["binding"], [*labels]
     name = material.known.studies[study].scene
     scene, prepared = load_scene(name), material.prepared(name)
     sample = 0 if scene.replicates == "seeds" else run["sample"]
-    file, recipe = (
-        material.images / study / binding / str(sample) / "test.parquet",
-        recipes / study / f"{binding}.parquet",
-    )
+    file = material.images / study / binding / str(sample) / "test.parquet"
+    recipe = recipes / study / f"{binding}.parquet"
     if file.exists():
-        table, shape = _rows_of(file, shown, by)
-        images = [np.frombuffer(one, np.uint8).reshape(shape) for one in table["image"].to_pylist()]
+        table = read_table(file, by)
     elif recipe.exists() and is_prepared(prepared):
         drawn, noted = read_recipes(recipe)
         if noted["sources_digest"] != scene.catalogue(prepared).digest:
             return None
-        table = select_recipes(drawn, sample, "test", recipe).take(shown)
-        images = renderer(name)(table).numpy()
+        table = drawn.filter((pc.field("sample") == sample) & (pc.field("split") == "test"))
     else:
         return None
-    alike = table.select(by).to_pandas().to_numpy(str) == labels.to_numpy(str)
-    return images if alike.all() else None
-
-
-def _rows_of(path: Path, wanted: np.ndarray, by: list[str]) -> tuple[pa.Table, list[int]]:
-    """These rows of an image file, which are in order, and the shape of an image; reads no further
-    than necessary."""
-    parts, start = [], 0
-    with open_parquet(path) as file:
-        for batch in file.iter_batches(batch_size=256, columns=[*by, "image"]):
-            within = (wanted >= start) & (wanted < start + len(batch))
-            parts.append(batch.take(pa.array(wanted[within] - start)))
-            start += len(batch)
-            if start > wanted[-1]:
-                break
-        return pa.Table.from_batches(parts), file_metadata(file, path)["image_shape"]
+    if not np.array_equal(table.select(by).to_pandas().to_numpy(str), labels.to_numpy(str)):
+        return None
+    return images_at(file, shown) if file.exists() else renderer(name)(table.take(shown)).numpy()
 
 
 def _sprite(images: Sequence[np.ndarray]) -> Image.Image:

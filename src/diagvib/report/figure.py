@@ -10,6 +10,7 @@ import pandas as pd
 from diagvib.report.style import Drawing
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.metric_sets.shortcut import telling_bindings
+from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables
 
 
@@ -51,6 +52,13 @@ class Material:
     @cached_property
     def studies(self) -> list[str]:
         return list(self.frames["runs"]["study"].unique())
+
+    @cached_property
+    def first_runs(self) -> pd.DataFrame:
+        """The complete runs of dataset sample 0, with their folder."""
+        runs = self.frames["runs"]
+        own = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
+        return own.assign(folder=[run_folder(self.runs, run) for run in own.to_dict("records")])
 
     @cached_property
     def binding(self) -> str:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 from diagvib.foundation.parallel import in_processes
 from diagvib.report.confusion import confusion_figures
-from diagvib.report.cue_strength import cue_strength_figures
-from diagvib.report.curves import curve_figures
+from diagvib.report.curves import cue_strength_figures, curve_figures
 from diagvib.report.epochs import preference_figures, training_figures
 from diagvib.report.figure import Figure, Material
 from diagvib.report.gap_figures import gap_figures
 from diagvib.report.matrix import heat_map_figures
-from diagvib.report.scatter import scatter_figures
 from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, PHONE, STACKED, save_figure, stacked
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
@@ -29,7 +27,6 @@ KINDS = (
     cue_strength_figures,
     curve_figures,
     preference_figures,
-    scatter_figures,
     confusion_figures,
     sheet_figures,
     heat_map_figures,

@@ -14,19 +14,18 @@ from diagvib.report.style import (
     HELD_OUT,
     INK,
     MUTED,
-    PHONE,
     RULE,
     TRAINED,
     Drawing,
     add_legend,
     by_baseline,
     is_stacked,
-    new_figure,
+    new_panels,
 )
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.gaps import CUE_GAPS, GAPS
+from diagvib.results.table import interval
 from diagvib.results.tables import metrics_of
-from diagvib.results.texts import interval
 
 # The words and the look of a bar by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
@@ -81,13 +80,9 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     methods, cues = comparison.methods, comparison.cues
     if not comparison.ran:
         return None
-    height = 0.4 * len(methods)
-    if is_stacked():
-        figure = new_figure(PHONE, len(GAPS) * (height + 0.5) + 1.4)
-        panels = figure.subplots(len(GAPS), 1, sharex=True, sharey=True)
-    else:
-        figure = new_figure(9.6, height + 1.55)
-        panels = figure.subplots(1, len(GAPS), sharex=True, sharey=True)
+    narrow = is_stacked()
+    size, margin = (3.2, 0.4 * len(methods)), (0, 2.9 if narrow else 1.55)
+    figure, panels = new_panels(len(GAPS), len(GAPS), size, margin)
     for axes, cue, metric in zip(panels, (*CUE_GAPS, 0), GAPS, strict=True):
         where = f"where {cues[cue]} misleads" if cue else "where both mislead"
         axes.axvline(0, color=MUTED, linewidth=0.8)
@@ -95,9 +90,9 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
             _draw_gap(axes, y, one, cue, metric, where)
             if one.is_reference and one.ran:
                 alike = [at for at, other in enumerate(methods) if other.model == one.model]
-                ends = {"ymin": alike[0] - 0.5, "ymax": alike[-1] + 0.5, "zorder": 4}
-                line = {"color": INK, "linewidth": 1.1, "linestyle": (0, (3, 2))}
-                axes.vlines(-100 * one.mean(metric), **ends, **line)
+                ends = alike[0] - 0.5, alike[-1] + 0.5
+                look = {"color": INK, "linewidth": 1.1, "linestyle": (0, (3, 2)), "zorder": 4}
+                axes.vlines(-100 * one.mean(metric), *ends, **look)
         axes.tick_params(axis="y", which="both", length=0)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="x", labelsize=7.5)
@@ -105,23 +100,19 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     panels[0].margins(x=0.2)
     panels[0].set_ylim(len(methods) - 0.4, -0.75)
     panels[0].xaxis.set_major_formatter(lambda lost, _: f"{-lost:.0f}" if lost else "0")
-    for axes in panels if is_stacked() else panels[:1]:
+    for axes in panels if narrow else panels[:1]:
         _name_rows(axes, methods)
-    about = "gap: points of accuracy lost" + " relative to in-distribution images" * (
-        not is_stacked()
-    )
-    panels[-1 if is_stacked() else 0].set_xlabel(about, fontsize=8, loc="left")
+    about = "gap: points of accuracy lost"
+    about += "" if narrow else " relative to in-distribution images"
+    panels[-1 if narrow else 0].set_xlabel(about, fontsize=8, loc="left")
     shown = {one.verdict(cue) for one in comparison.ran for cue in CUE_GAPS}
     handles = [Patch(**look) for verdict, look in _LOOKS.items() if verdict in shown]
-    opens = any(one.opens_another for one in methods)
-    effect = (
-        "fixing one shortcut makes another worse" if opens else "accuracy lost where a cue misleads"
-    )
-    look = {"title": f"{comparison.about}: {effect}"}
-    if is_stacked():
-        look = {"title": f"{comparison.about}:\n{effect}"}
-    size = {"size": 10 if is_stacked() else 12, "weight": 700}
-    add_legend(figure, handles, title_fontproperties=size, **look)
+    effect = "accuracy lost where a cue misleads"
+    if any(one.opens_another for one in methods):
+        effect = "fixing one shortcut makes another worse"
+    title = f"{comparison.about}:" + ("\n" if narrow else " ") + effect
+    size = {"size": 10 if narrow else 12, "weight": 700}
+    add_legend(figure, handles, title=title, title_fontproperties=size)
     return figure
 
 
@@ -182,8 +173,7 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
         return None
     points = np.array([[100 * one.mean("id_accuracy"), 100 * one.worst_gap] for one in methods])
     front = not_beaten(points)
-    figure = new_figure(*((PHONE, 5.2) if is_stacked() else (6.6, 4.2)))
-    axes = figure.add_subplot()
+    figure, (axes,) = new_panels(1, 1, (6.6, 5.2 if is_stacked() else 4.2), (0, 0))
     axes.plot(*points[front][np.argsort(points[front][:, 0])].T, color=RULE, zorder=1)
     looks = by_baseline(one.baseline for one in methods)
     for (name, (colour, marker)), point, kept in zip(looks.items(), points, front, strict=True):

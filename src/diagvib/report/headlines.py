@@ -1,7 +1,7 @@
 """The findings of each set of metrics, from its tables: a sentence and a few bars."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -21,12 +21,27 @@ _MOST = 3
 
 @dataclass
 class Finding:
-    """A sentence, and bars: what each is the accuracy of, its value, and chance level. section: the
-    title of the section that it belongs to."""
+    """A sentence, and bars: what each is the accuracy of, and its value. section: the title of the
+    section that it belongs to."""
 
     section: str
     text: str
-    bars: list[dict] = field(default_factory=list)
+    chance: float
+    accuracies: dict[str, float]
+
+    @property
+    def bars(self) -> list[dict]:
+        """As the template draws them."""
+        return [
+            {
+                "label": label,
+                "value": value,
+                "text": _percent(value),
+                "colour": accuracy_colours(value, self.chance)[0],
+                "chance": self.chance,
+            }
+            for label, value in self.accuracies.items()
+        ]
 
 
 def findings(material: Material) -> list[Finding]:
@@ -46,15 +61,16 @@ def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
         Finding(
             METRIC_SETS["shortcut"].title,
             _shortcut_text(row, headline, known),
-            [
-                _bar(f"{known.title(study)}: {known.studies[study].meaning}", value, study, known)
+            known.chance(headline.shortcut),
+            {
+                f"{known.title(study)}: {known.studies[study].meaning}": value
                 for study, value in (
                     (headline.without, row.without),
                     (headline.shortcut, row.shortcut),
                     (row.by, row.recovered),
                 )
                 if study and value == value
-            ],
+            },
         )
         for row in best.itertuples(index=False)
     ]
@@ -81,11 +97,12 @@ def _gaps(material: Material) -> list[Finding]:
         for one in of_study[0].ran:
             if one.is_reference:
                 inside, cues = one.mean("id_accuracy"), of_study[0].cues
-                misled = {f"{cues[cue]} misleads": one.mean(gap) for cue, gap in CUE_GAPS.items()}
-                lost = {"in distribution": 0.0, **misled, "both mislead": one.mean("joint_gap")}
-                bars = [_bar(text, inside + gap, study, known) for text, gap in lost.items()]
-                title, text = METRIC_SETS["gaps"].title, reference_sentence(of_study[0], one)
-                return [Finding(title, text, bars)]
+                bars = {"in distribution": inside}
+                for cue, gap in CUE_GAPS.items():
+                    bars[f"{cues[cue]} misleads"] = inside + one.mean(gap)
+                bars["both mislead"] = inside + one.mean("joint_gap")
+                text = reference_sentence(of_study[0], one)
+                return [Finding(METRIC_SETS["gaps"].title, text, known.chance(study), bars)]
     return []
 
 
@@ -96,22 +113,22 @@ def _average(material: Material) -> list[Finding]:
         inside = rows.loc[rows["metric"] == "id_accuracy"].set_index("baseline")["mean"]
         if tested.empty:
             continue
-        title, known = material.known.title(study), material.known
+        known = material.known
         first, others = tested.index[0], tested.iloc[1:]
         text = (
             f"{first} recognises {target} in {_percent(inside[first])} of the images of its training "
-            f"environments ({title}), and in {_percent(tested[first])} of those of the test "
+            f"environments ({known.title(study)}), and in {_percent(tested[first])} of those of the test "
             f"environment, where {cue} points to other classes."
         )
-        bars = [
-            _bar(f"{first}, training environments", inside[first], study, known),
-            _bar(f"{first}, test environment", tested[first], study, known),
-        ]
+        bars = {
+            f"{first}, training environments": inside[first],
+            f"{first}, test environment": tested[first],
+        }
         if len(others):
             best = others.idxmax()
             text += f" The highest of {len(others)} other baselines is {best} with {_percent(others[best])}."
-            bars.append(_bar(f"{best}, test environment", others[best], study, known))
-        return [Finding(METRIC_SETS["average"].title, text, bars)]
+            bars[f"{best}, test environment"] = others[best]
+        return [Finding(METRIC_SETS["average"].title, text, known.chance(study), bars)]
     return []
 
 
@@ -129,38 +146,36 @@ def _watermark(material: Material) -> list[Finding]:
             f"{_percent(clean + gap)} with the watermark. This changes the mean probability of a carton from "
             f"{_percent(before)} to {_percent(before + change)}."
         )
-        bars = [
-            _bar("without the watermark", clean, study, known),
-            _bar("with the watermark", clean + gap, study, known),
-        ]
-        return [Finding(METRIC_SETS["watermark"].title, text, bars)]
+        bars = {"without the watermark": clean, "with the watermark": clean + gap}
+        return [Finding(METRIC_SETS["watermark"].title, text, known.chance(study), bars)]
     return []
 
 
 def _accuracy(material: Material) -> list[Finding]:
     """The first baseline on the study and test group with the lowest worst cell, and on the study's
     other groups."""
-    found = []
+    known, found = material.known, []
     for study, target, _, rows in _by_study(material, "accuracy"):
-        own = rows[rows["baseline"] == rows["baseline"].iloc[0]].set_index("metric")["mean"]
-        for group in material.known.studies[study].groups:
-            worst = own.get(f"{group}_worst_cell", float("nan"))
-            if worst == worst:
-                found.append((worst, study, group, target, own, rows))
+        baseline = rows["baseline"].iloc[0]
+        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
+        found += [
+            (worst, study, group, target, own, baseline)
+            for group in known.studies[study].groups
+            if (worst := own.get(f"{group}_worst_cell", float("nan"))) == worst
+        ]
     if not found:
         return []
-    worst, study, group, target, own, rows = min(found, key=lambda each: each[0])
-    known = material.known
+    worst, study, group, target, own, baseline = min(found, key=lambda each: each[0])
     text = (
-        f"{rows['baseline'].iloc[0]} recognises {target} in {_percent(own[f'{group}_accuracy'])} of "
+        f"{baseline} recognises {target} in {_percent(own[f'{group}_accuracy'])} of "
         f"the test images of group {group} ({known.title(study)}), and in {_percent(worst)} of those "
         "of its worst combination of classes."
     )
-    bars = []
+    bars = {}
     for name in known.studies[study].groups:
-        bars.append(_bar(f"group {name}", own[f"{name}_accuracy"], study, known))
-        bars.append(_bar(f"group {name}, worst cell", own[f"{name}_worst_cell"], study, known))
-    return [Finding(METRIC_SETS["accuracy"].title, text, bars)]
+        bars[f"group {name}"] = own[f"{name}_accuracy"]
+        bars[f"group {name}, worst cell"] = own[f"{name}_worst_cell"]
+    return [Finding(METRIC_SETS["accuracy"].title, text, known.chance(study), bars)]
 
 
 def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
@@ -195,17 +210,6 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
         f"{lowest['target']} by {lowest['cue']}, {_percent(lowest['mean'])} ({lowest['baseline']})."
     )
     return curves, matrix
-
-
-def _bar(text: str, value: float, study: str, known: KnownStudies) -> dict:
-    chance = known.chance(study)
-    return {
-        "label": text,
-        "value": value,
-        "text": _percent(value),
-        "colour": accuracy_colours(value, chance)[0],
-        "chance": chance,
-    }
 
 
 def _percent(value: float) -> str:

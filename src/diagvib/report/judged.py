@@ -11,8 +11,6 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.gaps import BASELINE, CUE_GAPS, REFERENCE
 from diagvib.results.uncertainty import FEWEST
 
-# From least to most; a single cue comes before all cues.
-_SUPERVISION = ("none", "environments", "cue_types", "cue-1", "cue-2", "cues")
 # Methods that widen another gap are described one by one, up to this number.
 _MOST = 3
 
@@ -109,11 +107,13 @@ def comparisons(
 
 
 def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str) -> list[Judged]:
+    # From least to most; a single cue comes before all cues.
     labels = {
         "none": "no group labels",
+        "environments": "labels of environments",
         "cue_types": "cue types known",
-        "cues": "labels of both cues",
         **{f"cue-{cue}": f"labels of {name} alone" for cue, name in cue_names(binding).items()},
+        "cues": "labels of both cues",
     }
     found = []
     for names, rows in gaps.groupby(BASELINE, sort=False):
@@ -125,7 +125,7 @@ def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str) -> list[Judged
 
     def rank(one: Judged) -> tuple:
         # A supervision of another name comes last.
-        supervision = (*_SUPERVISION, one.supervision).index(one.supervision)
+        supervision = [*labels, one.supervision].index(one.supervision)
         worst = one.worst_gap if one.ran else 1
         return models.index(one.model), not one.is_reference, supervision, worst
 

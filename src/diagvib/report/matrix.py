@@ -5,25 +5,21 @@ from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.patches import Rectangle
 
 from diagvib.report.figure import Figure, Material
 from diagvib.report.sheets import example_pictures
 from diagvib.report.style import (
     INK,
-    MUTED,
     NOT_CONFIGURED,
     Drawing,
     accuracy_colours,
     accuracy_scale,
     new_figure,
+    write,
 )
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets.shortcut import OOD, matrix_columns
-from diagvib.results.texts import of_samples
+from diagvib.results.table import of_samples
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name
 
@@ -40,36 +36,39 @@ def heat_map_figures(material: Material) -> Iterator[Figure]:
 def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) -> Drawing:
     """P_ij of one study and baseline on the fixed scale, next to P_i of a study without cues.
 
-    p: the table of `shortcut.p_matrix`. Missing cells are hatched, cells that are not configured
-    blank grey; a cell shows n where samples are missing.
+    p: the table of `shortcut.p_matrix`. Cells that are not configured are blank; a cell shows n
+    where samples are missing.
     """
     own, chance = p[p["baseline"] == baseline], known.chance(study)
     factors, cues, alone = _columns(own, study, known)
-    lefts = {"": 0.0} if alone else {}
-    lefts |= {cue: 1.25 + at for at, cue in enumerate(cues)}
+    columns = ([""] if alone else []) + cues
     shown = own[(own["study"] == study) & (own["group"] == OOD) | (own["study"] == alone)]
-    values = {(row.target, row.cue): row for row in shown.itertuples()}
+    means = shown.pivot(index="target", columns="cue", values="mean")
     figure = new_figure(3.4 + 0.5 * len(cues), 0.7 + 0.6 * len(factors))
-    axes = figure.add_subplot()
-    for cue, left in lefts.items():
-        for top, target in enumerate(factors):
-            if cue != target:
-                _draw_value(axes, left, top, values.get((target, cue)), chance)
-    axes.set(
-        xlim=(min(lefts.values()), max(lefts.values()) + 1),
-        ylim=(len(factors), 0),
-        aspect="equal",
-        ylabel="target factor",
-    )
-    axes.set_yticks([top + 0.5 for top in range(len(factors))], factors)
-    names = [cue or known.title(alone) for cue in lefts]
-    axes.set_xticks([left + 0.5 for left in lefts.values()], names)
-    axes.tick_params(length=0, labelbottom=False, labeltop=True, pad=4, labelsize=8.5)
+    axes = figure.add_subplot(facecolor=NOT_CONFIGURED)
+    scale = {"cmap": accuracy_scale(chance), "vmin": 0, "vmax": 1}
+    image = axes.imshow(means.reindex(factors, columns=columns).astype(float), **scale)
+    for row in shown.itertuples():
+        text, ink = f"{row.mean:.2f}" if row.n else "missing", INK
+        if row.n:
+            ink = accuracy_colours(row.mean, chance)[1]
+            text += f"\nn={row.n:.0f}/{row.expected:.0f}" if row.n < row.expected else ""
+        at = columns.index(row.cue), factors.index(row.target)
+        write(axes, *at, text, color=ink, fontsize=8)
+    axes.set_yticks(range(len(factors)), factors)
+    axes.set_xticks(range(len(columns)), [cue or known.title(alone) for cue in columns])
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.tick_params(length=0, labelsize=8.5)
     axes.spines[:].set_visible(False)
-    if cues:
-        axes.text(1.25 + len(cues) / 2, -0.62, "cue factor", ha="center", va="bottom")
-    axes.set_title(f"{known.title(study)}, {baseline}", pad=26 if cues else 12)
-    _add_scale(figure, axes, chance)
+    axes.set(xlabel="cue factor" if cues else "", ylabel="target factor")
+    axes.set_title(f"{known.title(study)}, {baseline}")
+    bar = figure.colorbar(image, shrink=0.82, aspect=22, pad=0.03)
+    ticks = dict(sorted({0: "0", 0.5: "0.5", 1: "1", chance: f"chance 1/{1 / chance:.0f}"}.items()))
+    bar.set_ticks(list(ticks), labels=ticks.values())
+    bar.ax.axhline(chance, color=INK, linewidth=1.4)
+    bar.set_label("accuracy")
+    bar.outline.set_visible(False)
     return figure
 
 
@@ -83,37 +82,6 @@ def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str
     targets = set(p.loc[p["study"].isin([study, alone]), "target"])
     columns = [cue for cue in matrix_columns(cues, factors) if cue in set(cues)]
     return [factor for factor in factors if factor in targets], columns, alone
-
-
-def _draw_value(axes: Axes, left: float, top: float, value, chance: float) -> None:
-    """value: a row of the table; None if it is not configured."""
-    cell = {"xy": (left + 0.03, top + 0.03), "width": 0.94, "height": 0.94, "linewidth": 0}
-    look = {"ha": "center", "va": "center", "color": INK}
-    if value is None:
-        axes.add_patch(Rectangle(**cell, facecolor=NOT_CONFIGURED))
-    elif value.n == 0:
-        axes.add_patch(Rectangle(**cell, facecolor="white", hatch="////", edgecolor=MUTED))
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        axes.text(left + 0.5, top + 0.5, "missing", fontsize=7, bbox=box, **look)
-    else:
-        fill, look["color"] = accuracy_colours(value.mean, chance)
-        axes.add_patch(Rectangle(**cell, facecolor=fill))
-        partly = value.n < value.expected
-        middle = top + (0.4 if partly else 0.5)
-        axes.text(left + 0.5, middle, f"{value.mean:.2f}", fontsize=9, **look)
-        if partly:
-            text = f"n={value.n:.0f}/{value.expected:.0f}"
-            axes.text(left + 0.5, top + 0.74, text, fontsize=6.5, **look)
-
-
-def _add_scale(figure: Drawing, axes: Axes, chance: float) -> None:
-    scale = ScalarMappable(Normalize(0, 1), accuracy_scale(chance))
-    bar = figure.colorbar(scale, ax=axes, shrink=0.82, aspect=22, pad=0.03)
-    ticks = dict(sorted({0: "0", 0.5: "0.5", 1: "1", chance: f"chance 1/{1 / chance:.0f}"}.items()))
-    bar.set_ticks(list(ticks), labels=ticks.values())
-    bar.ax.axhline(chance, color=INK, linewidth=1.4)
-    bar.set_label("mean per-class accuracy")
-    bar.outline.set_visible(False)
 
 
 def matrix_data(material: Material) -> dict:

@@ -25,14 +25,19 @@ from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, STACKED, TRAINED, a
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
 from diagvib.reproduction.published import PAPER_CUES
-from diagvib.reproduction.shown import VERDICT, verdict_found
-from diagvib.reproduction.tabulate import shown_tables
+from diagvib.reproduction.tabulate import VERDICT, shown_tables, verdict_found
 from diagvib.results import calibration, saliency, selection
 from diagvib.results.metric_sets import METRIC_SETS, cue_strength
 from diagvib.results.metric_sets.shortcut import OVERALL, overall_sentence
-from diagvib.results.table import Table, by_section, html, narrowed
+from diagvib.results.table import (
+    Table,
+    by_section,
+    describe_doubtful,
+    describe_missing,
+    html,
+    narrowed,
+)
 from diagvib.results.tables import metrics_of
-from diagvib.results.texts import describe_doubtful, describe_missing
 
 MATRIX = "Target by cue"
 # The sections in their order, by the name of their macro in the template, if they have one. Others
@@ -161,33 +166,30 @@ def _sections(
             of(figure.section).figures.append(figure)
     for finding in others:
         of(finding.section).findings.append(finding)
-    for title, sentence in zip((CURVES, MATRIX), shortcut_sentences(material), strict=True):
-        of(title).found = [sentence] if sentence else []
     frames, known = material.frames, material.known
-    for title, sentence in {
+    calibrated = metrics_of(frames, calibration.SET)
+    said = dict(zip((CURVES, MATRIX), shortcut_sentences(material), strict=True)) | {
         OVERALL: overall_sentence(frames["baselines"], known),
         saliency.TITLE: saliency.saliency_sentence(frames["runs"], known),
-        calibration.TITLE: calibration.calibration_sentence(
-            metrics_of(frames, calibration.SET), known
-        ),
+        calibration.TITLE: calibration.calibration_sentence(calibrated, known),
         selection.TITLE: selection.selection_sentence(frames["selection"], known),
-    }.items():
+    }
+    for title, sentence in said.items():
         parts[title].found = [sentence] if sentence else []
-    if len(material.frames["comparison"]):
-        found = verdict_found(material.frames["comparison"])
+    if len(frames["comparison"]):
+        found = verdict_found(frames["comparison"])
         parts[VERDICT].found, parts[VERDICT].about = found, parts[VERDICT].about[len(found) :]
-    gaps, whac = metrics_of(material.frames, "gaps"), material.frames["whac_a_mole"]
-    for first, *_ in [*comparisons(gaps, whac, material.known).values()][:1]:
+    of_gaps = comparisons(metrics_of(frames, "gaps"), frames["whac_a_mole"], known)
+    for first, *_ in [*of_gaps.values()][:1]:
         parts[SECTIONS["gaps"]].found = list(gap_sentences(first))
-    drawn = {MATRIX} if len(material.frames["p_matrix"]) else set()
+    alone = {MATRIX: "p_matrix", VERDICT: "comparison"}
     return [
         part
         for part in parts.values()
         if part.figures
         or part.tables
         or part.findings
-        or part.title in drawn
-        or (part.title == VERDICT and part.found)
+        or (part.title in alone and len(frames[alone[part.title]]))
     ]
 
 

@@ -9,12 +9,21 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from matplotlib.patches import Patch
 from PIL import Image
 
 from diagvib.foundation.files import file_metadata, open_parquet, read_table
 from diagvib.report.figure import Figure, Material
-from diagvib.report.style import GROUP_COLOURS, MUTED, Drawing, add_legend, new_figure
+from diagvib.report.style import (
+    GROUP_COLOURS,
+    MUTED,
+    Drawing,
+    add_legend,
+    new_figure,
+    show_pictures,
+    write,
+)
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
@@ -58,9 +67,11 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
     train, test = folder / "train.parquet", folder / "test.parquet"
     share = read_table(train, factors).to_pandas().value_counts(normalize=True)
     groups = known.groups([study])
-    group = _tested_groups(test, factors, groups)
-    images = example_images(test, factors, set(group))
-    images |= example_images(train, factors, set(share.index))
+    # The test group of each cell; the last one, if it is in several.
+    tested = read_table(test, ["group", *factors]).to_pandas().drop_duplicates()
+    tested = tested.sort_values("group", key=lambda names: names.map(groups.index))
+    group = tested.set_index(factors)["group"].to_dict()
+    images = example_images(test, factors) | example_images(train, factors)
     colours = dict(zip(groups, GROUP_COLOURS, strict=False))
     width = (_SIDE * len(columns) + 0.25) * len(blocks) + 0.5
     figure = new_figure(width, (_SIDE + _TEXT) * len(rows) + 0.6 + 0.2 * bool(target))
@@ -111,26 +122,26 @@ def shown_classes(
     return [(factor, classes[factor]) for factor in bound]
 
 
-def _tested_groups(test: Path, factors: list[str], groups: list[str]) -> dict[Cell, str]:
-    """The test group of each drawn cell; the last of these groups, if it is in several."""
-    table = read_table(test, ["group", *factors]).to_pandas().drop_duplicates()
-    rows = sorted(table.itertuples(index=False, name=None), key=lambda row: groups.index(row[0]))
-    return {tuple(cell): group for group, *cell in rows}
+def example_images(path: Path, factors: list[str]) -> dict[Cell, np.ndarray]:
+    """The first image of each cell in an image file."""
+    cells = read_table(path, factors).to_pandas().drop_duplicates()
+    images = images_at(path, cells.index.to_numpy())
+    return dict(zip(cells.itertuples(index=False, name=None), images, strict=True))
 
 
-def example_images(path: Path, factors: list[str], cells: set[Cell]) -> dict[Cell, np.ndarray]:
-    """The first image uint8[H, W, 3] of each of these cells, the only ones in an image file; reads
-    no further than necessary."""
-    found: dict[Cell, np.ndarray] = {}
+def images_at(path: Path, rows: np.ndarray) -> list[np.ndarray]:
+    """Images uint8[H, W, 3] of an image file, in these rows, which are in order; reads no further
+    than necessary."""
+    found: list[bytes] = []
     with open_parquet(path) as file:
-        shape = file_metadata(file, path)["image_shape"]
-        for batch in file.iter_batches(batch_size=256, columns=[*factors, "image"]):
-            first = batch.to_pandas().drop_duplicates(factors).set_index(factors)["image"]
-            for cell, pixels in first.items():
-                found.setdefault(cell, np.frombuffer(pixels, np.uint8).reshape(shape))
-            if len(found) == len(cells):
+        shape, start = file_metadata(file, path)["image_shape"], 0
+        for batch in file.iter_batches(batch_size=256, columns=["image"]):
+            within = rows[(rows >= start) & (rows < start + len(batch))]
+            found += batch.take(pa.array(within - start))["image"].to_pylist()
+            start += len(batch)
+            if start > rows[-1]:
                 break
-    return found
+    return [np.frombuffer(image, np.uint8).reshape(shape) for image in found]
 
 
 def factor_figures(material: Material) -> Iterator[Figure]:
@@ -155,23 +166,16 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
     loaded = load_scene(scene)
     factors = {factor: classes[:_MOST_CLASSES] for factor, classes in loaded.factors.items()}
     names = [{factor: name} for factor, classes in factors.items() for name in classes]
-    images = loaded.examples(prepared, names)
-    side, columns = images.shape[1], max(map(len, factors.values()))
-    across, down = round(1.1 * side), round(1.31 * side)
-    sheet = np.full((down * len(factors), across * columns, 3), 255, np.uint8)
+    images, columns = iter(loaded.examples(prepared, names)), max(map(len, factors.values()))
     figure = new_figure(max(0.98 * columns + 0.4, 3.6), 1.16 * len(factors) + 0.2)
-    axes = figure.subplots()  # shared by all images: one for each takes three times as long
-    shown = iter(images)
+    axes = figure.subplots()
     for row, (factor, classes) in enumerate(factors.items()):
-        bottom = (row + 1) * down
-        look = {"fontsize": 9, "rotation": 90, "ha": "right", "va": "center"}
-        axes.text(-0.08 * side, bottom - side / 2, factor, **look)
+        top = 1.25 * row
+        show_pictures(axes, [[next(images) for _ in classes]], top)
+        write(axes, -0.08, top + 0.5, factor, ha="right", rotation=90, fontsize=9)
         for column, name in enumerate(classes):
-            left = column * across
-            sheet[bottom - side : bottom, left : left + side] = next(shown)
-            look = {"fontsize": 8, "ha": "center", "va": "bottom"}
-            axes.text(left + side / 2, bottom - 1.05 * side, name, **look)
-    axes.imshow(sheet, interpolation="none")
+            write(axes, column + 0.5, top - 0.03, name, va="bottom", fontsize=8)
+    axes.set(xlim=(0, columns), ylim=(top + 1, -0.25), aspect="equal")
     axes.set_axis_off()
     return figure
 

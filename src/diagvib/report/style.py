@@ -73,6 +73,8 @@ mpl.rcParams.update(_STYLE)
 _narrow: ContextVar[bool] = ContextVar("narrow", default=False)
 # Inches, at which a phone shows the letters of a figure in a readable size.
 PHONE = 4.4
+# Between pictures, as a share of their side.
+GAP = 0.04
 # In the name of a figure's file with stacked panels, which only the page uses.
 STACKED = "_stacked"
 
@@ -127,6 +129,23 @@ def add_legend(figure: Drawing, handles: Sequence[Artist] = (), **look) -> None:
     most = 2 if is_stacked() else 5
     look = {"ncols": min(most, len(handles)), "fontsize": 8.5, "alignment": "left", **look}
     figure.legend(handles=handles, loc="outside upper left", **look)
+
+
+def write(axes: Axes, x: float, y: float, text: str, **look) -> None:
+    """A text, by default in the middle of x and y."""
+    axes.text(x, y, text, **{"ha": "center", "va": "center", "fontsize": 9.5, **look})
+
+
+def show_pictures(axes: Axes, pictures: Sequence[Sequence[np.ndarray]], top: float) -> None:
+    """Pictures uint8[H, W, 3] in rows and columns of one unit each from `top` on, as one image with
+    clear gaps: an image for each takes three times as long."""
+    opaque = np.array([[np.insert(picture, 3, 255, axis=2) for picture in row] for row in pictures])
+    rows, columns, side = opaque.shape[:3]
+    gap = max(2, round(side * GAP))
+    apart = (gap // 2, gap - gap // 2)
+    tiles = np.pad(opaque, ((0, 0), (0, 0), apart, apart, (0, 0)))
+    whole = np.vstack([np.hstack(row) for row in tiles])
+    axes.imshow(whole, interpolation="none", extent=(0, columns, top + rows, top))
 
 
 def draw_chance(axes: Axes, chance: float, along: str = "y") -> None:

@@ -2,7 +2,7 @@
 what a model sees - lens outputs, reconstructions, latent traversals (paper, Figs. A2, A3, A4, A9)."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,17 +13,23 @@ from PIL import Image
 
 from diagvib.foundation.files import read_table
 from diagvib.report.figure import Figure, Material
-from diagvib.report.style import HELD_OUT, MUTED, TRAINED, Drawing, new_figure
-from diagvib.results.read_runs import run_folder
+from diagvib.report.style import (
+    GAP,
+    HELD_OUT,
+    MUTED,
+    TRAINED,
+    Drawing,
+    new_figure,
+    show_pictures,
+    write,
+)
 from diagvib.results.saliency import TITLE
 from diagvib.settings.grid import LOOKS
 
 INSIDE = "What some models see in an image"
 # Baselines on a sheet of where networks look.
 _MOST = 6
-# Inches per picture: 128 pixels at the resolution of the PNG files. The gap between pictures, as a
-# share of that.
-_SIDE, _GAP = 0.8, 0.04
+_SIDE = 0.8  # inches per picture: 128 pixels at the resolution of the PNG files
 _GROUPS = {
     "id": "id: in distribution",
     "ood": "ood: the cue misleads",
@@ -38,9 +44,7 @@ def looking_figures(material: Material) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for the headline's study with a shortcut, of the binding that shows
     it best, and its study without one; and for the first binding of other studies. All but the
     first are folded."""
-    known, runs = material.known, material.frames["runs"]
-    there = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
-    wanted = {}
+    known, there, wanted = material.known, material.first_runs, {}
     if headline := known.headline(material.studies):
         wanted[headline.shortcut] = material.binding
         wanted[headline.without] = material.binding.partition("-")[0]
@@ -49,9 +53,7 @@ def looking_figures(material: Material) -> Iterator[Figure]:
             wanted[study] = own["binding"].iloc[0]
     for place, (study, binding) in enumerate(wanted.items()):
         own = there[(there["study"] == study) & (there["binding"] == binding)].head(_MOST)
-        folders = {
-            run["baseline"]: run_folder(material.runs, run) for run in own.to_dict("records")
-        }
+        folders = dict(zip(own["baseline"], own["folder"], strict=True))
         title = f"{known.title(study)} {binding}"
         draw = partial(looking_sheet, folders, binding.split("-"), title)
         name, shows = f"looks/{study}_{binding}", f"{title}: where networks look"
@@ -79,20 +81,18 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
         wanted[headline.shortcut] = [material.binding]
         wanted[headline.without] = bindings.get(headline.without, [])
     wanted |= {name: bindings[name][:1] for name in known.judged_by("accuracy", material.studies)}
-    there = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
-    for baseline, own in there.groupby("baseline", sort=False):
+    for baseline, own in material.first_runs.groupby("baseline", sort=False):
         shown = [
             run
             for study, names in wanted.items()
-            for run in own[(own["study"] == study) & own["binding"].isin(names)].to_dict("records")
+            for run in own[(own["study"] == study) & own["binding"].isin(names)].itertuples()
         ]
         for number, run in enumerate(shown):
-            folder = run_folder(material.runs, run)
-            binding, title = run["binding"], f"{known.title(run['study'])} {run['binding']}"
+            title = f"{known.title(run.study)} {run.binding}"
             yield Figure(
-                f"exhibits/{baseline}_{run['study']}_{binding}",
+                f"exhibits/{baseline}_{run.study}_{run.binding}",
                 f"{baseline}, {title}: what the model sees in test images",
-                partial(_draw, folder, binding, f"{title}, {baseline}"),
+                partial(_draw, run.folder, run.binding, f"{title}, {baseline}"),
                 INSIDE,
                 folded=number > 0,
             )
@@ -147,14 +147,14 @@ def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
     small = _fitting(strip[factors].map(len).to_numpy().max())
     for column, image in enumerate(strip.to_dict("records")):
         names = "\n".join(image[factor] for factor in factors)
-        _write(axes, column + 0.5, -0.06, names, va="bottom", fontsize=small)
+        write(axes, column + 0.5, -0.06, names, va="bottom", fontsize=small)
     if factors[1:]:
         line = -0.1 - 0.25 * len(factors)
         for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
-            left, right = columns.min() + _GAP, columns.max() + 1 - _GAP
+            left, right = columns.min() + GAP, columns.max() + 1 - GAP
             axes.hlines(line, left, right, color=MUTED, linewidth=0.8)
-            look = {"ha": "left", "va": "bottom", "color": MUTED}
-            _write(axes, left, line - 0.06, _GROUPS.get(group, group), **look)
+            name = _GROUPS.get(group, group)
+            write(axes, left, line - 0.06, name, ha="left", va="bottom", color=MUTED)
 
 
 def _fitting(letters: int) -> float:
@@ -164,40 +164,24 @@ def _fitting(letters: int) -> float:
 
 
 def _draw_strip(axes: Axes, strip: pd.DataFrame, target: str, top: float) -> None:
-    _show(axes, [strip["picture"]], top)
-    _write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right")
+    show_pictures(axes, [strip["picture"]], top)
+    write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right")
     both = zip(strip["prediction"], strip[target], strict=True)
     small = _fitting(2 + strip["prediction"].map(len).max())
     for column, (predicted, truth) in enumerate(both):
         if predicted:
             mark, colour = ("✓", TRAINED) if predicted == truth else ("✗", HELD_OUT)
             look = {"va": "top", "color": colour, "fontsize": small}
-            _write(axes, column + 0.5, top + 1.04, f"{mark} {predicted}", **look)
+            write(axes, column + 0.5, top + 1.04, f"{mark} {predicted}", **look)
 
 
 def _draw_traversals(axes: Axes, latent: pd.DataFrame, top: float) -> None:
     nats = latent.groupby("dimension", sort=False)["kl"].first()
     table = latent.pivot(index="value", columns="dimension", values="picture")[nats.index]
-    _show(axes, table.to_numpy(), top)
+    show_pictures(axes, table.to_numpy(), top)
     for column, (dimension, kl) in enumerate(nats.items()):
-        _write(axes, column + 0.5, top - 0.06, f"z{dimension:.0f}\n{kl:.1f} nats", va="bottom")
+        write(axes, column + 0.5, top - 0.06, f"z{dimension:.0f}\n{kl:.1f} nats", va="bottom")
     for row, value in enumerate(table.index):
-        _write(axes, -0.1, top + row + 0.5, f"{value:g}", ha="right")
+        write(axes, -0.1, top + row + 0.5, f"{value:g}", ha="right")
     words = "one number of the first image's code, varied"
-    _write(axes, -0.65, top + len(table) / 2, words, rotation=90)
-
-
-def _write(axes: Axes, x: float, y: float, text: str, **look) -> None:
-    axes.text(x, y, text, **{"ha": "center", "va": "center", "fontsize": 9.5, **look})
-
-
-def _show(axes: Axes, pictures: Sequence[Sequence[np.ndarray]], top: float) -> None:
-    """Pictures uint8[H, W, 3] in rows and columns of one unit each from `top` on, as one image with
-    clear gaps."""
-    opaque = np.array([[np.insert(picture, 3, 255, axis=2) for picture in row] for row in pictures])
-    rows, columns, side = opaque.shape[:3]
-    gap = max(2, round(side * _GAP))
-    apart = (gap // 2, gap - gap // 2)
-    tiles = np.pad(opaque, ((0, 0), (0, 0), apart, apart, (0, 0)))
-    whole = np.vstack([np.hstack(row) for row in tiles])
-    axes.imshow(whole, interpolation="none", extent=(0, columns, top + rows, top))
+    write(axes, -0.65, top + len(table) / 2, words, rotation=90)

@@ -103,11 +103,10 @@ def _obstacles(settings: dict, baseline: str = "", own: Mapping | None = None) -
     # A patience that cannot run out changes nothing.
     if patience is not None and patience < (epochs or usual) - 1:
         found.append(f"stops after {patience} epochs without improvement (paper: never)")
-    parts = {key: own.get(key) or {} for key in ("model", "method", "optimiser")}
     flat = dict(own)
-    for part in parts.values():
-        flat |= part
-    flat |= {key: part.get("name") for key, part in parts.items()}
+    for key in ("model", "method", "optimiser"):
+        part = own.get(key) or {}
+        flat |= part | {key: part.get("name")}
     return found + [
         f"{_WORDS.get(key, key)} {flat[key]} (paper: {'none' if value in (None, {}) else value})"
         for key, value in _published()["baselines"].get(baseline, {}).items()

@@ -1,5 +1,6 @@
 """The numbers of the papers (config/papers), and those of ours that are made alike."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
@@ -14,12 +15,13 @@ from diagvib.results.metric_sets.gaps import (
     network_of,
     training_shares,
 )
-from diagvib.results.texts import points
+from diagvib.results.table import points
 from diagvib.settings.baselines import changed
 
 # The number of possible cues for a target in DiagViB-6: all other factors. FAAvg over fewer cues is
 # a different number.
 PAPER_CUES = 5
+KEYS = ["study", "baseline", "target", "metric"]
 # UrbanCars: the shares of the training images in which both cues agree with the target, cue 1
 # misleads, cue 2 misleads, both do.
 PAPER_SHARES = (0.9025, 0.0475, 0.0475, 0.0025)
@@ -130,19 +132,18 @@ def is_comparable(runs: pd.DataFrame) -> bool:
 
 
 def _diagvib6(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
-    key = row["study"], row["baseline"], row["target"], row["metric"]
-    if key not in _diagvib6_numbers() or row["cues"] not in (0, PAPER_CUES):
+    numbers = _diagvib6_numbers().get(tuple(row[key] for key in KEYS))
+    if numbers is None or row["cues"] not in (0, PAPER_CUES):
         return {}
-    mean, spread = _diagvib6_numbers()[key]
+    mean, spread = numbers
     return {"paper": mean, "printed": f"{100 * mean:.0f} ± {100 * spread:.0f}"}
 
 
 @cache
 def _diagvib6_numbers() -> dict[tuple, tuple[float, float]]:
     """Mean and spread by study, baseline, target and metric."""
-    keys = ["study", "baseline", "target", "metric"]
-    rows = read_paper_tables()[[*keys, "paper_mean", "paper_spread"]]
-    return {tuple(key): (mean, spread) for *key, mean, spread in rows.itertuples(index=False)}
+    table = read_paper_tables().set_index(KEYS)
+    return table[["paper_mean", "paper_spread"]].apply(tuple, axis=1).to_dict()
 
 
 def _urbancars(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
@@ -245,19 +246,17 @@ def _matching(paper: pd.DataFrame, wanted: Mapping) -> Iterator[dict]:
 
 def _add_means(rows: list[dict], found: list[dict]) -> None:
     """Spawrious' mean over its studies, where ours is over the same ones."""
-    paper, keys = read_spawrious_tables(), ("metric_set", "metric", "baseline", "binding")
-    for number, row in enumerate(rows):
-        own = [row[key] for key in keys]
-        if row["study"] or own[:2] != ["average", "accuracy"]:
+    paper, of_studies = read_spawrious_tables(), defaultdict(list)
+    for row, one in zip(rows, found, strict=True):
+        if (row["metric_set"], row["metric"]) != ("average", "accuracy"):
             continue
-        its = [
-            one
-            for one, other in zip(found, rows, strict=True)
-            if other["study"] and [other[key] for key in keys] == own
-        ]
+        its = of_studies[row["baseline"], row["binding"]]
+        if row["study"]:  # before the means
+            its.append(one)
+            continue
         alike = {name: its[0].get(name) for name in ("table", "method")}
         published = pd.DataFrame(_matching(paper, alike), columns=paper.columns)
-        if {one.get("study") for one in its} == set(published["study"]):
+        if {other.get("study") for other in its} == set(published["study"]):
             mean = published["paper"].mean()
             note = _MEAN_NOTES.get(tuple(alike.values()), "")
-            found[number] = {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}
+            one |= {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}

@@ -1,20 +1,39 @@
 """All tables: those of the results, with the papers' numbers beside ours."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from diagvib.foundation.files import write_json, write_text
-from diagvib.reproduction.agreement import agreement_table
+from diagvib.reproduction.agreement import (
+    agreement_sentence,
+    agreement_table,
+    rule_sentence,
+    simulated_sentence,
+)
 from diagvib.reproduction.comparability import judge_runs, scratch_note, source_note
 from diagvib.reproduction.published import beside_papers, is_comparable, of_paper
-from diagvib.reproduction.shown import VERDICT, verdict_found, verdict_tables
-from diagvib.reproduction.verdicts import KEYS, comparison_table
+from diagvib.reproduction.verdicts import (
+    COMPARED,
+    KEYS,
+    LEAST_SAMPLES,
+    MARGIN,
+    comparison_table,
+    verdict_sentence,
+)
 from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, versions
-from diagvib.results.table import Table, by_section, latex, markdown
+from diagvib.results.table import (
+    Table,
+    by_section,
+    describe_doubtful,
+    describe_missing,
+    latex,
+    markdown,
+    points,
+)
 from diagvib.results.tables import (
     baseline_settings,
     make_tables,
@@ -23,7 +42,14 @@ from diagvib.results.tables import (
     time_table,
     write_tidy,
 )
-from diagvib.results.texts import describe_doubtful, describe_missing
+
+VERDICT = "Comparison with the paper"
+MARKED = (
+    "A mark after our number compares it with the paper's: `=` agrees, the whole 95 % interval of the difference lies "
+    f"within {100 * MARGIN:.0f} points; `≠` differs, it reaches beyond that and excludes zero; `?` cannot tell, neither "
+    f"of these or fewer than {LEAST_SAMPLES} samples. The paper states neither the divisor of its spreads nor what the "
+    "standard deviation in its Table 2 is taken over; here it is that of paired differences over the samples."
+)
 
 
 def all_tables(
@@ -62,6 +88,64 @@ def shown_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> lis
     found = [*result_tables(tables, known), *verdict_tables(tables, known)]
     found.append(time_table(tables["run_times"]))
     return [table for table in found if table.rows]
+
+
+def verdict_found(comparison: pd.DataFrame) -> list[str]:
+    """How many cells agree with the paper's, and why others cannot be compared."""
+    why = comparison.loc[comparison["verdict"] == "not comparable", "reason"].value_counts()
+    reasons = [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()]
+    return [verdict_sentence(comparison), *reasons]
+
+
+def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
+    """No tables if no cell can be compared."""
+    comparison, agreement = tables["comparison"], tables["agreement"]
+    if not comparison["verdict"].isin(COMPARED).any():
+        return
+    about = verdict_found(comparison)
+    if len(agreement):
+        about += [agreement_sentence(agreement), rule_sentence()]
+    about += [MARKED, simulated_sentence()]
+    # Of the smallest groups, those that differ.
+    smallest = agreement["by"].str.contains(",", regex=False).astype(bool)
+    stated = agreement[~smallest | (agreement["statement"] == "differs")]
+    rows = [
+        [
+            r.by,
+            r.name,
+            str(r.cells),
+            points(r.mean_difference),
+            f"{r.score:.2f}",
+            f"{r.usual:.2f}",
+            f"{r.p:.3f}",
+            r.statement,
+        ]
+        for r in stated.itertuples(index=False)
+    ]
+    heads = ["by", "name", "compared", "mean difference", "RMS z", "90 % of honest below", "p"]
+    heads += ["statement"]
+    yield Table("agreement", "All cells together", heads, rows, section=VERDICT, about=about)
+    ran = comparison[comparison["n"] > 0]
+    title = f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}"
+    heads = ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference"]
+    heads += ["±", "verdict", "remarks"]
+    rows = [
+        [
+            r.table,
+            known.title(r.study),
+            r.baseline,
+            r.target,
+            r.metric,
+            f"{100 * r.ours:.1f}",
+            f"{100 * r.paper:.0f}",
+            points(r.difference),
+            "-" if r.uncertainty != r.uncertainty else f"{100 * r.uncertainty:.1f}",
+            r.verdict,
+            "; ".join(filter(None, (r.reason, r.mentions))),
+        ]
+        for r in ran.itertuples(index=False)
+    ]
+    yield Table("comparison", title, heads, rows, section=VERDICT, about=about, folded=True)
 
 
 def write_tables(

@@ -9,19 +9,17 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
+from diagvib.reproduction.published import KEYS, PAPER_CUES, read_paper_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.uncertainty import half_width
 
 COMPARED = ("agrees", "differs", "cannot tell")
-DECIDED = COMPARED[:2]
 VERDICTS = (*COMPARED, "not run", "not comparable")
 PAPER_SAMPLES = 5
 # An agreeing cell's full interval lies within this margin; with fewer samples than this, nothing is
 # decided.
 MARGIN = 0.05
 LEAST_SAMPLES = 3
-KEYS = ["study", "baseline", "target", "metric"]
 # The paper prints whole percents.
 _HALF_STEP = 0.005
 _ROUNDING_VARIANCE = (2 * _HALF_STEP) ** 2 / 12
@@ -137,19 +135,6 @@ def _tell(n: float, expected: float, difference: float, uncertainty: float) -> t
         return "differs", reason
     wide = f"interval of ± {100 * uncertainty:.1f} points"
     return "cannot tell", f"{reason}; {wide}" if reason else wide
-
-
-def summary_table(comparison: pd.DataFrame) -> pd.DataFrame:
-    """How many cells have which verdict, overall and by study, baseline and factor: by, name,
-    cells, a column each."""
-    rows = []
-    names = {"overall": None, "study": "study", "baseline": "baseline", "factor": "target"}
-    for by, column in names.items():
-        groups = comparison.groupby(column, sort=False) if column else [("all", comparison)]
-        for name, cells in groups:
-            counts = cells["verdict"].value_counts()
-            rows.append((by, name, len(cells), *(counts.get(one, 0) for one in VERDICTS)))
-    return pd.DataFrame(rows, columns=["by", "name", "cells", *VERDICTS])
 
 
 def verdict_sentence(comparison: pd.DataFrame) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
@@ -13,8 +14,7 @@ from diagvib.results.metric_sets.metric_set import (
     over_samples,
     pivot,
 )
-from diagvib.results.table import Table
-from diagvib.results.texts import of_samples
+from diagvib.results.table import Table, of_samples
 
 SET = "calibration"  # in the column metric_set
 TITLE = "Calibration"
@@ -33,12 +33,17 @@ def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     return float(np.abs(np.bincount(bins, correct - confidence)).sum() / len(bins))
 
 
-def errors_by_group(
-    group: np.ndarray, confidence: np.ndarray, correct: np.ndarray
-) -> dict[str, float]:
-    """`{group}_ece` of each test group, [N] each."""
-    found = ((name, group == name) for name in dict.fromkeys(group))
-    return {f"{name}{_ECE}": calibration_error(confidence[at], correct[at]) for name, at in found}
+def calibration_errors(predictions: pa.Table, target: str) -> dict[str, float]:
+    """`ece` of all images, and `{group}_ece` of each test group. predictions: columns group, target,
+    prediction, confidence."""
+    # As plain strings: a class that no image is predicted as is no category of the predictions.
+    group, label, predicted = (
+        np.array(predictions[name].to_pylist()) for name in ("group", target, "prediction")
+    )
+    confidence, correct = predictions["confidence"].to_numpy(), label == predicted
+    every = {"ece": slice(None)}
+    every |= {f"{name}{_ECE}": group == name for name in dict.fromkeys(group.tolist())}
+    return {name: calibration_error(confidence[at], correct[at]) for name, at in every.items()}
 
 
 def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:

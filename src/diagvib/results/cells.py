@@ -91,45 +91,36 @@ def mean_per_class(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
     cells: columns by, target_class, n, correct. Columns: by, accuracy, n images.
     """
-    groups = cells.groupby(list(by), sort=False).ngroup().to_numpy()
-    label, names = pd.factorize(cells["target_class"])
-    classes, known = pd.factorize(groups * max(len(names), 1) + label)
-    n, correct = (np.bincount(classes, cells[column]) for column in ("n", "correct"))
-    of = known // max(len(names), 1)
-    found = cells[list(by)].iloc[np.unique(groups, return_index=True)[1]].reset_index(drop=True)
-    return found.assign(
-        accuracy=np.bincount(of, correct / n) / np.bincount(of),
-        n=np.bincount(of, n).astype(np.int64),
-    )
+    classes = cells.groupby([*by, "target_class"], sort=False)[["correct", "n"]].sum()
+    groups = classes.groupby(level=list(by), sort=False)
+    of, accuracy = groups.ngroup(), classes["correct"] / classes["n"]
+    means = np.bincount(of, accuracy) / np.bincount(of)
+    return groups[["n"]].sum().assign(accuracy=means).reset_index()
 
 
-def worst_cell(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The accuracy of the worst cell: a row per combination of `by`, in order. Columns: by,
-    accuracy."""
-    cell = [*by, *(column for column in ("target_class", "cue_class") if column not in by)]
-    counts = cells.groupby(cell, sort=False, as_index=False)[["n", "correct"]].sum()
-    accuracy = counts["correct"] / counts["n"]
-    return (
-        counts.assign(accuracy=accuracy)
-        .groupby(list(by), sort=False, as_index=False)["accuracy"]
-        .min()
-    )
+def class_mean(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """The accuracies of `mean_per_class`, indexed by `by`."""
+    return mean_per_class(cells, by).set_index(list(by))["accuracy"]
 
 
-def per_image(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The share of images that are right: a row per combination of `by`, in order. Columns: by,
-    accuracy."""
-    sums = cells.groupby(list(by), sort=False, as_index=False)[["correct", "n"]].sum()
-    return sums[list(by)].assign(accuracy=sums["correct"] / sums["n"])
+def worst_cell(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """The accuracy of the worst cell, for each combination of `by`."""
+    counts = cells.groupby([*by, "target_class", "cue_class"], sort=False)[["n", "correct"]].sum()
+    return (counts["correct"] / counts["n"]).groupby(level=list(by), sort=False).min()
 
 
-def adjusted(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def per_image(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """The share of images that are right, for each combination of `by`."""
+    sums = cells.groupby(list(by), sort=False)[["correct", "n"]].sum()
+    return sums["correct"] / sums["n"]
+
+
+def adjusted(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
     """The accuracies of all cells, averaged by the shares that their classes have in training, as in
-    Sagawa et al. (2020): a row per combination of `by`. NaN if a run does not note these. Columns:
-    by, accuracy."""
+    Sagawa et al. (2020), for each combination of `by`; NaN if a run does not note these."""
     cell = [*by, "target_class", "cue_class"]
     parts = {"n": "sum", "correct": "sum", "trained": "first"}
-    counts = cells.astype({"trained": float}).groupby(cell, sort=False, as_index=False).agg(parts)
+    counts = cells.astype({"trained": float}).groupby(cell, sort=False).agg(parts)
     counts["weighted"] = counts["correct"] / counts["n"] * counts["trained"]
-    sums = counts.groupby(list(by), sort=False, as_index=False)[["weighted", "trained"]].sum()
-    return sums[list(by)].assign(accuracy=sums["weighted"] / sums["trained"])
+    sums = counts.groupby(level=list(by), sort=False)[["weighted", "trained"]].sum()
+    return sums["weighted"] / sums["trained"]

@@ -11,11 +11,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.metrics import estimate
 from diagvib.results.read_runs import Collected, read_runs
-from diagvib.results.table import Table, html, markdown
-from diagvib.results.texts import describe_missing, interval, percent, points
-from diagvib.results.uncertainty import FEWEST, sample_interval
+from diagvib.results.table import Table, describe_missing, html, interval, markdown, percent, points
+from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 _MADE_WITH = (

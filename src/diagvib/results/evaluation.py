@@ -8,8 +8,14 @@ import pandas as pd
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.results.calibration import calibration_error, errors_by_group
-from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_class, worst_cell
+from diagvib.results.calibration import calibration_errors
+from diagvib.results.cells import (
+    RUN_KEYS,
+    cells_table,
+    class_mean,
+    count_cells,
+    worst_cell,
+)
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
@@ -46,14 +52,7 @@ def evaluate(
             f"{split}; give one for each, in the dataset's order"
         )
     target, *cues = binding.split("-")
-    run = {
-        "baseline": "",
-        "study": study,
-        "binding": binding,
-        "target": target,
-        "cue": "-".join(cues),
-        "sample": sample,
-    }
+    run = dict(zip(RUN_KEYS, ("", study, binding, target, "-".join(cues), sample), strict=True))
     if split == "test":
         _check_cells(known, study, [target, *cues], sample, table)
     answered = table.append_column("prediction", pa.array(prediction, pa.string()))
@@ -61,18 +60,15 @@ def evaluate(
     cells = cells_table(
         pd.DataFrame([run], columns=RUN_KEYS), [count_cells(answered, target, cues, spoken)]
     )
-    by_group = mean_per_class(cells, ["group"])
-    groups = {f"{row.group}_accuracy": float(row.accuracy) for row in by_group.itertuples()}
+    groups = class_mean(cells, ["group"]).add_suffix("_accuracy").to_dict()
     found = {
-        "accuracy": float(mean_per_class(cells, RUN_KEYS)["accuracy"].iloc[0]),
+        "accuracy": float(class_mean(cells, RUN_KEYS).iloc[0]),
         **groups,
-        "worst_cell": float(worst_cell(cells, RUN_KEYS)["accuracy"].iloc[0]),
+        "worst_cell": float(worst_cell(cells, RUN_KEYS).iloc[0]),
     }
     if confidence is not None:
-        correct = np.array(prediction) == np.array(table[target])
-        group = np.array(table["group"])
-        found["ece"] = calibration_error(confidence, correct)
-        found |= errors_by_group(group, confidence, correct)
+        answered = answered.append_column("confidence", pa.array(confidence))
+        found |= calibration_errors(answered, target)
     if split == "test":
         own = METRIC_SETS[known.studies[study].metrics]
         values = own.of_run(Results(pd.DataFrame([{**run, **groups}]), cells, known, {}))

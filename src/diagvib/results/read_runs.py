@@ -17,7 +17,7 @@ from diagvib.foundation.files import METADATA_KEY, read_json, read_table
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
 from diagvib.results import saliency
-from diagvib.results.calibration import errors_by_group
+from diagvib.results.calibration import calibration_errors
 from diagvib.results.cells import (
     RUN_KEYS,
     cells_table,
@@ -141,7 +141,6 @@ def read_runs(
     cells = cells_table(frame, [one.cells for one in read])
     accuracies = mean_per_class(cells.assign(run=cells.index), ["run", "group"])
     frame = frame.assign(status=[one.status for one in read], reason=[one.reason for one in read])
-    complete = frame["status"] == "ok"
     none = np.zeros((0, len(columns) + 1), np.float32)
     epochs = np.concatenate([none, *(one.epochs for one in read if len(one.epochs))])
     of = np.repeat(frame.index, [len(one.epochs) for one in read])
@@ -149,8 +148,7 @@ def read_runs(
     # Runs of unknown studies name their groups themselves.
     for group in dict.fromkeys([*known.groups(frame["study"]), *accuracies["group"]]):
         own = accuracies[accuracies["group"] == group].set_index("run")[["accuracy", "n"]]
-        values = own.reindex(frame.index[complete]).reindex(frame.index).astype(float)
-        frame[[f"{group}_accuracy", f"{group}_n"]] = values
+        frame[[f"{group}_accuracy", f"{group}_n"]] = own.reindex(frame.index).astype(float)
     frame = frame.join(pd.DataFrame([one.measures for one in read], frame.index))
     return Collected(
         frame.assign(
@@ -158,7 +156,7 @@ def read_runs(
         ),
         [one.made for one in read],
         history.astype({"epoch": "int64", SELECTABLE: bool}),
-        cells[complete[cells.index].to_numpy()].reset_index(drop=True),
+        cells.reset_index(drop=True),
     )
 
 
@@ -256,12 +254,8 @@ def _read_cells(
     study = known.studies.get(run["study"])
     measures = {}
     if "confidence" in table.column_names:
-        frame = table.select(["group", run["target"], "prediction", "confidence"]).to_pandas()
-        # As plain strings: a class that no image is predicted as is no category of the predictions.
-        label, prediction = (frame[name].astype(str) for name in (run["target"], "prediction"))
-        correct = (label == prediction).to_numpy()
-        group, confidence = (frame[name].to_numpy() for name in ("group", "confidence"))
-        measures = errors_by_group(group, confidence, correct)
+        measures = calibration_errors(table, run["target"])
+        del measures["ece"]  # the table `runs` has the groups'
     if study is not None and study.metrics == "watermark":
         photos = read_table(path).to_pandas()
         measures |= measure(photos.assign(label=photos[run["target"]]))

@@ -14,6 +14,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.average import mean_over_studies
 from diagvib.results.metric_sets.metric_set import (
     KEYS,
+    NO_INTERVAL,
     NUMBERS,
     concatenated,
     describe,
@@ -25,8 +26,7 @@ from diagvib.results.metric_sets.metric_set import (
 from diagvib.results.metric_sets.shortcut import ID, METRIC_TITLES, OOD
 from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.read_runs import SELECTABLE, Collected
-from diagvib.results.table import Table
-from diagvib.results.texts import of_samples, points
+from diagvib.results.table import Table, of_samples, points
 from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs
 
 AS_RUN = "as_run"  # by the baseline's own rule, whichever it is
@@ -66,8 +66,8 @@ def selection_table(
     ]
     trials = _means(_searched_values(chosen), baselines).assign(over="trials")
     keys = ["baseline", "study", "rule"]
-    trial = chosen.drop_duplicates(keys).set_index(keys)["trial"]
-    trials["trial"] = trial.reindex(pd.MultiIndex.from_frame(trials[keys])).to_numpy(float)
+    trial = chosen.drop_duplicates(keys)[[*keys, "trial"]].astype({"trial": float})
+    trials = trials.merge(trial, how="left", on=keys)
     runs = pd.DataFrame(_over_cues(plain, baselines), columns=COLUMNS)
     parts = [runs, _means(several, baselines).assign(over="runs"), trials]
     return concatenated(parts, COLUMNS).reindex(columns=COLUMNS)
@@ -108,11 +108,8 @@ def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[
             for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[1], 2)]:
                 found = reduce(acc)
                 change = found.mean - as_run.setdefault(metric, found.mean)
-                yield (
-                    about
-                    | {"rule": rule, "metric": metric, "change": change}
-                    | numbers(found, (np.nan, np.nan), len(acc))
-                )
+                row = {"rule": rule, "metric": metric, "change": change}
+                yield about | row | numbers(found, NO_INTERVAL)
 
 
 def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:

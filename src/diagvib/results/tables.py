@@ -1,4 +1,6 @@
-"""The tidy tables, in which accuracies are fractions: making, writing and reading them."""
+"""The tidy tables, in which accuracies are fractions: making, writing and reading them; and the few
+numbers that are small enough for git, results/metrics/{baseline}/{study}.json. `dvc metrics show`
+lists these, and `dvc metrics diff` compares them between commits without pulling any data."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import read_table, write_table, write_text
+from diagvib.foundation.files import read_table, write_json, write_table, write_text
 from diagvib.results import TIDY
 from diagvib.results.calibration import SET, calibration, calibration_tables
 from diagvib.results.known_studies import KnownStudies
@@ -19,6 +21,8 @@ from diagvib.results.saliency import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.table import Table
 from diagvib.settings.baselines import baseline_names, load_settings
+
+DIGITS = 4  # of the numbers for git
 
 
 def make_tables(
@@ -115,3 +119,27 @@ def read_history(tables: Path, by: str, name: str) -> pd.DataFrame:
     """Every recorded epoch of the runs of one baseline or study, as in `read_runs.Collected`."""
     chosen = pc.field(by) == name
     return read_table(Path(tables) / "history.parquet", filters=chosen).to_pandas()
+
+
+def write_scores(metrics: pd.DataFrame, known: KnownStudies, out: Path) -> None:
+    """One JSON file for each baseline and study. metrics: the tidy table."""
+    Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, even if empty
+    for (baseline, study), own in metrics.groupby(["baseline", "study"], sort=False):
+        if study:
+            names = METRIC_SETS[own["metric_set"].iloc[0]].names(study, known)
+            write_json(Path(out) / baseline / f"{study}.json", scores(own, names))
+
+
+def scores(own: pd.DataFrame, names: list[str]) -> dict[str, float]:
+    """Each metric, mean over the target factors, and over the bindings as in the table; left out if
+    one of the factors has none. Where a paper has numbers: agreeing, the share of the decided cells
+    that agree, and decided, their number."""
+    mean = own["binding"].eq("") | (own["binding"].nunique() == 1)
+    values = own[mean & own["metric"].isin(names)].groupby("metric", sort=False)["mean"]
+    values = values.agg(lambda means: means.mean(skipna=False)).dropna()
+    found = {metric: round(float(value), DIGITS) for metric, value in values.items()}
+    decided = own["verdict"].isin(["agrees", "differs"])
+    if decided.any():
+        agreeing = (own.loc[decided, "verdict"] == "agrees").mean()
+        found |= {"agreeing": round(float(agreeing), DIGITS), "decided": int(decided.sum())}
+    return found

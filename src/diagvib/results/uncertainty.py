@@ -6,10 +6,10 @@ configured), and another sample would have the same ones. So every statement is 
 these bindings in a new dataset sample, and its uncertainty is the spread of the samples' means.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.special import betaincinv, stdtrit
-
-from diagvib.results.metrics import estimate
 
 LEVEL = 0.95
 # With fewer dataset samples there is no interval: two show hardly anything of their spread.
@@ -21,6 +21,51 @@ EDGE = 0.2
 WORTH = 10
 # Spreads below this are rounding errors.
 _NO_SPREAD = 1e-12
+
+
+class Estimate(float):
+    """A mean over dataset samples with its uncertainty; used as a number, it is the mean.
+
+    stderr: standard error of the mean (ddof 1: the divisor is n - 1, nan for n < 2; the paper does
+    not state its divisor). n: the number of samples that counted. samples: the value of each, NaN
+    for those that did not count. Unpacks as `mean, stderr, n = estimate`.
+    """
+
+    stderr: float
+    n: int
+    samples: np.ndarray
+
+    # The defaults are for pickle, which sets the attributes afterwards.
+    def __new__(cls, mean: float, stderr=np.nan, n=0, samples=()) -> "Estimate":
+        self = super().__new__(cls, mean)
+        self.stderr, self.n, self.samples = float(stderr), int(n), samples
+        return self
+
+    @property
+    def mean(self) -> float:
+        return float(self)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over the samples (ddof 1)."""
+        return self.stderr * self.n**0.5
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.mean, self.stderr, self.n))
+
+    def __repr__(self) -> str:
+        return f"Estimate(mean={self.mean:.6g}, stderr={self.stderr:.6g}, n={self.n})"
+
+
+def estimate(values: np.ndarray) -> Estimate:
+    """Mean, standard error (ddof 1) and n of float[samples]; NaN is a missing run and is left
+    out."""
+    samples = np.asarray(values, dtype=np.float64)
+    values = samples[~np.isnan(samples)]
+    n = len(values)
+    mean = values.mean() if n else np.nan
+    stderr = values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    return Estimate(mean, stderr, n, samples)
 
 
 def half_width(freedom: float | np.ndarray) -> float | np.ndarray:

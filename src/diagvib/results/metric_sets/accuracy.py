@@ -2,18 +2,17 @@
 and worst cell; the accuracy of all test images, and of all cells by their shares in training."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import pandas as pd
 
-from diagvib.results.cells import RUN_KEYS, adjusted, mean_per_class, per_image, worst_cell
+from diagvib.results.cells import RUN_KEYS, adjusted, class_mean, per_image, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
-from diagvib.results.table import Table
-from diagvib.results.texts import interval
+from diagvib.results.table import Table, interval
 
-MEASURES = {"accuracy": mean_per_class, "worst_cell": worst_cell}
+MEASURES = {"accuracy": class_mean, "worst_cell": worst_cell}
 PLAIN, ADJUSTED = "plain_accuracy", "adjusted_accuracy"
+_OF_ALL = {"all, image by image": PLAIN, "all, by training shares": ADJUSTED}
 
 
 class Accuracy(MetricSet):
@@ -22,12 +21,12 @@ class Accuracy(MetricSet):
     each run."""
 
     title = "Accuracy by test group"
-    about: ClassVar[list[str]] = [
+    about = (
         "The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
         "± standard error over the dataset samples, with the 95 % interval. With n = 1, the brackets have the interval "
         "over the images of that sample. Image by image: the share of all test images. By training shares: the mean of "
-        "all cells' accuracies, weighted by their shares of the training images."
-    ]
+        "all cells' accuracies, weighted by their shares of the training images.",
+    )
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         places = _places(study, known)
@@ -35,23 +34,14 @@ class Accuracy(MetricSet):
         return [*named, PLAIN, ADJUSTED]
 
     def of_run(self, results: Results) -> pd.DataFrame:
-        parts = []
-        for measure, function in MEASURES.items():
-            together = function(results.cells, [*RUN_KEYS, "group"]).assign(environment="")
-            apart = function(results.cells, [*RUN_KEYS, "group", "environment"])
-            both = pd.concat([together, apart[apart["environment"] != ""]])
-            parts.append(both.assign(measure=measure))
-        found = pd.concat(parts)
-        named = [
-            _name(*keys)
-            for keys in zip(found["group"], found["measure"], found["environment"], strict=True)
-        ]
-        wide = found.assign(name=named).pivot(index=RUN_KEYS, columns="name", values="accuracy")
-        found = results.runs[RUN_KEYS].merge(wide.reset_index(), how="left", on=RUN_KEYS)
-        for name, function in ((PLAIN, per_image), (ADJUSTED, adjusted)):
-            own = function(results.cells, RUN_KEYS).rename(columns={"accuracy": name})
-            found = found.merge(own, how="left", on=RUN_KEYS)
-        return found
+        cells, found = results.cells, {}
+        for where in dict.fromkeys(["", *cells["environment"]]):
+            tested = cells[cells["environment"] == where] if where else cells
+            for group, own in tested.groupby("group", sort=False):
+                for measure, function in MEASURES.items():
+                    found[_name(group, measure, where)] = function(own, RUN_KEYS)
+        found |= {PLAIN: per_image(cells, RUN_KEYS), ADJUSTED: adjusted(cells, RUN_KEYS)}
+        return results.runs[RUN_KEYS].join(pd.DataFrame(found), on=RUN_KEYS)
 
     def shown(
         self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
@@ -60,24 +50,16 @@ class Accuracy(MetricSet):
         for (study, baseline, binding), part in of_all_bindings(own).groupby(
             ["study", "baseline", "binding"], sort=False
         ):
-            there = {row["metric"]: row for row in part.to_dict("records")}
-            shown = [
-                (group, where or "all", [_name(group, measure, where) for measure in MEASURES])
-                for group, where in _places(study, known)
-            ]
-            shown += [
-                ("all, image by image", "all", [PLAIN]),
-                ("all, by training shares", "all", [ADJUSTED]),
-            ]
-            for group, where, metrics in shown:
-                rows = [there[metric] for metric in metrics]
-                texts = [
-                    text
-                    for row in rows
-                    for text in (self.text(row), interval(row["low"], row["high"]))
-                ]
-                names = [known.title(study), baseline, binding, group, where]
-                lines.append([*names, *texts, *[""] * (4 - len(texts))])
+            names = [known.title(study), baseline, binding]
+            texts = {
+                row["metric"]: (self.text(row), interval(row["low"], row["high"]))
+                for row in part.to_dict("records")
+            }
+            for group, where in _places(study, known):
+                accuracy, worst = (texts[_name(group, measure, where)] for measure in MEASURES)
+                lines.append([*names, group, where or "all", *accuracy, *worst])
+            for group, metric in _OF_ALL.items():
+                lines.append([*names, group, "all", *texts[metric], "", ""])
         heads = ["study", "baseline", "binding", "group", "environment"]
         heads += ["accuracy", "95 % interval", "worst cell", "95 % interval"]
         yield Table("accuracy", "All groups", heads, lines, section=self.title, about=self.about)

@@ -2,11 +2,10 @@
 another class, and how many predictions follow it there (their Fig. 5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import pandas as pd
 
-from diagvib.results.cells import RUN_KEYS, mean_per_class, worst_cell
+from diagvib.results.cells import RUN_KEYS, class_mean, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
     BASELINE,
@@ -35,10 +34,10 @@ class Average(MetricSet):
     """
 
     title = "Environments: accuracy where the cue points to another class"
-    about: ClassVar[list[str]] = [
+    about = (
         "Mean per-class accuracy on the test environment, and its mean over the studies, in percent: mean ± standard "
-        "error over the dataset samples. Laid out like Tables 3 to 5 of Lynch et al. (2023)."
-    ]
+        "error over the dataset samples. Laid out like Tables 3 to 5 of Lynch et al. (2023).",
+    )
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         return [*MEASURES, *(f"{ID}_accuracy_{name}" for name in known.tested_in(study, ID))]
@@ -47,20 +46,17 @@ class Average(MetricSet):
         cells = results.cells
         tested = cells[cells["group"] == OOD]
         misled = tested[tested["misled"].notna()].astype({"misled": float})
-        sums = misled.groupby(RUN_KEYS, as_index=False)[["misled", "n"]].sum()
-        apart = mean_per_class(cells[cells["group"] == ID], [*RUN_KEYS, "environment"])
-        apart = apart.pivot(index=RUN_KEYS, columns="environment", values="accuracy")
-        # "": the study names none
-        apart = apart.drop(columns="", errors="ignore").add_prefix(f"{ID}_accuracy_")
-        found = results.runs.reindex(columns=[*RUN_KEYS, f"{OOD}_accuracy", f"{ID}_accuracy"])
-        found = found.rename(columns={f"{OOD}_accuracy": "accuracy"})
-        for table in (
-            worst_cell(tested, RUN_KEYS).rename(columns={"accuracy": "worst_cell"}),
-            sums[RUN_KEYS].assign(confusion=sums["misled"] / sums["n"]),
-            apart.reset_index(),
-        ):
-            found = found.merge(table, how="left", on=RUN_KEYS)
-        return found
+        sums = misled.groupby(RUN_KEYS)[["misled", "n"]].sum()
+        found = {
+            "worst_cell": worst_cell(tested, RUN_KEYS),
+            "confusion": sums["misled"] / sums["n"],
+        }
+        apart = cells[(cells["group"] == ID) & (cells["environment"] != "")]
+        for name, own in apart.groupby("environment"):
+            found[f"{ID}_accuracy_{name}"] = class_mean(own, RUN_KEYS)
+        runs = results.runs.reindex(columns=[*RUN_KEYS, f"{OOD}_accuracy", f"{ID}_accuracy"])
+        runs = runs.rename(columns={f"{OOD}_accuracy": "accuracy"})
+        return runs.join(pd.DataFrame(found), on=RUN_KEYS)
 
     def metrics(self, results: Results) -> pd.DataFrame:
         found = super().metrics(results)

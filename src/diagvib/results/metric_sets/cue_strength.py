@@ -9,9 +9,8 @@ import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
-from diagvib.results.metrics import estimate
 from diagvib.results.table import Table
-from diagvib.results.uncertainty import FEWEST, sample_interval
+from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.rows import TARGET
 from diagvib.studies.study import Study
 
@@ -71,7 +70,7 @@ def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
         half = dict(zip(HALF_WAY, half_way(shares, values, without), strict=True))
         for share, name, each in zip(shares, table["study"].iloc[:, 0], values, strict=True):
             about = dict(zip(CURVE, keys, strict=True)) | {"study": name, DOSE[1]: share}
-            about |= numbers(estimate(each), sample_interval(each), len(each))
+            about |= numbers(estimate(each))
             rows.append({**about, "without": estimate(without).mean, **half})
     return pd.DataFrame(rows, columns=COLUMNS)
 

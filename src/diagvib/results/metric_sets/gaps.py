@@ -20,10 +20,8 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
     terms,
 )
-from diagvib.results.metrics import estimate
-from diagvib.results.table import Table
-from diagvib.results.texts import interval
-from diagvib.results.uncertainty import FEWEST, sample_interval
+from diagvib.results.table import Table, interval
+from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import Study
 
@@ -60,12 +58,12 @@ class Gaps(MetricSet):
     """
 
     title = "Whac-A-Mole: accuracy lost where a cue misleads"
-    about: ClassVar[list[str]] = [
+    about = (
         "Percent and points, mean ± standard error over the dataset samples. I.D. Acc: the accuracies of the four "
         "test groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. "
         "Acc. In brackets: the 95 % interval of a cue's gap minus that of ERM with the same model, paired by sample; "
-        f"none with fewer than {FEWEST} samples. The intervals are not corrected for the number of methods."
-    ]
+        f"none with fewer than {FEWEST} samples. The intervals are not corrected for the number of methods.",
+    )
     differences: ClassVar[Mapping[str, str]] = dict.fromkeys(GAPS, "id_accuracy")
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
@@ -82,9 +80,8 @@ class Gaps(MetricSet):
             for group in (GAP_GROUPS.values() if studies else ())
         )
         gaps = {name: accuracy[group] - inside for name, group in GAPS.items()}
-        worst = worst_cell(results.cells, RUN_KEYS).rename(columns={"accuracy": "worst_group"})
-        found = runs[RUN_KEYS].assign(id_accuracy=inside, **gaps)
-        return found.merge(worst, how="left", on=RUN_KEYS)
+        worst = worst_cell(results.cells, RUN_KEYS).rename("worst_group")
+        return runs[RUN_KEYS].assign(id_accuracy=inside, **gaps).join(worst, on=RUN_KEYS)
 
     def tables(self, results: Results) -> dict[str, pd.DataFrame]:
         return {"whac_a_mole": whac_a_mole(self.of_run(results), results.baselines)}

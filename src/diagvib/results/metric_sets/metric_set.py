@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.metrics import Estimate, estimate
-from diagvib.results.table import PAPER, Table
-from diagvib.results.texts import of_samples
-from diagvib.results.uncertainty import sample_interval
+from diagvib.results.table import PAPER, Table, of_samples
+from diagvib.results.uncertainty import Estimate, estimate, sample_interval
 
 # The description of a baseline in every table.
 BASELINE = ["baseline", "model", "method", "supervision", "selection"]
@@ -23,6 +22,7 @@ NUMBERS = ["mean", "stderr", "low", "high", "n", "expected"]
 COLUMNS = ["metric_set", *KEYS, "metric", *NUMBERS, "images", "cues", "note"]
 # Said of settings that are starting points, in a baseline's `origin`.
 NOT_TUNED = "not tuned"
+NO_INTERVAL = (np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class MetricSet:
     accuracies."""
 
     title: str
-    about: ClassVar[list[str]] = []
+    about: Sequence[str] = ()
     differences: ClassVar[Mapping[str, str]] = {}
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
@@ -131,17 +131,18 @@ def over_samples(
         about = {"study": study, **describe(baseline, baselines)}
         for (binding, target, cue), part in by_binding(own):
             for metric in names:
-                found = by_sample(part, metric)
                 keys = {"binding": binding, "target": target, "cue": cue, "metric": metric}
                 ends = sample_interval(*terms(part, metric, differences))
-                rows.append({**about, **keys, **numbers(estimate(found), ends, len(found))})
+                rows.append({**about, **keys, **numbers(estimate(by_sample(part, metric)), ends)})
     return pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS])
 
 
-def numbers(found: Estimate, ends: tuple[float, float], expected: int) -> dict[str, float]:
-    """NUMBERS. ends: of the 95 % interval; expected: the configured dataset samples."""
-    values = found.mean, found.stderr, *ends, found.n, expected
-    return dict(zip(NUMBERS, values, strict=True))
+def numbers(found: Estimate, ends: tuple[float, float] | None = None) -> dict[str, float]:
+    """NUMBERS of an estimate over all configured dataset samples. ends: of the 95 % interval; by
+    default, that of an accuracy."""
+    mean, stderr, n = found
+    ends = sample_interval(found.samples) if ends is None else ends
+    return dict(zip(NUMBERS, (mean, stderr, *ends, n, len(found.samples)), strict=True))
 
 
 def by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:

@@ -12,6 +12,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.metric_sets.metric_set import (
     KEYS,
+    NO_INTERVAL,
     NOT_TUNED,
     NUMBERS,
     MetricSet,
@@ -22,10 +23,9 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
     untuned_notes,
 )
-from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, paired_change
-from diagvib.results.table import Table
-from diagvib.results.texts import describe_missing, interval, of_samples, points
-from diagvib.results.uncertainty import FEWEST, sample_interval
+from diagvib.results.metrics import accuracy_array, faavg, famin, paired_change
+from diagvib.results.table import Table, describe_missing, interval, of_samples, points
+from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
 # has only the first.
@@ -132,11 +132,10 @@ def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
         correlated = (own["cue"] != "").all()
         for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, ID)]:
             acc = accuracy_array(own, own[f"{group}_accuracy"])
-            ends = sample_interval(acc.min(axis=1) if metric == "famin" else acc.mean(axis=1))
             cues = acc.shape[1] if correlated else 0
             images = _images(own, group) * (1 if metric == "famin" else max(cues, 1))
             about |= {"metric": metric, "cues": cues, "images": images}
-            yield about | numbers(reduce(acc), ends, len(acc))
+            yield about | numbers(reduce(acc))
 
 
 def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
@@ -149,8 +148,7 @@ def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
                 first, other = (accuracy_array(one, one[f"{OOD}_accuracy"]) for one in pair)
                 about = {"study": contrast.study, "baseline": baseline, "target": target}
                 about |= {"metric": metric, "cues": first.shape[1]}
-                change = paired_change(first, other)
-                yield about | numbers(change, (np.nan, np.nan), len(first))
+                yield about | numbers(paired_change(first, other), NO_INTERVAL)
 
 
 def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[str]:
@@ -197,9 +195,8 @@ def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
     counts only if it has all bindings."""
     rows = []
     for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
-        found = by_sample(runs, _column(runs))
         about = {"study": study, "baseline": baseline, "bindings": runs["binding"].nunique()}
-        rows.append(about | numbers(estimate(found), sample_interval(found), len(found)))
+        rows.append(about | numbers(estimate(by_sample(runs, _column(runs)))))
     return pd.DataFrame(rows, columns=["study", "baseline", *NUMBERS, "bindings"])
 
 
@@ -230,23 +227,23 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     compares, in the second where the cue misleads; recovered: the best of the studies that offer an
     opportunity. NaN if nothing ran. No rows if no headline covers these studies.
     """
-    columns = ["baseline", "target", "cue", "without", "shortcut", "recovered", "by"]
-    headline = known.headline(p["study"])
+    keys, headline = ["baseline", "target", "cue"], known.headline(p["study"])
     if headline is None:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=[*keys, "without", "shortcut", "recovered", "by"])
     ran = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
-    offering = [name for name, study in known.studies.items() if study.opportunity]
-    rows = []
-    for (baseline, target, cue), _ in p[p["cue"] != ""].groupby(
-        ["baseline", "target", "cue"], sort=False
-    ):
-        own = ran[(ran["baseline"] == baseline) & (ran["target"] == target)]
-        means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
-        others = means[means.index.isin(offering)]
-        best = (others.max(), others.idxmax()) if len(others) else (np.nan, "")
-        pair = (means.get(name, np.nan) for name in (headline.without, headline.shortcut))
-        rows.append((baseline, target, cue, *pair, *best))
-    found = pd.DataFrame(rows, columns=columns)
+    means = ran.pivot(index=keys, columns="study", values="mean")
+    found = p.loc[p["cue"] != "", keys].drop_duplicates(ignore_index=True)
+    # Where a study has no cues, its number for the target.
+    alone = found.assign(cue="").join(means, on=keys)[means.columns]
+    means = found.join(means, on=keys)[means.columns].combine_first(alone)
+    offering = [name for name in p["study"].unique() if known.studies[name].opportunity]
+    offered = means.reindex(columns=offering or [""])
+    found["without"], found["shortcut"] = (
+        means.get(name, np.nan) for name in (headline.without, headline.shortcut)
+    )
+    found["recovered"] = offered.max(axis=1)
+    best = offered.fillna(-1).idxmax(axis=1)
+    found["by"] = best.where(found["recovered"].notna(), "")
     score = (
         found["without"].fillna(1)
         - 2 * found["shortcut"]

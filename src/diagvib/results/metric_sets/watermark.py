@@ -3,7 +3,6 @@ network, and other shortcuts of ImageNet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -11,8 +10,7 @@ import pandas as pd
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results
-from diagvib.results.table import Table
-from diagvib.results.texts import of_samples
+from diagvib.results.table import Table, of_samples
 
 # The class of ImageNet that the watermark points to.
 CARTON = "n02971356"
@@ -37,11 +35,11 @@ class Watermark(MetricSet):
     """`measure` of each run."""
 
     title = "ImageNet-W"
-    about: ClassVar[list[str]] = [
+    about = (
         "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; rank: the median place of carton "
         "among the classes that the watermark raises; all others but factors in points. Laid out like Tables 1 and 4 of "
-        "Li et al. (2023)."
-    ]
+        "Li et al. (2023).",
+    )
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         return [*MEASURES]
