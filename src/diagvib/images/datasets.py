@@ -65,7 +65,7 @@ def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:
     )
 
 
-class ImageFiles:
+class ImageFiles(Datasets):
     """Datasets as image files: `folder`/{sample}/{split}.parquet.
 
     If the folder has digests, loading a file that differs from the rendered one raises
@@ -80,26 +80,26 @@ class ImageFiles:
         """A split's file within the folder."""
         return f"{sample}/{split}.parquet"
 
-    def path(self, sample: int, split: str) -> Path:
+    def path(self, sample, split):
         return self.folder / self.name(sample, split)
 
-    def metadata(self, sample: int, split: str) -> dict:
+    def metadata(self, sample, split):
         path = self.path(sample, split)
         return {
             **read_metadata(path),
             "sha256": self._digests.get(self.name(sample, split)) or file_sha256(path),
         }
 
-    def load(self, sample: int, split: str) -> Images:
+    def load(self, sample, split):
         self.check(sample, split)
         return read_images(self.path(sample, split))
 
-    def table(self, sample: int, split: str) -> pa.Table:
+    def table(self, sample, split):
         path = self.path(sample, split)
         names = pq.read_schema(path).names if path.exists() else []
         return read_table(path, [name for name in names if name != "image"])
 
-    def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
+    def chunks(self, sample, split, start=0):
         self.check(sample, split)
         return read_chunks(self.path(sample, split), start)
 
@@ -134,7 +134,7 @@ class ImageFiles:
         return read_json(path) if path.exists() else {}
 
 
-class RenderedRecipes:
+class RenderedRecipes(Datasets):
     """Datasets rendered from a recipe file on `device`, with a scene's prepared data in the folder
     `prepared`.
 
@@ -183,10 +183,10 @@ class RenderedRecipes:
         """The number of images in all samples and splits."""
         return len(self._recipes)
 
-    def path(self, sample: int, split: str) -> Path:
+    def path(self, sample, split):
         return self._path
 
-    def metadata(self, sample: int, split: str) -> dict:
+    def metadata(self, sample, split):
         name, digests = f"{sample}/{split}", self._noted["digests"]
         if name not in digests:
             self.table(sample, split)  # says which samples there are
@@ -202,13 +202,13 @@ class RenderedRecipes:
         noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
         return speaks_for(self._study, self._noted["roles"], DatasetSample(**noted), self._factors)
 
-    def table(self, sample: int, split: str) -> pa.Table:
+    def table(self, sample, split):
         return select_recipes(self._recipes, sample, split, self._path)
 
-    def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
+    def chunks(self, sample, split, start=0):
         return render_batches(self.table(sample, split).slice(start), self.renderer)
 
-    def load(self, sample: int, split: str) -> Images:
+    def load(self, sample, split):
         rows = self.table(sample, split)
         pixels = rendered(rows, self.renderer, self._path.parent)
         return Images(pixels, rows, self.metadata(sample, split))

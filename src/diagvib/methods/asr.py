@@ -61,7 +61,7 @@ class Asr(Method):
     def training_step(self, phase, batch, update):
         lensed = self.lens(batch.inputs)
         logits = self.model(lensed.detach())
-        loss = F.cross_entropy(logits.float(), batch.labels, reduction="none")
+        loss = self.losses(logits, batch.labels)
         update("model", loss.mean())
         # A second pass: the classifier has changed, and the lens must learn from its present
         # predictions.

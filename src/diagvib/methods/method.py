@@ -146,14 +146,13 @@ class Visualisation:
 # Inputs, float[N, 3, H, W] z-scored like a batch's, back to uint8[N, H, W, 3].
 Denormalise = Callable[[Tensor], Tensor]
 
+# update(name, loss, forget=None): one step of the optimiser of that name on a loss, float[]; gradients
+# reach its own parameters only. forget, bool[] on the device: where it is true, the optimiser is reset
+# before this step.
+Update = Callable[..., None]
+
 # The results that `Method.sampling` may return.
 Sampling = Tensor | list[Tensor] | None
-
-
-class Update(Protocol):
-    def __call__(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
-        """One step of the optimiser of that name; gradients reach its own parameters only. forget,
-        bool[] on the device: where it is true, the optimiser is reset before this step."""
 
 
 class Method(nn.Module):

@@ -3,7 +3,6 @@
 (`training.views`)."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,7 +33,7 @@ class Published(Method):
 class Augmented(Method):
     """With probability p, each image is replaced by its view."""
 
-    options: ClassVar[dict] = {
+    options = {
         "view": {"type": "string", "default": "cutout"},
         "p": {"minimum": 0, "maximum": 1, "default": 1.0},
     }
@@ -49,7 +48,7 @@ class Mixed(Method):
     """mixup and cutmix: images are replaced by their view, which is mixed with another image. Its
     last two columns are the share of the image's own label, and the other's label."""
 
-    options: ClassVar[dict] = {"view": {"type": "string", "default": "mixup"}}
+    options = {"view": {"type": "string", "default": "mixup"}}
 
     def augment(self, batch):
         features, share, other = seen(self, self.options.view, batch).split(
@@ -104,9 +103,7 @@ class EiilOfLargeBatches(Eiil):
     """eiil whose reference model has a learning rate of its own, as in the authors' code, where only
     the other is scaled with the batch."""
 
-    options: ClassVar[dict] = {
-        "reference_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1e-4}
-    }
+    options = {"reference_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1e-4}}
 
     def optimisers(self, phase):
         given = super().optimisers(phase)

@@ -8,8 +8,7 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.plug_ins import imported
 from diagvib.foundation.validation import validated
-from diagvib.scenes.names import Factors
-from diagvib.scenes.scene import RESERVED, Scene
+from diagvib.scenes.scene import RESERVED, Factors, Scene
 
 SCENES = {
     "digits": "diagvib.scenes.digits.scene:Digits",

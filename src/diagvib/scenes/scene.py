@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from diagvib.foundation.code import program_digest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, file_sha256, write_digests, write_json
 from diagvib.foundation.seeding import named_generator
+from diagvib.foundation.validation import text_like, unique
 from diagvib.scenes.fetch import fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
 from diagvib.scenes.sources import Source
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 
 # Columns of recipes and image files in addition to those of the scene.
 RESERVED = ("sample", "split", "group", "environment", "image")
+
+# Also taken: further columns of a list of photos.
+_TAKEN = (*RESERVED, "path", "sha256", "unit", "lot", "photo")
+FactorName = text_like(
+    rf"(?!(?:{'|'.join(_TAKEN)})$)[A-Za-z_]\w*",
+    f"a factor is one word, but not {', '.join(_TAKEN)}",
+)
+Classes = unique(Annotated[str, Field(min_length=1)], least=2)
+Factors = dict[FactorName, Classes]
 
 # Abilities that only some scenes have: name -> what it is, for error messages.
 ABILITIES = {

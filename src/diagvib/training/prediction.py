@@ -7,7 +7,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import seed_generators
 from diagvib.methods.method import Method, Unlabelled
 from diagvib.training.batches import Batches
-from diagvib.training.protocol import Protocol, autocast, deterministic
+from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.running_metrics import check_shape
 
 
@@ -25,7 +25,7 @@ def predict(
         seed_generators(protocol.seed)
         method.eval()
         for batch in images.in_order():
-            with autocast(protocol.on(images.device), images.device):
+            with protocol.autocast(images.device):
                 logits = method.predict(Unlabelled(batch.pixels, batch.inputs))
             check_shape(logits, (len(batch.labels), method.n_classes), "predict gives logits")
             parts.append(logits.float().softmax(1).max(1))

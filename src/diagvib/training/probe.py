@@ -1,7 +1,7 @@
 """A head on features that a user's own function computes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -9,10 +9,9 @@ from torch import Tensor
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images
 from diagvib.settings.grid import Run
-from diagvib.training.batches import Batches
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Job, load_batches, make_method
+from diagvib.training.run import Job, load, load_test, make_method
 from diagvib.training.trainer import Trainer
 
 _BATCH = 64  # images that the user's function gets at a time
@@ -35,25 +34,16 @@ def features_by(function: Callable[[Tensor], object], images: Images) -> Images:
     return Images(torch.cat(parts), images.table, images.metadata)
 
 
-@dataclass(frozen=True)
-class _InMemory:
-    splits: Mapping[str, Images]
-
-    def load(self, sample: int, split: str) -> Images:
-        return self.splits[split]
-
-
 def head_predictions(
     splits: Mapping[str, Images], settings: dict, run: Run, protocol: Protocol
 ) -> Tensor:
     """Class indices int64[N] for the split test, by a head that is trained on the split train and
     selected on val. splits: with features. settings: a baseline's with a frozen network, as
     `settings.baselines.complete` gives them."""
-    job = Job(settings, protocol, torch.device("cpu"), _InMemory(splits))
-    train = load_batches(job, run, "train")
-    val = load_batches(job, run, "val", train)
-    method = make_method(settings, train, protocol.seed, None)
-    Trainer(method, train, val, run, protocol).fit()
-    test = splits["test"]
-    batches = Batches(test.pixels, test.labels(run.target), job.device, train.scaling)
+    in_memory = SimpleNamespace(load=lambda sample, split: splits[split])
+    job = Job(settings, protocol, torch.device("cpu"), in_memory)
+    data = load(job, run)
+    method = make_method(settings, data.train, protocol.seed, None)
+    Trainer(method, data.train, data.val, run, protocol).fit()
+    _, batches = load_test(job, run, data.train.scaling)
     return predict(method, batches, protocol, run.name)[0]

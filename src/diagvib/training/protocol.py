@@ -34,13 +34,11 @@ class Protocol:
         """The precision used: bf16 only if the device has instructions for it."""
         return self.precision if has_bf16(device) else "fp32"
 
-
-def autocast(precision: str, device: torch.device) -> torch.autocast:
-    # Without the cache: a step may update weights more than once, and a cached copy would then be
-    # stale.
-    return torch.autocast(
-        device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
-    )
+    def autocast(self, device: torch.device) -> torch.autocast:
+        # Without the cache: a step may update weights more than once, and a cached copy would then
+        # be stale.
+        enabled = self.on(device) == "bf16"
+        return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
 @contextmanager

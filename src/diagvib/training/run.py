@@ -173,7 +173,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     curves = folders.curves and folders.curves / str(run.sample)
     method, fitted = fit(job, run, data, checkpoint, run.name, curves)
     trained = time.perf_counter()
-    test, batches = _test_images(job, run, data.train.scaling)
+    test, batches = load_test(job, run, data.train.scaling)
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     predicted = _names(test, run, prediction)
     noted = _answers(job, run, test, batches, method, predicted)
@@ -291,7 +291,8 @@ def _own_head(model: dict, classes: int, weights: Path | None) -> dict[str, torc
     return own if "bias" in own else {**own, "bias": torch.zeros(classes)}
 
 
-def _test_images(job: Job, run: Run, scaling: Scaling) -> tuple[Images, Batches]:
+def load_test(job: Job, run: Run, scaling: Scaling) -> tuple[Images, Batches]:
+    """The test images, and the same as batches, scaled as the training images."""
     test = job.datasets.load(run.dataset, "test")
     return test, Batches(test.pixels, test.labels(run.target), job.device, scaling)
 
@@ -304,7 +305,7 @@ def _names(test: Images, run: Run, prediction: torch.Tensor) -> np.ndarray:
 def _tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     """Accuracies on the test groups, as `{group}_accuracy`. Keeps the test images in memory while
     it exists."""
-    test, batches = _test_images(job, run, scaling)
+    test, batches = load_test(job, run, scaling)
 
     def track(method: Method) -> dict:
         prediction, _ = predict(method, batches, job.protocol, run.name)

@@ -13,7 +13,7 @@ from diagvib.methods.method import Method, Unlabelled
 from diagvib.models.maps import evidence, last_map
 from diagvib.scenes import load_scene
 from diagvib.training.batches import Batches
-from diagvib.training.protocol import Protocol, autocast, deterministic
+from diagvib.training.protocol import Protocol, deterministic
 
 # Images per pass: few, since all activations are kept for the gradient.
 _AT_ONCE = 16
@@ -38,7 +38,7 @@ def saliency(
         for index in torch.tensor(rows).split(_AT_ONCE):
             batch = batches.batch(index)
             inputs = batch.inputs.requires_grad_()
-            with last_map() as maps, autocast(protocol.on(batches.device), batches.device):
+            with last_map() as maps, protocol.autocast(batches.device):
                 logits = method.predict(Unlabelled(batch.pixels, inputs))
             if not logits.requires_grad:
                 return None

@@ -21,7 +21,7 @@ from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.epochs import check_sampling, epoch_batches, epoch_shape
 from diagvib.training.optimisers import forget_where, make_optimiser
-from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
+from diagvib.training.protocol import Protocol, deterministic, epoch_seed
 from diagvib.training.running_metrics import (
     RunningMetrics,
     cue_preferences,
@@ -128,7 +128,7 @@ class Trainer:
 
     def _start_phase(self) -> None:
         seed_generators(self._phase_seed)
-        with self._autocast():
+        with self.protocol.autocast(self.device):
             self.method.start_phase(self.phase.name, self.data)
         self._make_optimisers()
 
@@ -205,7 +205,7 @@ class Trainer:
         # All indices at once, so that no step waits for a copy of its own.
         for index in torch.cat(batches).to(self.device).split(len(batches[0])):
             batch = self.train.batch(index)
-            with self._autocast():
+            with self.protocol.autocast(self.device):
                 output = self.method.training_step(self.phase.name, batch, self._update)
             metrics.add(output, batch)
             self.callback.on_step(len(index))
@@ -229,7 +229,7 @@ class Trainer:
         self.method.eval()
         metrics, predicted = RunningMetrics(self.device, self.method.n_classes), []
         for batch in self.val.in_order():
-            with self._autocast():
+            with self.protocol.autocast(self.device):
                 output = self.method.validation_step(self.phase.name, batch)
             metrics.add(output, batch)
             if output.logits is not None:
@@ -336,6 +336,3 @@ class Trainer:
     @property
     def _phase_seed(self) -> int:
         return epoch_seed(self.run, self.protocol.seed, -1 - self.progress.phase)
-
-    def _autocast(self) -> torch.autocast:
-        return autocast(self.protocol.on(self.device), self.device)

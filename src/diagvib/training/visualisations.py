@@ -17,7 +17,7 @@ from diagvib.images.files import Images
 from diagvib.methods.method import Denormalise, Method, Unlabelled, Visualisation
 from diagvib.settings.grid import LOOKS, Run
 from diagvib.training.batches import Batches, Scaling
-from diagvib.training.protocol import Protocol, autocast, deterministic
+from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.saliency import saliency
 
 # Number of test images shown, and of those whose saliency is counted, spread evenly over groups,
@@ -63,7 +63,7 @@ def write_visualisations(
     with (
         torch.inference_mode(),
         deterministic(batches.device, protocol.threads),
-        autocast(protocol.on(batches.device), batches.device),
+        protocol.autocast(batches.device),
     ):
         batch = batches.batch(torch.tensor(shown))
         seed_generators(protocol.seed)

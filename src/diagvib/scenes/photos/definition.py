@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from diagvib.foundation.validation import Misplaced, Strict
-from diagvib.scenes.names import Classes, FactorName
 from diagvib.scenes.photos.watermark import TEXT
+from diagvib.scenes.scene import Classes, FactorName
 from diagvib.scenes.shapes import PATTERNS, SHAPES
 
 _Value = str | int | float | bool

@@ -34,7 +34,6 @@ from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.photos.watermark import (
     TEXT,
     Font,
-    Overlay,
     blend,
     drawn_with,
     find_font,
@@ -142,9 +141,6 @@ class Photos(Scene):
         drawn = self.definition.watermark
         return drawn and find_font(drawn.font, drawn.text)
 
-    def _watermark(self, size: int) -> Overlay:
-        return watermark(size, self._font(), self.definition.watermark.text)
-
     def _digest(self, photos: pd.DataFrame) -> str:
         font = self._font()
         drawn = drawn_with(font, self.definition.watermark.text) if font else ""
@@ -248,7 +244,8 @@ class Photos(Scene):
         import torch
 
         read = self._reader(prepared, size, crop)
-        drawn = self.definition.watermark and self._watermark(size)
+        font = self._font()
+        drawn = font and watermark(size, font, self.definition.watermark.text)
 
         def render(recipes: pa.Table) -> torch.Tensor:
             images = torch.from_numpy(read(recipes["photo"].to_numpy())).to(device)
@@ -292,17 +289,15 @@ class Photos(Scene):
         """The first photo of the requested classes; grey if there is none."""
         import torch
 
-        photos, read = self.catalogue(prepared).photos, self._reader(prepared, _EXAMPLE)
+        photos = self.catalogue(prepared).photos
+        render = self.renderer(prepared, _EXAMPLE, torch.device("cpu"))
         images = np.full((len(wanted), _EXAMPLE, _EXAMPLE, 3), 127, np.uint8)
         for image, one in zip(images, wanted, strict=True):
             asked = {name: its for name, its in one.items() if name in photos}
             there = np.flatnonzero((photos[[*asked]] == pd.Series(asked)).all(axis=1))
             if len(there):
-                image[:] = read(there[:1])[0]
-            if one.get(WATERMARK) == PRESENT:
-                drawn = self._watermark(_EXAMPLE)
-                seen = blend(torch.from_numpy(image).permute(2, 0, 1), drawn)
-                image[:] = seen.permute(1, 2, 0).numpy()
+                recipe = {"photo": there[:1], WATERMARK: [one.get(WATERMARK, ABSENT)]}
+                image[:] = render(pa.table(recipe))[0].numpy()
         return images
 
 
