@@ -73,8 +73,24 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
     group = tested.set_index(factors)["group"].to_dict()
     images = example_images(test, factors) | example_images(train, factors)
     colours = dict(zip(groups, GROUP_COLOURS, strict=False))
+    trained = share.groupby([group.get(cell, "") for cell in share.index]).sum()
+    misled = ("both cues agree with the target", f"{first} misleads", f"{second} misleads")
+    words = dict(zip(GAP_GROUPS.values(), (*misled, "both mislead"), strict=True))
+    handles = [
+        Patch(
+            facecolor="none",
+            edgecolor=colour,
+            linewidth=2,
+            label=f"{words.get(name, name)}: {100 * trained.get(name, 0):.3g} % of training",
+        )
+        for name, colour in colours.items()
+        if name in group.values()
+    ]
     width = (_SIDE * len(columns) + 0.25) * len(blocks) + 0.5
-    figure = new_figure(width, (_SIDE + _TEXT) * len(rows) + 0.6 + 0.2 * bool(target))
+    # A letter of the legend is 0.075 inches wide.
+    ncols = 2 if 0.15 * max(len(one.get_label()) for one in handles) + 1.2 < width else 1
+    height = (_SIDE + _TEXT) * len(rows) + 0.3 + 0.2 * (len(handles) / ncols + bool(target))
+    figure = new_figure(width, height)
     parts = figure.subfigures(1, len(blocks), squeeze=False)[0]
     for part, block in zip(parts, blocks, strict=True):
         part.suptitle(f"{target[0][0]}: {block[0]}" if target else "", fontsize=10)
@@ -92,21 +108,8 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
             axes.set_title(name, loc="center", fontsize=8, pad=4)
         for axes, name in zip(grid[:, 0], rows, strict=True):
             axes.set_ylabel(name, fontsize=8)
-    trained = share.groupby([group.get(cell, "") for cell in share.index]).sum()
-    misled = ("both cues agree with the target", f"{first} misleads", f"{second} misleads")
-    words = dict(zip(GAP_GROUPS.values(), (*misled, "both mislead"), strict=True))
-    handles = [
-        Patch(
-            facecolor="none",
-            edgecolor=colour,
-            linewidth=2,
-            label=f"{words.get(name, name)}: {100 * trained.get(name, 0):.3g} % of training",
-        )
-        for name, colour in colours.items()
-        if name in group.values()
-    ]
     title = f"{known.title(study)}: rows {first}, columns {second}"
-    add_legend(figure, handles, title=title, ncols=2 if target else 1)
+    add_legend(figure, handles, title=title, ncols=ncols)
     return figure
 
 
