@@ -85,11 +85,8 @@ def test_what_got_worse_is_marked_with_its_difference():
     marked = [text for panel in range(3) for text in texts_of(figure, panel)]
     assert [text for text in marked if "(" in text] == ["-54  (-24)"]
     tip = worse.get_gid()
-    assert tip.startswith(
-        "tip: first, labels of hue alone, where texture misleads: -54.0 points (95 %: "
-    )
-    assert "; plain: -30.0, difference " in tip
-    assert tip.endswith(": worse; n = 3 of 3 dataset samples")
+    assert tip.startswith("tip: first, labels of hue alone, where texture misleads: -54.0 points")
+    assert "; plain: -30.0, difference " in tip and "worse; n = 3 of 3 dataset samples" in tip
     assert "fixing one shortcut makes another worse" in figure.legends[0].get_title().get_text()
 
 

@@ -111,7 +111,6 @@ def test_the_matrix_works_with_the_keyboard_alone(opened):
     for keys, then in (
         (["ArrowRight"], "shape, cue scale"),
         (["ArrowUp"], "hue, cue scale"),
-        (["ArrowRight"], "hue, cue shape"),
         (["ArrowLeft"] * 9, "hue, no cue (ZSO)"),  # across the diagonal, where there is no cell
     ):
         for key in keys:

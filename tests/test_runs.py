@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from diagvib.foundation.files import read_json, read_metadata, read_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.grid import Run
+from diagvib.training import callbacks
 from diagvib.training import run as runs
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
@@ -272,25 +272,16 @@ def scalars(folder):
 
 def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, monkeypatch):
     pytest.importorskip("tensorboard")
-    original = runs.training_callback
+    curves, on_epoch = root / "curves", callbacks._Bar.on_epoch
 
-    @contextmanager
-    def interrupting(name, curves):
-        with original(name, curves) as callback:
+    def stop(bar, row):
+        on_epoch(bar, row)
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
 
-            def stop(row):
-                on_epoch(row)
-                if row["epoch"] == 2:
-                    raise KeyboardInterrupt
-
-            on_epoch, callback.on_epoch = callback.on_epoch, stop
-            yield callback
-
-    curves = root / "curves"
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "training_callback", interrupting)
-        with pytest.raises(KeyboardInterrupt):
-            train(root, "runs", samples=[0], curves=curves)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(callbacks._Bar, "on_epoch", stop)
+        train(root, "runs", samples=[0], curves=curves)
     assert len(scalars(curves / "0")["val_loss"]) == 2
     history = history_of(train(root, "runs", samples=[0], curves=curves) / "0")
     shown = scalars(curves / "0")

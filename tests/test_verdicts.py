@@ -144,7 +144,6 @@ def test_what_did_not_run_and_what_cannot_be_compared_say_why(papers_own):
     assert set(by.get_group("alexnet")["reason"]) == {"embedded sources"}
     asr = by.get_group("asr")
     assert set(asr[asr["study"].isin(["zgo", "chgo"])]["verdict"]) == {"not run"}
-    assert set(asr[~asr["study"].isin(["zgo", "chgo"])]["verdict"]) <= set(COMPARED)
     assert comparison.loc[~comparison["verdict"].isin(COMPARED), "difference"].isna().all()
 
 
