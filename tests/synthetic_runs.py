@@ -5,7 +5,6 @@ others are not; `right` is a fixed function of (baseline, study, pair, sample). 
 of a run is exactly right / PER_CLASS.
 """
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -14,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from PIL import Image
+import torch
 
 from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
+from diagvib.methods.method import Visualisation
 from diagvib.metrics import mean_per_class_accuracy
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
@@ -28,7 +28,7 @@ from diagvib.settings.grid import LOOKS
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
 from diagvib.training.finished_runs import file_digests
-from diagvib.training.visualisations import visualisation_schema
+from diagvib.training.visualisations import visualisation_schema, visualisation_table
 
 PER_CLASS = 20
 CLASSES = ("first", "second", "third")
@@ -78,39 +78,24 @@ def accuracy(run: dict, group: str) -> float:
     return right(run, group) / PER_CLASS
 
 
-def exhibits(rows: list[dict] = ()) -> pa.Table:
-    """An exhibits file's content, by default that of a baseline without pictures; all images have
-    the same class.
-
-    rows: what, pixels uint8[H, W, 3], and what else a picture has.
-    """
-    shown = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
-    return pa.Table.from_pylist(
-        [{**shown, **row, "picture": _webp(row["pixels"])} for row in rows],
-        schema=visualisation_schema(FACTORS),
-    )
-
-
-def _webp(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, format="webp", lossless=True)
-    return file.getvalue()
-
-
 def write_pictures(folder: Path) -> None:
     """Write to a run folder what an autoencoder of two latent dimensions might record for four
     images, all noise; and that half of what speaks for its predictions lies in a quarter of an
     image."""
-    pixels = np.random.default_rng(0).integers(0, 255, (18, 16, 16, 3), dtype=np.uint8)
-    rows = [{"what": "input", "image": at, "prediction": CLASSES[at % 3]} for at in range(4)]
-    rows += [{"what": "reconstruction", "image": at} for at in range(4)]
-    rows += [
-        {"what": "traversal", "image": 0, "dimension": number, "kl": 2.5 - number, "value": value}
-        for number in (0, 1)
-        for value in (-1.0, 0.0, 1.0)
+    noise = np.random.default_rng(0).integers(0, 255, (18, 16, 16, 3), dtype=np.uint8)
+    pixels, predicted = torch.from_numpy(noise), torch.eye(3)[[0, 1, 2, 0]]
+    latent = [
+        Visualisation("traversal", pixels[8 + 3 * at :][:3], None, at, (-1, 0, 1), 2.5 - at)
+        for at in range(2)
     ]
-    rows += [{"what": LOOKS, "image": at, "prediction": CLASSES[at % 3]} for at in range(4)]
-    content = exhibits([row | {"pixels": own} for row, own in zip(rows, pixels, strict=True)])
+    pictures = [
+        Visualisation("input", pixels[:4], predicted),
+        Visualisation("reconstruction", pixels[4:8]),
+        *latent,
+        Visualisation(LOOKS, pixels[14:], predicted),
+    ]
+    shown = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
+    content = visualisation_table(pictures, pa.Table.from_pylist([shown] * 4), CLASSES)
     metrics = read_json(folder / "metrics.json")
     looks = {factor: {"share": 0.5, "area": 0.25} for factor in metrics["binding"].split("-")}
     write_json(folder / "metrics.json", metrics | {"saliency": looks})
@@ -203,7 +188,7 @@ def write_predicted(
         "seconds": {"train": 1.5, "test": 0.5},
         "images_per_second": 1000.0,
     }
-    write_table(folder / "exhibits.parquet", exhibits(), facts)
+    write_table(folder / "exhibits.parquet", visualisation_schema(FACTORS).empty_table(), facts)
     write_json(folder / "run.json", {"run": "/".join(folder.parts[-4:]), **made})
     note_files(folder)
     return folder
