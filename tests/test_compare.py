@@ -36,13 +36,6 @@ def cell(table, **keys):
     return table.iloc[0]
 
 
-def test_the_same_runs_are_the_same(folders):
-    table = compare_results(*folders)
-    assert len(table) == 2 + 2 * 2  # P_i of two targets; P_ij of two pairs and groups
-    assert set(table["verdict"]) == {"same"} and (table["difference"] == 0).all()
-    assert compare_sentence(table) == "6 cells: 6 same."
-
-
 def test_a_difference_is_paired_by_sample_and_one_that_chance_explains_is_not_called_the_same(
     folders, monkeypatch
 ):

@@ -3,10 +3,12 @@ method or factor."""
 
 import re
 
+import numpy as np
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.config import load_config
+from diagvib.studies.recipes import _quotas
 
 HUE = "bindings=[shape-hue]"
 MINE = """
@@ -84,3 +86,7 @@ def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):
     with pytest.raises(DiagvibError, match=f"with {least - 1} images"):
         load_config(None, [*given, f"counts.test={least - 1}"])
     assert load_config(None, [*given, f"counts.test={least}"])
+    weights = np.array([0.972 / 3] * 3 + [0.028 / 6] * 6)
+    for count, fewest in ((120, 0), (least, 1)):  # however ties are broken
+        quotas = [_quotas(count, weights, np.random.default_rng(seed)) for seed in range(20)]
+        assert np.min(quotas) == fewest

@@ -94,6 +94,7 @@ def test_croissant_has_the_same_pixels_and_what_the_card_says(config, exported):
     rows = [*found.records("zgo-shape-hue-1/test")]
     pixels = np.stack([np.asarray(row["zgo-shape-hue-1/test/image"]) for row in rows])
     assert np.array_equal(pixels, images.pixels)
+    assert [row["zgo-shape-hue-1/test/shape"] for row in rows] == images.labels("shape").tolist()
     card = " ".join((folder / "README.md").read_text().split())
     about = found.metadata
     for fact in [about.data_collection, *about.data_biases, *about.data_limitations]:

@@ -146,6 +146,8 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     found = sentences(many)
     assert sum("shrinks from" in text for text in found) == 3
     assert "also_2 too: one gap shrinks, the other grows." in found
+    wide = {"plain": METHODS["plain"], "bad": (settings("jtt"), (0.9, -0.6, -0.6, -0.8))}
+    assert sentences(wide)[1:] == ["bad widens both gaps."]
     gains = {"plain": (settings("erm"), (0.9, 0.02, -0.3, -0.3))}
     assert "It loses no points where hue misleads, 30 where" in sentences(gains)[0]
 

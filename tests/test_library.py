@@ -81,6 +81,7 @@ def test_it_feeds_a_data_loader(dataset):
     assert torch.equal(image.permute(1, 2, 0), dataset.pixels[5]) and target == dataset.targets[5]
     row = dataset.table.slice(5, 1).to_pylist()[0]
     assert dataset.classes[target] == row["shape"] and metadata["group"] == row["group"]
+    assert dataset.cue_classes["hue"][metadata["hue"]] == row["hue"]
     images, targets, described = next(iter(torch.utils.data.DataLoader(dataset, batch_size=8)))
     assert images.shape == (8, 3, 64, 64) and targets.tolist() == dataset.targets[:8].tolist()
     assert described["hue"].tolist() == dataset.metadata["hue"][:8]

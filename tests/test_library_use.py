@@ -34,6 +34,7 @@ def load(study="zgo", binding="shape-hue", split="val", **arguments):
             "binding 'Shape': unknown factor 'Shape'; did you mean shape or scale or hue?",
         ),
         ({"counts": {"ood": 0}}, "diagvib.load: counts.ood: must be greater than or equal to 9"),
+        ({"device": ""}, "unknown device ''; known: auto, cpu, cuda"),
         (
             {"root": "made"},
             "diagvib.load: sources is for images that are rendered now, but those in made are "

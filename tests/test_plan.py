@@ -117,11 +117,14 @@ def test_a_rate_of_other_settings_is_none(tmp_path):
         row("train small_cnn", 99, batch_size=256, precision="bf16"),
         row("train small_cnn", 99, batch_size=32, precision="fp32"),
         row("predict small_cnn", 20),
+        row("train small_cnn", 10, "cpu", precision="fp32"),  # has no bf16
+        row("predict small_cnn", 20, "cpu"),
     ]
     file = result_file(tmp_path / "a.json", *rows)
     config = small_config()
-    found = estimate(config, "cuda", rate_files=[file])["seconds"]
-    assert found == {"render": None, "train small_cnn": 2 * JOB}
+    for device in ("cuda", "cpu"):
+        found = estimate(config, device, rate_files=[file])["seconds"]
+        assert found == {"render": None, "train small_cnn": 2 * JOB}
     config.baselines[0].settings["batch_size"] = 64
     for other in (config, small_config("image_size=64")):
         plan = estimate(other, "cuda", rate_files=[file])

@@ -108,6 +108,7 @@ def test_the_shipped_ranges_fit_every_baseline():
             {"ranges": "{all: {method.gamma: {log10: [-1, 1]}}}"},
             "method.gamma: unknown option 'gamma'",
         ),
+        ({"ranges": "domain"}, "unknown set of ranges 'domain'; did you mean domainbed"),
         (
             {"ranges": "{coral: {method.gamma: {log10: [1, -1]}}}"},
             r"gamma.log10: \[1.0, -1.0\] is in descending order",

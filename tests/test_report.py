@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -203,7 +204,8 @@ def test_headlines_need_no_study_but_zgo():
     row = {"baseline": "m", "target": "shape", "cue": "hue", "group": "ood", "study": "zgo"}
     row |= {"mean": 0.5, "stderr": 0.0, "n": 1, "expected": 1}
     (finding,) = shortcut_findings(pd.DataFrame([row]), SHIPPED)
-    assert "50\N{NO-BREAK SPACE}% of the test images where hue misleads" in finding.text
+    said = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
+    assert finding.text.endswith(said), "and nothing about studies that did not run"
     assert len(finding.bars) == 1
 
 
@@ -241,6 +243,13 @@ def test_texts_have_the_contrast_that_wcag_aa_asks_for_in_both_themes():
             assert contrast(line, colours["paper"]) >= 3, "no text"
     for chance in (1 / 2, 1 / 3, 1 / 10):
         assert all(contrast(*accuracy_colours(at / 100, chance)) >= 4.5 for at in range(101))
+
+
+def test_the_colour_scale_is_palest_at_chance():
+    def lightness(value):
+        return sum(bytes.fromhex(accuracy_colours(value, 1 / 3)[0][1:]))
+
+    assert max(np.linspace(0, 1, 31), key=lightness) == pytest.approx(1 / 3, abs=0.02)
 
 
 def test_a_heat_map_has_targets_in_rows_cues_in_columns_and_the_chance_of_the_study():

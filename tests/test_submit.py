@@ -80,11 +80,14 @@ WRONG = {
         lambda e: e["metrics"][0].update(mean=0.9),
         "metrics: faavg shape is .*0.9",
     ),
+    "a narrower interval": (lambda e: e["metrics"][0].update(low=0.1), "metrics: faavg shape"),
+    "a number left out": (lambda e: e["metrics"].pop(), "metrics: id_accuracy shape is None"),
     "a changed count": (
         lambda e: e["runs"]["shape-hue/1"]["cells"][-1].__setitem__(5, 9),
         "but the counts give",
     ),
     "too few runs": (lambda e: e["metrics"][0].update(n=2), r"metrics\.0\.n"),
+    "other seeds": (lambda e: e["protocol"]["training"].update(seed=7), "training.seed 1332"),
     "another seed": (
         lambda e: e["runs"]["shape-hue/1"].update(seed=7),
         r"runs\.shape-hue/1: seed 7",

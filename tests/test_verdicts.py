@@ -161,6 +161,8 @@ def test_fewer_test_images_or_samples_are_comparable_and_said(papers_own):
     ("settings", "reason"),
     [
         ({"counts": {"train": 4374}}, "4,374 training images (paper: 43,740)"),
+        ({"image_size": 64}, "64 pixels per side (paper: 128)"),
+        ({"training": {"max_epochs": 10}}, "10 epochs at most (paper: 30)"),
         ({"training": {"patience": 3}}, "stops after 3 epochs without improvement (paper: never)"),
     ],
 )
