@@ -12,7 +12,7 @@ from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Phase
 
 # Of Adam, which changes the assignment of images to environments.
-_BETAS, _EPSILON = (0.9, 0.999), 1e-8
+_MEAN, _SQUARE, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class Eiil(GroupDro):
@@ -89,8 +89,8 @@ def inferred_environments(slope: Tensor, part: Tensor, steps: int, lr: float) ->
         with torch.autocast(s.device.type, enabled=False):
             contrast = (weighted @ (2 * s - 1))[part]
         gradient = own * contrast * s * (1 - s)
-        mean.lerp_(gradient, 1 - _BETAS[0])
-        square.lerp_(gradient.square(), 1 - _BETAS[1])
-        root = (square / (1 - _BETAS[1] ** step)).sqrt_().add_(_EPSILON)
-        e.addcdiv_(mean, root, value=lr / (1 - _BETAS[0] ** step))
+        mean.lerp_(gradient, 1 - _MEAN)
+        square.lerp_(gradient.square(), 1 - _SQUARE)
+        root = (square / (1 - _SQUARE**step)).sqrt_().add_(_EPSILON)
+        e.addcdiv_(mean, root, value=lr / (1 - _MEAN**step))
     return (e > 0).long()

@@ -3,7 +3,7 @@
 import torch
 
 from diagvib.methods.environments import ByEnvironment
-from diagvib.methods.method import StepOutput, Update
+from diagvib.methods.method import StepOutput
 
 
 class Fish(ByEnvironment):
@@ -22,18 +22,13 @@ class Fish(ByEnvironment):
     def training_step(self, phase, batch, update):
         weights = [value for value in self.model.state_dict().values() if value.is_floating_point()]
         before = [value.clone() for value in weights]
-        steps = [
-            self._inner_step(*part, update)
-            for part in zip(*map(self.by_environment, (batch.inputs, batch.labels)), strict=True)
-        ]
+        losses, logits = [], []
+        parts = map(self.by_environment, (batch.inputs, batch.labels))
+        for inputs, labels in zip(*parts, strict=True):
+            logits.append(self.model(inputs))
+            losses.append(self.losses(logits[-1], labels))
+            update("model", losses[-1].mean())
         with torch.no_grad():
             for value, start in zip(weights, before, strict=True):
                 value.copy_(start.lerp(value, self.options.meta_lr))
-        losses, logits = zip(*steps, strict=True)
         return StepOutput(torch.cat(losses), torch.cat(logits))
-
-    def _inner_step(self, inputs: torch.Tensor, labels: torch.Tensor, update: Update) -> tuple:
-        logits = self.model(inputs)
-        losses = self.losses(logits, labels)
-        update("model", losses.mean())
-        return losses, logits

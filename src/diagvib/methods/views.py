@@ -106,10 +106,5 @@ class EiilOfLargeBatches(Eiil):
     options = {"reference_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1e-4}}
 
     def optimisers(self, phase):
-        given = super().optimisers(phase)
-        if phase != "reference":
-            return given
-        lr = self.options.reference_lr
-        return {
-            name: replace(one, settings={**one.settings, "lr": lr}) for name, one in given.items()
-        }
+        changed = {"lr": self.options.reference_lr} if phase == "reference" else {}
+        return {"model": self.optimiser(self.model, **changed)}

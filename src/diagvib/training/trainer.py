@@ -253,14 +253,8 @@ class Trainer:
         rule = self.phase.selection or self.selection
         if row["val_accuracy"] is None and rule != "last":
             rule = "val_loss"
-        score = (
-            len(self.progress.history)
-            if rule == "last"
-            else -row[rule]
-            if rule == "val_loss"
-            else row[rule],
-            row["val_accuracy"] or 0.0,
-        )
+        value = len(self.progress.history) if rule == "last" else row[rule]
+        score = -value if rule == "val_loss" else value, row["val_accuracy"] or 0.0
         if score > self.progress.best.get("score", (-math.inf,)):
             self.progress.best = {
                 "epoch": row["epoch"],
