@@ -22,7 +22,7 @@ from diagvib.images.files import read_images
 from diagvib.methods.registry import make_baseline
 from diagvib.operations.rates import read_rates
 from diagvib.scenes.digits.scene import read_published_samples
-from diagvib.scenes.sources import read_sources
+from diagvib.scenes.fetch import read_sources
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import read_settings, stage_settings

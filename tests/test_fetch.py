@@ -11,7 +11,7 @@ import pytest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import fetch, load_scene
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.sources import Source
+from diagvib.scenes.fetch import Source
 
 CONTENT = bytes(range(256)) * 300
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

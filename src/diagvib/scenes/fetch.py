@@ -1,21 +1,56 @@
 """Stage fetch: bring the source files to data/raw/, from the network or a local folder, and check
-their hashes."""
+their hashes. Lists of them, such as config/sources.yaml, have each file's addresses, hash and
+licence."""
 
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import file_sha256, whole_file
-from diagvib.scenes.sources import Source
+from diagvib.foundation.files import file_sha256, read_yaml, whole_file
+from diagvib.foundation.validation import Strict, no_item_twice, text_like, unique, validated
 
 # All URLs of a file are tried in turn, and then all of them again this many times: many failures
 # are temporary.
 RETRIES = 2
 PAUSE_SECONDS = 2.0
 TIMEOUT_SECONDS = 30
+
+
+class Source(Strict):
+    """One source file."""
+
+    path: text_like(
+        r"(?=.{1,200}$)[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
+        "a path is relative to the scene's folder in data/raw/ and to a mirror, and never leads outside "
+        "them",
+    )
+    urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://"))
+    """tried in turn"""
+    sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
+    licence: Annotated[str, Field(min_length=1, description="an SPDX identifier")]
+    citation: Annotated[str, Field(min_length=1)]
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+
+class SourceFiles(Strict):
+    """The source files of a scene."""
+
+    files: Annotated[list[Source], Field(min_length=1), AfterValidator(no_item_twice)]
+
+
+def read_sources(path: Path) -> list[Source]:
+    """The source files named in a list. DiagvibError, naming file, entry and key, for any error in
+    it."""
+    return validated(SourceFiles, read_yaml(path), str(path)).files
 
 
 def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> None:

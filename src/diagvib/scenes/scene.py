@@ -20,9 +20,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, file_sha256, write_digests, write_json
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import text_like, unique
-from diagvib.scenes.fetch import fetch
+from diagvib.scenes.fetch import Source, fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
-from diagvib.scenes.sources import Source
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ import json
 import yaml
 
 from diagvib.foundation.files import definition_path, read_yaml, write_text
+from diagvib.scenes.fetch import SourceFiles
 from diagvib.scenes.photos.definition import PhotoSet
-from diagvib.scenes.sources import SourceFiles
 from diagvib.settings.baselines import baselines_schema
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration

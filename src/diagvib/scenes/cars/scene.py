@@ -1,8 +1,6 @@
 """The scene of UrbanCars (Li et al., 2023): a car on a background with another object, each urban
 or country."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 

@@ -33,9 +33,9 @@ from diagvib.scenes.digits.digits import (
 from diagvib.scenes.digits.embedded import embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.resizing import TEXTURE_SIZE
+from diagvib.scenes.fetch import Source
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_described
 from diagvib.scenes.scene import Catalogue
-from diagvib.scenes.sources import Source
 
 TABLE = "digits.parquet"
 

@@ -23,8 +23,8 @@ from diagvib.scenes.digits.factors import (
     narrowed,
 )
 from diagvib.scenes.digits.resizing import CANVAS, TEXTURE_SIZE
+from diagvib.scenes.fetch import Source, read_sources
 from diagvib.scenes.scene import AddedCue, Scene, within
-from diagvib.scenes.sources import Source, read_sources
 
 if TYPE_CHECKING:
     import torch
