@@ -206,7 +206,7 @@ def test_headlines_need_no_study_but_zgo():
     (finding,) = shortcut_findings(pd.DataFrame([row]), SHIPPED)
     said = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
     assert finding.text.endswith(said), "and nothing about studies that did not run"
-    assert len(finding.bars) == 1
+    assert len(finding.accuracies) == 1
 
 
 def test_the_watermark_has_a_headline_of_its_own():
@@ -219,7 +219,7 @@ def test_the_watermark_has_a_headline_of_its_own():
     (finding,) = _watermark(material)
     said = re.findall("[0-9]+(?=\N{NO-BREAK SPACE}%)", finding.text)
     assert said == ["50", "20", "1", "80"]
-    assert [bar["value"] for bar in finding.bars] == pytest.approx([0.5, 0.2])
+    assert [*finding.accuracies.values()] == pytest.approx([0.5, 0.2])
 
 
 def contrast(one: str, other: str) -> float:

@@ -7,11 +7,11 @@ import pandas as pd
 
 from diagvib.report.figure import Material
 from diagvib.report.judged import comparisons, reference_sentence
-from diagvib.report.style import accuracy_colours
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.gaps import CUE_GAPS
 from diagvib.results.metric_sets.shortcut import telling_bindings
+from diagvib.results.table import whole_percent
 from diagvib.results.tables import metrics_of
 from diagvib.studies.study import Headline
 
@@ -28,20 +28,6 @@ class Finding:
     text: str
     chance: float
     accuracies: dict[str, float]
-
-    @property
-    def bars(self) -> list[dict]:
-        """As the template draws them."""
-        return [
-            {
-                "label": label,
-                "value": value,
-                "text": _percent(value),
-                "colour": accuracy_colours(value, self.chance)[0],
-                "chance": self.chance,
-            }
-            for label, value in self.accuracies.items()
-        ]
 
 
 def findings(material: Material) -> list[Finding]:
@@ -79,12 +65,12 @@ def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
 def _shortcut_text(row, headline: Headline, known: KnownStudies) -> str:
     text = (
         f"Trained with {row.cue} as a shortcut to {row.target}, {row.baseline} recognises {row.target} "
-        f"in {_percent(row.shortcut)} of the test images where {row.cue} misleads"
+        f"in {whole_percent(row.shortcut)} of the test images where {row.cue} misleads"
     )
-    text += f", instead of {_percent(row.without)}." if row.without == row.without else "."
+    text += f", instead of {whole_percent(row.without)}." if row.without == row.without else "."
     if row.recovered == row.recovered:
         verb = "bring it back to" if row.recovered > row.shortcut + 0.05 else "leave it at"
-        text += f" {known.studies[row.by].opportunity} {verb} {_percent(row.recovered)}."
+        text += f" {known.studies[row.by].opportunity} {verb} {whole_percent(row.recovered)}."
     return text
 
 
@@ -116,8 +102,8 @@ def _average(material: Material) -> list[Finding]:
         known = material.known
         first, others = tested.index[0], tested.iloc[1:]
         text = (
-            f"{first} recognises {target} in {_percent(inside[first])} of the images of its training "
-            f"environments ({known.title(study)}), and in {_percent(tested[first])} of those of the test "
+            f"{first} recognises {target} in {whole_percent(inside[first])} of the images of its training "
+            f"environments ({known.title(study)}), and in {whole_percent(tested[first])} of those of the test "
             f"environment, where {cue} points to other classes."
         )
         bars = {
@@ -126,7 +112,7 @@ def _average(material: Material) -> list[Finding]:
         }
         if len(others):
             best = others.idxmax()
-            text += f" The highest of {len(others)} other baselines is {best} with {_percent(others[best])}."
+            text += f" The highest of {len(others)} other baselines is {best} with {whole_percent(others[best])}."
             bars[f"{best}, test environment"] = others[best]
         return [Finding(METRIC_SETS["average"].title, text, known.chance(study), bars)]
     return []
@@ -142,9 +128,9 @@ def _watermark(material: Material) -> list[Finding]:
         if gap != gap:
             continue
         text = (
-            f"{baseline} recognises the {target} in {_percent(clean)} of the images ({known.title(study)}), and in "
-            f"{_percent(clean + gap)} with the watermark. This changes the mean probability of a carton from "
-            f"{_percent(before)} to {_percent(before + change)}."
+            f"{baseline} recognises the {target} in {whole_percent(clean)} of the images ({known.title(study)}), and in "
+            f"{whole_percent(clean + gap)} with the watermark. This changes the mean probability of a carton from "
+            f"{whole_percent(before)} to {whole_percent(before + change)}."
         )
         bars = {"without the watermark": clean, "with the watermark": clean + gap}
         return [Finding(METRIC_SETS["watermark"].title, text, known.chance(study), bars)]
@@ -167,8 +153,8 @@ def _accuracy(material: Material) -> list[Finding]:
         return []
     worst, study, group, target, own, baseline = min(found, key=lambda each: each[0])
     text = (
-        f"{baseline} recognises {target} in {_percent(own[f'{group}_accuracy'])} of "
-        f"the test images of group {group} ({known.title(study)}), and in {_percent(worst)} of those "
+        f"{baseline} recognises {target} in {whole_percent(own[f'{group}_accuracy'])} of "
+        f"the test images of group {group} ({known.title(study)}), and in {whole_percent(worst)} of those "
         "of its worst combination of classes."
     )
     bars = {}
@@ -197,7 +183,7 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
     first = curve[curve["baseline"] == curve["baseline"].iloc[0]]
     means = first.groupby("study", sort=False)["mean"].mean()
     shown = ", ".join(
-        f"{known.title(str(name))} {_percent(value)}" for name, value in means.items()
+        f"{known.title(str(name))} {whole_percent(value)}" for name, value in means.items()
     )
     curves = f"{first['baseline'].iloc[0]}, mean over the targets: {shown}."
     ran = p[(p["study"] == headline.shortcut) & (p["group"] == "ood") & p["mean"].notna()]
@@ -207,10 +193,6 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
     matrix = (
         f"The cue wins, with accuracy below chance, in {int((ran['mean'] < chance).sum())} of {len(ran)} "
         f"trained pairs of target and cue ({known.title(headline.shortcut)}). The lowest is "
-        f"{lowest['target']} by {lowest['cue']}, {_percent(lowest['mean'])} ({lowest['baseline']})."
+        f"{lowest['target']} by {lowest['cue']}, {whole_percent(lowest['mean'])} ({lowest['baseline']})."
     )
     return curves, matrix
-
-
-def _percent(value: float) -> str:
-    return f"{round(100 * value, 6):.0f}\N{NO-BREAK SPACE}%"

@@ -138,13 +138,15 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
 
 def _cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
     keys = ["study", "baseline", "target", "cue"]
-    missing = runs[runs["status"] != "ok"].groupby(keys)
+    missing = {
+        key: [f"sample {run.sample}: {run.status} ({run.reason})" for run in own.itertuples()]
+        for key, own in runs[runs["status"] != "ok"].groupby(keys)
+    }
     cells: dict = {}
     for key, groups in p.groupby(keys, sort=False):
         study, baseline, target, cue = key
         texts = [*map(of_samples, groups.to_dict("records"))]
         last = groups.iloc[-1]  # of a study with cues, where the cue misleads
-        lost = missing.get_group(key) if key in missing.groups else runs[:0]
         of_baseline = cells.setdefault(study, {}).setdefault(baseline, {})
         of_baseline[f"{target} {cue}".strip()] = {
             "value": round(100 * float(last["mean"]), 2) if last["n"] else None,
@@ -152,8 +154,6 @@ def _cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
             "expected": int(last["expected"]),
             "text": texts[-1],
             "id": texts[0] if cue else "",
-            "missing": [
-                f"sample {run.sample}: {run.status} ({run.reason})" for run in lost.itertuples()
-            ],
+            "missing": missing.get(key, []),
         }
     return cells

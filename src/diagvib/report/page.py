@@ -21,7 +21,16 @@ from diagvib.report.headlines import Finding, findings, shortcut_sentences
 from diagvib.report.judged import comparisons, gap_sentences
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import PICTURES, webp_address
-from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, STACKED, TRAINED, accuracy_stops
+from diagvib.report.style import (
+    HELD_OUT,
+    INK,
+    MUTED,
+    RULE,
+    STACKED,
+    TRAINED,
+    accuracy_colours,
+    accuracy_stops,
+)
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
 from diagvib.reproduction.published import PAPER_CUES
@@ -36,6 +45,7 @@ from diagvib.results.table import (
     describe_missing,
     html,
     narrowed,
+    whole_percent,
 )
 from diagvib.results.tables import metrics_of
 
@@ -110,6 +120,8 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
     )
     environment.filters |= {
         "svg": lambda figure, found: _svgs(folder, figure, found),
+        "percent": whole_percent,
+        "colour": lambda value, chance: accuracy_colours(value, chance)[0],
         "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
     }

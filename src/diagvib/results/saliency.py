@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.table import Table
+from diagvib.results.table import Table, whole_percent
 
 TITLE = "Where networks look"
 ABOUT = (
@@ -35,7 +35,8 @@ def saliency_tables(runs: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
     for (study, baseline), own in ran.groupby(["study", "baseline"], sort=False):
         means = [(own[f"saliency_{role}"].mean(), own[f"area_{role}"].mean()) for role in roles]
         texts = [
-            "-" if part != part else f"{_share(part)} ({_share(area)})" for part, area in means
+            "-" if part != part else f"{whole_percent(part)} ({whole_percent(area)})"
+            for part, area in means
         ]
         rows.append([known.title(str(study)), baseline, *texts, str(len(own))])
     heads = ["study", "baseline", *(f"on the {role.replace('_', ' ')}" for role in roles), "runs"]
@@ -53,10 +54,6 @@ def saliency_sentence(runs: pd.DataFrame, known: KnownStudies) -> str:
     own = ran[(ran["study"] == own["study"]) & (ran["baseline"] == own["baseline"])]
     share, area = own["saliency_target"].mean(), own["area_target"].mean()
     return (
-        f"{own['baseline'].iloc[0]}, {known.title(own['study'].iloc[0])}: {_share(share)} of what speaks for its "
-        f"predictions lies where the image shows the target, which is {_share(area)} of the image."
+        f"{own['baseline'].iloc[0]}, {known.title(own['study'].iloc[0])}: {whole_percent(share)} of what speaks for its "
+        f"predictions lies where the image shows the target, which is {whole_percent(area)} of the image."
     )
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.0f}\N{NO-BREAK SPACE}%"

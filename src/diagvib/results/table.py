@@ -192,6 +192,11 @@ def of_samples(row: Mapping, change: bool = False) -> str:
     return percent(*numbers, change, row.get("images", math.nan))
 
 
+def whole_percent(value: float) -> str:
+    """`41 %`, of a fraction."""
+    return f"{round(100 * value, 6):.0f}\N{NO-BREAK SPACE}%"
+
+
 def points(change: float) -> str:
     """A change of accuracy in percentage points: `+3.1`; `-` if unknown."""
     return "-" if math.isnan(change) else f"{100 * change:+z.1f}"

@@ -227,23 +227,23 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     compares, in the second where the cue misleads; recovered: the best of the studies that offer an
     opportunity. NaN if nothing ran. No rows if no headline covers these studies.
     """
-    keys, headline = ["baseline", "target", "cue"], known.headline(p["study"])
+    columns = ["baseline", "target", "cue", "without", "shortcut", "recovered", "by"]
+    headline = known.headline(p["study"])
     if headline is None:
-        return pd.DataFrame(columns=[*keys, "without", "shortcut", "recovered", "by"])
+        return pd.DataFrame(columns=columns)
     ran = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
-    means = ran.pivot(index=keys, columns="study", values="mean")
-    found = p.loc[p["cue"] != "", keys].drop_duplicates(ignore_index=True)
-    # Where a study has no cues, its number for the target.
-    alone = found.assign(cue="").join(means, on=keys)[means.columns]
-    means = found.join(means, on=keys)[means.columns].combine_first(alone)
-    offering = [name for name in p["study"].unique() if known.studies[name].opportunity]
-    offered = means.reindex(columns=offering or [""])
-    found["without"], found["shortcut"] = (
-        means.get(name, np.nan) for name in (headline.without, headline.shortcut)
-    )
-    found["recovered"] = offered.max(axis=1)
-    best = offered.fillna(-1).idxmax(axis=1)
-    found["by"] = best.where(found["recovered"].notna(), "")
+    offering = [name for name, study in known.studies.items() if study.opportunity]
+    rows = []
+    for (baseline, target, cue), _ in p[p["cue"] != ""].groupby(
+        ["baseline", "target", "cue"], sort=False
+    ):
+        own = ran[(ran["baseline"] == baseline) & (ran["target"] == target)]
+        means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
+        others = means[means.index.isin(offering)]
+        best = (others.max(), others.idxmax()) if len(others) else (np.nan, "")
+        pair = (means.get(name, np.nan) for name in (headline.without, headline.shortcut))
+        rows.append((baseline, target, cue, *pair, *best))
+    found = pd.DataFrame(rows, columns=columns)
     score = (
         found["without"].fillna(1)
         - 2 * found["shortcut"]
