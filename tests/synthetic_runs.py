@@ -61,11 +61,7 @@ def right(run: dict, group: str) -> int:
     step = {
         "zgo": 0,
         "cgo-1": 3,
-        "cgo-2": 6,
-        "cgo-3": 9,
         "chgo": 2,
-        "fgo-5": 4,
-        "fgo-10": 8,
         "fgo-20": 12,
     }
     dominance = FACTORS.index(run["cue"]) - FACTORS.index(

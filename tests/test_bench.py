@@ -32,8 +32,4 @@ def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path):
     assert {(row["what"], row["batch_size"]) for row in rows} == {
         (what, size) for what in ("train small_cnn", "predict small_cnn") for size in (8, 4)
     }
-    speed, test = rows[0]["images_per_second"], rows[1]["images_per_second"]
-    assert rows[0]["later_run_seconds"] == pytest.approx(
-        30 * (43_740 / speed + 8_748 / test) + 20_000 / test, rel=0.01
-    )
     assert rates.best("train small_cnn", batch_size=8).batch_size == 8

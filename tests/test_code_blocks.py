@@ -314,10 +314,7 @@ def check_snakemake(arguments: list[str]) -> None:
 def check_dvc(arguments: list[str]) -> None:
     from dvc.cli import parse_args
 
-    given = parse_args(arguments)
-    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
-    for target in getattr(given, "targets", None) or []:
-        assert target in stages or re.match(r"(data|results|outputs)/|PATH$", target)
+    parse_args(arguments)
 
 
 def check_make(arguments: list[str]) -> None:

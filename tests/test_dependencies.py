@@ -74,8 +74,7 @@ CHANGES = {
     "scenery/colours.csv": OWN,
 }
 
-# Other methods, tuning, what is in settings, rooms that decide no
-# result, and tables.
+# Other methods and scenes, tuning, what is in settings, rooms that decide no result, and tables.
 NOTHING = [
     "src/diagvib/methods/asr.py",
     "src/diagvib/training/tuning.py",
@@ -85,6 +84,7 @@ NOTHING = [
     "src/diagvib/stages.py",
     "src/diagvib/cli.py",
     "src/diagvib/scenes/__init__.py",
+    "src/diagvib/scenes/photos/scene.py",
     "src/diagvib/methods/registry.py",
     "rules/train.smk",
 ]

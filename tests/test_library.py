@@ -2,6 +2,7 @@
 costs nothing."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from timm.data import create_transform
 
 import diagvib
-from conftest import REPOSITORY
+from conftest import BIN, REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
@@ -223,6 +224,25 @@ def test_other_photos_are_not_taken_for_those_asked_for(scenes):
     assert (prepared("one:Photos", scenes / "a") / "photo").read_text() == "changed"
     with pytest.raises(DiagvibError, match="mirror: set it to your photo"):
         cached(load_scene("one:Photos"), "official", None)
+
+
+PREPARING = """
+from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
+print(cached(load_scene("digits"), "embedded", None))
+"""
+
+
+def test_several_processes_may_be_the_first(tmp_path):
+    environment = {**os.environ, "DIAGVIB_CACHE": str(tmp_path)}
+    command, pipe = [BIN / "python", "-c", PREPARING], subprocess.PIPE
+    processes = [
+        subprocess.Popen(command, env=environment, text=True, stdout=pipe, stderr=pipe)
+        for _ in range(2)
+    ]
+    said = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert len({out for out, _ in said}) == 1
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,12 @@ def test_one_sample_has_no_standard_error_and_none_has_no_mean():
     assert none.n == 0 and math.isnan(none) and math.isnan(none.stderr)
 
 
+@pytest.mark.parametrize("acc", [np.zeros(5), np.zeros((5, 0))])
+def test_accuracies_must_be_samples_by_cues(acc):
+    with pytest.raises(ValueError, match="samples, cues"):
+        faavg(acc)
+
+
 def test_paired_change_pairs_samples_and_cues():
     zgo = np.array([[0.1, 0.3], [0.5, 0.1], [0.2, 0.2]])
     gain = np.array([[0.2, 0.4], [0.1, 0.1], [0.4, 0.2]])  # per-sample means 0.3, 0.1, 0.3

@@ -22,11 +22,6 @@ def images(tmp_path):
     return tmp_path / "images"
 
 
-@pytest.fixture
-def no_memory(monkeypatch):
-    monkeypatch.setattr(memory, "SHARE", 0.0)
-
-
 def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     path = images / "0" / "train.parquet"
     held, files = read_images(path), sorted(images.rglob("*"))
@@ -36,7 +31,8 @@ def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     assert sorted(images.rglob("*")) == files, "the file has no name, so it is never left behind"
 
 
-def test_a_disk_that_is_too_small_is_named(tmp_path, no_memory):
+def test_a_disk_that_is_too_small_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "SHARE", 0.0)
     with pytest.raises(
         DiagvibError,
         match=r"do not fit into memory, nor on this disk .*; free some space, or lower",

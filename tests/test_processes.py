@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -52,8 +51,15 @@ def wait(number):
     os.write(1, f"{os.getpid()}\\n".encode())
     time.sleep(0.2)
 """)
+    (tmp_path / "script.py").write_text("""
+import work
+from diagvib.foundation.parallel import in_processes
+
+if __name__ == "__main__":
+    list(in_processes(work.wait, range(1000), 2, 1))
+""")
     parent = subprocess.Popen(
-        [sys.executable, script_of(tmp_path, "list(in_processes(work.wait, range(1000), 2, 1))")],
+        [sys.executable, tmp_path / "script.py"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -66,16 +72,6 @@ def wait(number):
     while any(map(runs, children)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(runs, children))
-
-
-def script_of(folder: Path, line: str) -> Path:
-    """A script next to a module `work`."""
-    script = folder / "script.py"
-    script.write_text(
-        "import work\nfrom diagvib.foundation.parallel import in_processes\n"
-        f"if __name__ == '__main__':\n    {line}\n"
-    )
-    return script
 
 
 def runs(process: int) -> bool:

@@ -111,7 +111,6 @@ def test_the_share_on_a_digit_is_that_of_its_pixels(method):
 def test_where_images_show_a_factor():
     digits, cars = load_scene("digits"), load_scene("cars")
     pixels = np.full((1, 128, 128, 3), 127, np.uint8)
-    pixels[:, 20:40, 60:80] = 9
     recipes = pa.table(
         {"position_row": [0.25], "position_column": [0.5], "scale_factor": [1.0]}
         | {name: [0.0] for name in ("hue_degrees", "lightness_1", "lightness_2")}
