@@ -31,7 +31,7 @@ from synthetic_grid import BASELINES  # noqa: E402
 from diagvib import stages  # noqa: E402
 from diagvib.operations.asked import runs_asked_for  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
-from diagvib.settings.grid import Layout, runs, scenes, study_bindings  # noqa: E402
+from diagvib.settings.grid import Layout  # noqa: E402
 from diagvib.settings.jobs import Prepare, stage_settings  # noqa: E402
 
 CORES = 2
@@ -42,11 +42,11 @@ BINDING = "texture-position"
 def make_grid(layout: Layout, config: dict) -> float:
     """Write everything that tabulate and plot read; returns the seconds that it took."""
     start = time.perf_counter()
-    for scene in scenes(config):
+    for scene in config.scenes:
         stages.prepare(layout, Prepare(sources="embedded"), scene)
     small = config.model_copy(update={"samples": 1, "counts": dict.fromkeys(config.counts, 90)})
     for study in config.studies:
-        for binding in study_bindings(config, study, [BINDING]):
+        for binding in config.study_bindings(study, [BINDING]):
             stages.draw(layout, stage_settings(small, "draw", study), study, binding.name)
             stages.render(
                 layout, stage_settings(small, "render", study), study, binding.name, "cpu", 1
@@ -107,7 +107,7 @@ def main(
         rows = [measure(stage, overrides) for stage in ("tabulate", "plot")]
         files = [path for path in layout.figures.rglob("*") if path.is_file()]
         size = {
-            "runs": len(runs(config)),
+            "runs": len(config.runs),
             "figure_files": len(files),
             "figures_mb": sum(path.stat().st_size for path in files) / 1e6,
             "page_mb": layout.report.stat().st_size / 1e6,

@@ -8,7 +8,7 @@ from diagvib.images import DIGESTS_FILE, FEATURES_FILE
 from diagvib.operations.stage_code import stage_code
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
-from diagvib.settings.grid import Layout, datasets, folder_name, scenes, study_of, train_jobs
+from diagvib.settings.grid import Layout, folder_name
 from diagvib.settings.jobs import stage_settings
 from diagvib.training.code_digest import renders
 
@@ -20,7 +20,7 @@ SWITCHES = " ".join(["--keep-weights" if CONFIG.keep_weights else "--no-keep-wei
                      *["--tensorboard"] * CONFIG.tensorboard])
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
 TUNING_STUDY = CONFIG.tuning.study
-SCENES = {folder_name(name): name for name in [*scenes(CONFIG), study_of(CONFIG, TUNING_STUDY).scene]}
+SCENES = {folder_name(name): name for name in [*CONFIG.scenes, CONFIG.study(TUNING_STUDY).scene]}
 
 # A digest file stands for the files next to it: Snakemake looks at one file per job. Missing files that it stands for are
 # noticed (operations/unrecorded.py), and jobs check what they read against it.
@@ -58,7 +58,7 @@ def fetched(scene):
 
 def prepared(study):
     """The sources from which a study's images are rendered."""
-    return PREPARED_DIGESTS.format(scene=folder_name(study_of(CONFIG, study).scene))
+    return PREPARED_DIGESTS.format(scene=folder_name(CONFIG.study(study).scene))
 
 
 def images(study, binding, rendered):
@@ -75,13 +75,13 @@ def training_data(stage, study, binding, baseline):
     return images(study, binding, renders(CONFIG.images, job.settings))
 
 
-RAW = [file for name in scenes(CONFIG) for file in fetched(folder_name(name))]
-PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in scenes(CONFIG)]
-RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in datasets(CONFIG)]
-IMAGES = [IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in datasets(CONFIG)
+RAW = [file for name in CONFIG.scenes for file in fetched(folder_name(name))]
+PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in CONFIG.scenes]
+RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in CONFIG.datasets]
+IMAGES = [IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in CONFIG.datasets
           if CONFIG.images == "parquet"]
 RUNS = [RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding)
-        for baseline, study, binding in train_jobs(CONFIG)]
+        for baseline, study, binding in CONFIG.train_jobs]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in CONFIG.tuned for kind in ("csv", "yaml")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 METRICS, REPORT, FIGURES, EXPLORER = map(str, (LAYOUT.metrics, LAYOUT.report, LAYOUT.figures, LAYOUT.explorer))

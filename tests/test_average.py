@@ -17,8 +17,6 @@ from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import runs as grid_runs
-from diagvib.settings.grid import study_of
 from diagvib.studies.preference import spoken_for_among
 from diagvib.studies.study import (
     load_studies,
@@ -50,7 +48,7 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     ]
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
     config = load_config(None, [*given, entry])
-    assert study_of(config, "paper_table2_m2m_easy").name == "m2m-hard", "as folders are named"
+    assert config.study("paper_table2_m2m_easy").name == "m2m-hard", "as folders are named"
     assert config.studies == ["m2m-hard", "o2o-easy"] and config.baselines[0].studies == [
         "m2m-hard"
     ]
@@ -328,5 +326,5 @@ def test_the_page_of_environments_alone(tmp_path):
 def test_the_configuration_on_digits_has_all_six_with_exact_shares():
     config = load_config(definition_path("environments.yaml"))
     assert set(config.studies) == set(SIX) and config.counts["train"] % 6336 == 0
-    plain = [run for run in grid_runs(config) if run.baseline == "erm_env"]
+    plain = [run for run in config.runs if run.baseline == "erm_env"]
     assert {tuple(run.cues) for run in plain} == {("hue",), ("position",)} and len(plain) == 36

@@ -6,7 +6,6 @@ import pytest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import datasets, train_jobs
 from diagvib.settings.jobs import stage_settings
 
 CONFIGS = ["config", "demo", "ci"]
@@ -26,9 +25,9 @@ def test_configurations_do_not_share_a_root():
 
 
 def test_a_baseline_may_be_restricted():
-    jobs = train_jobs(load("ci"))
+    jobs = load("ci").train_jobs
     assert [job for job in jobs if job[0] == "resnet18"] == [("resnet18", "zgo", "shape-hue")]
-    assert len([job for job in jobs if job[0] == "small_cnn"]) == len(datasets(load("ci"))) == 9
+    assert len([job for job in jobs if job[0] == "small_cnn"]) == len(load("ci").datasets) == 9
 
 
 @pytest.mark.parametrize(

@@ -111,13 +111,12 @@ import json, sys
 from pathlib import Path
 from diagvib.operations.stage_code import _code, stage_code
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import datasets, scenes, train_jobs
 
 config = load_config("toy.yaml")
 jobs = [("tabulate", None, None, None), ("plot", None, None, None)]
-jobs += [("prepare", scene, None, None) for scene in scenes(config)]
-jobs += [(stage, None, study, None) for stage in ("draw", "render") for study, _ in datasets(config)]
-jobs += [("train", None, study, baseline) for baseline, study, _ in train_jobs(config)]
+jobs += [("prepare", scene, None, None) for scene in config.scenes]
+jobs += [(stage, None, study, None) for stage in ("draw", "render") for study, _ in config.datasets]
+jobs += [("train", None, study, baseline) for baseline, study, _ in config.train_jobs]
 
 def digests():
     _code.cache_clear()

@@ -16,7 +16,6 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.photos.listing import write_listing
 from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import runs as grid_runs
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -148,7 +147,7 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
     frame = pd.DataFrame(
         [
             {"baseline": run.baseline, "study": run.study, "status": "ok", "comparable": True}
-            for run in grid_runs(CONFIG)
+            for run in CONFIG.runs
         ]
     )
     found = beside_papers(accuracies_of([*CONFIG.studies, ""], settings), frame, SHIPPED, settings)

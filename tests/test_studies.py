@@ -11,7 +11,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import datasets
 from diagvib.studies import study_cells
 from diagvib.studies.binding import all_bindings, bind, chosen_bindings, spreads
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
@@ -230,7 +229,7 @@ def test_bindings_without_a_spread_are_left_out(tmp_path):
     mine = tmp_path / "mine.yaml"
     write_studies(mine, narrow=narrow(cue=0.5))
     config = load_config(None, [f"studies_from=[{mine}]", "studies=[zgo, narrow]"])
-    found = [binding for study, binding in datasets(config) if study == "narrow"]
+    found = [binding for study, binding in config.datasets if study == "narrow"]
     assert len(found) == 25 and not any(binding.endswith("-shape") for binding in found)
     chosen = [f"studies_from=[{mine}]", "studies=[narrow]", "bindings=[hue-shape]"]
     with pytest.raises(DiagvibError, match="none of them fits study narrow"):

@@ -15,8 +15,7 @@ from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Run, dataset_count
-from diagvib.settings.grid import runs as configured_runs
+from diagvib.settings.grid import Run
 from toy import run_here
 
 STUDY, BINDING = "urbancars", "car-background-object"
@@ -30,9 +29,7 @@ def config() -> dict:
 def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
     """If all runs existed, made from the user's photos, each number of Tables 3 and 5 would be
     printed."""
-    runs = pd.DataFrame([run.keys for run in configured_runs(config)]).assign(
-        status="ok", comparable=True
-    )
+    runs = pd.DataFrame([run.keys for run in config.runs]).assign(status="ok", comparable=True)
     assert len(runs) == 6 * len(config.baselines)
     values, settings = (
         runs.assign(**dict.fromkeys(MEASURES, 0.5)),
@@ -56,7 +53,7 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
 
 def test_replicates_differ_in_their_seeds_and_share_one_dataset(config):
     """The test below makes such runs."""
-    assert dataset_count(config) == 1 and estimate(config, "cpu")["images"] == 8000 + 2 * 1000
+    assert config.dataset_count == 1 and estimate(config, "cpu")["images"] == 8000 + 2 * 1000
     job = ("erm", STUDY, BINDING)
     for number in range(3):
         assert Run(*job, number).seed(7) == 7

@@ -25,7 +25,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, datasets, networks, scenes, train_jobs
+from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
 
 ROOT = "toy"
@@ -177,13 +177,13 @@ def images_here(config: Configuration, root: Path) -> Layout:
     """Make a configuration's images in this process, without Snakemake. Embedded sources are
     prepared once for all tests."""
     layout = Layout(root)
-    for scene in scenes(config):
+    for scene in config.scenes:
         if config.sources == "embedded":
             shutil.copytree(cached(load_scene(scene), "embedded", None), layout.prepared(scene))
         else:
             stages.fetch(layout, stage_settings(config, "fetch"), scene, config.mirror)
             stages.prepare(layout, stage_settings(config, "prepare"), scene)
-    for study, binding in datasets(config):
+    for study, binding in config.datasets:
         stages.draw(layout, stage_settings(config, "draw", study), study, binding)
         if config.images == "parquet":
             job = stage_settings(config, "render", study)
@@ -193,11 +193,11 @@ def images_here(config: Configuration, root: Path) -> Layout:
 
 def runs_here(config: Configuration, layout: Layout) -> None:
     """Make a configuration's features and runs from its images, in this process."""
-    for network in networks(config):
-        for study, binding in datasets(config):
+    for network in config.networks:
+        for study, binding in config.datasets:
             job = stage_settings(config, "encode", study, network)
             stages.encode(layout, job, network, study, binding, "cpu", 1)
-    for baseline, study, binding in train_jobs(config):
+    for baseline, study, binding in config.train_jobs:
         job = stage_settings(config, "train", study, baseline)
         stages.train(layout, job, baseline, study, binding, "cpu")
 

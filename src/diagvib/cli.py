@@ -17,7 +17,7 @@ from diagvib.foundation.validation import Name, validated
 from diagvib.operations.cutout import cutout
 from diagvib.settings import configuration
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout, scenes, study_of
+from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import read_settings, stage_settings
 
 app = typer.Typer(
@@ -112,7 +112,7 @@ def _jobs(config: configuration.Configuration | None, given: dict) -> list[dict]
         return [{**given, "baseline": name} for name in given["baseline"]]
     if given["scene"] is None and config is None:
         raise DiagvibError("--settings does not name a scene; give one as an argument")
-    named = scenes(config) if given["scene"] is None else [given["scene"]]
+    named = config.scenes if given["scene"] is None else [given["scene"]]
     return [{**given, "scene": name} for name in named]
 
 
@@ -131,7 +131,7 @@ def _run(
         job = read_settings(settings, stage)
     else:
         if "study" in given:  # may be an alias
-            given["study"] = study_of(config, given["study"]).name
+            given["study"] = config.study(given["study"]).name
         baseline = given.get("baseline") or given.get("network")
         job = stage_settings(config, stage, given.get("study"), baseline)
         given = {

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pkgutil
 import sys
 from pathlib import Path
 
@@ -36,12 +37,11 @@ def imported(where: str, what: str):
 
     what: scene, model or method, for messages. DiagvibError if it is not there.
     """
-    module, _, name = where.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        return pkgutil.resolve_name(where)
+    except (ImportError, AttributeError, ValueError) as error:
         raise DiagvibError(
             f"{what}: {where} cannot be imported ({reason(error)}); name it package.module:name, "
             "from an installed package or from the current folder"

@@ -10,7 +10,7 @@ import numpy as np
 def named_generator(*names: object) -> np.random.Generator:
     """A random generator seeded by names alone: the same on every machine and in any order of
     calls."""
-    return np.random.Generator(np.random.PCG64(int.from_bytes(name_digest(*names), "big")))
+    return np.random.default_rng(int.from_bytes(name_digest(*names), "big"))
 
 
 def name_digest(*names: object) -> bytes:

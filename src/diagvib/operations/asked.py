@@ -8,7 +8,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import FEATURES_FILE
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, Run, train_jobs
+from diagvib.settings.grid import Layout, Run
 from diagvib.settings.jobs import Train, stage_settings
 from diagvib.studies.study import SPLITS
 from diagvib.training.code_digest import code_digest
@@ -33,7 +33,7 @@ def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
     job = cache(lambda baseline, study: stage_settings(config, "train", study, baseline))
     return [
         {**run.keys, "asked": asked}
-        for names in train_jobs(config)
+        for names in config.train_jobs
         for run, asked in asked_for(layout, job(*names[:2]), *names).items()
     ]
 

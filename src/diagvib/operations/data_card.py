@@ -11,7 +11,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.scenes.scene import Scene
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import study_of
 
 _MARK = "Made with diagvib "  # in every card
 _TEMPLATE = Path(__file__).parent / "data_card.md.j2"
@@ -58,7 +57,7 @@ def write_card(
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     values = {
         "exported": exported,
-        "studies": {name: study_of(config, name) for name in config.studies},
+        "studies": {name: config.study(name) for name in config.studies},
         "scene": scene,
         "licences": scene.licences(config.sources),
         # The official sources of a scene with a state are photos in a folder of the user's.

@@ -33,7 +33,7 @@ from diagvib.operations.data_card import Exported, check_card, write_card
 from diagvib.operations.pngs import write_pngs
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, dataset_count, datasets, study_of
+from diagvib.settings.grid import Layout
 from diagvib.studies.study import SPLITS
 
 # Images per row group: a few megabytes, as viewers prefer.
@@ -60,15 +60,15 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
             f"`images: parquet`, {_AGAIN}"
         )
     layout, found = Layout(Path(config.root)), []
-    scenes = sorted({study_of(config, study).scene for study in config.studies})
+    scenes = sorted(config.scenes)
     if len(scenes) > 1:
         raise DiagvibError(
             f"studies: their scenes, {' and '.join(scenes)}, need a folder each; export "
             "them one after the other"
         )
-    for study, binding in datasets(config):
+    for study, binding in config.datasets:
         files = ImageFiles(layout.images(study, binding))
-        for sample in range(dataset_count(config)):
+        for sample in range(config.dataset_count):
             exported = Exported(study, binding, sample, {})
             for split in SPLITS:
                 target = Path(out) / exported.folder / f"{split}.parquet"
@@ -126,7 +126,7 @@ def _check_made_for(config: Configuration, metadata: dict, path: Path) -> None:
             raise DiagvibError(
                 f"{path}: was made with {key} {found}, but the configuration has {getattr(config, key)}; {_AGAIN}"
             )
-    study = study_of(config, metadata["study"])
+    study = config.study(metadata["study"])
     if study_as_drawn(study, metadata, path) != study:
         raise DiagvibError(
             f"{path}: was drawn from an earlier definition of study {study.name}; {_AGAIN}"

@@ -13,7 +13,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, newest_files, read_rates
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
-from diagvib.settings.grid import dataset_count, datasets, study_of, train_jobs
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
 
@@ -46,7 +45,7 @@ def estimate(
     if gpus > 1 and device != "cuda":
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
     rates = read_rates(device, rate_files or newest_files(device))
-    pairs, jobs = datasets(config), train_jobs(config)
+    pairs, jobs = config.datasets, config.train_jobs
     networks = {entry.name: entry.network for entry in config.baselines}
     encoded = len({(networks[name], *of) for name, *of in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.samples))
@@ -59,7 +58,7 @@ def estimate(
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
         "jobs": counts | ({"encode": encoded} if encoded else {}) | {"train": len(jobs)},
-        "datasets": dataset_count(config) * len(pairs),
+        "datasets": config.dataset_count * len(pairs),
         "images": sum(_images(config, study) for study, _ in pairs),
         "runs": runs.total(),
         "runs_per_baseline": dict(runs),
@@ -73,22 +72,22 @@ def estimate(
 
 
 def _split_sizes(config: Configuration, study: str) -> dict[str, int]:
-    defined = study_of(config, study)
+    defined = config.study(study)
     return {split: sum(split_counts(defined, config.counts, split).values()) for split in SPLITS}
 
 
 def _images(config: Configuration, study: str) -> int:
     """Images of all dataset samples of a study with one binding."""
-    return dataset_count(config) * sum(_split_sizes(config, study).values())
+    return config.dataset_count * sum(_split_sizes(config, study).values())
 
 
 def _disk(config: Configuration) -> dict[str, int]:
     """Bytes by content, without weights."""
-    tested = [_split_sizes(config, study)["test"] for _, study, _ in train_jobs(config)]
+    tested = [_split_sizes(config, study)["test"] for _, study, _ in config.train_jobs]
     size, images, pixels, sources = config.image_size, 0, 0.0, SOURCE_BYTES
-    for study, _ in datasets(config):
+    for study, _ in config.datasets:
         # Scenes of photos say what theirs need, which is more.
-        scene, count = load_scene(study_of(config, study).scene), _images(config, study)
+        scene, count = load_scene(config.study(study).scene), _images(config, study)
         of_one = scene.bytes_per_pixel
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
         sources += count * scene.source_bytes_per_image
@@ -129,7 +128,7 @@ def _seconds(config: Configuration, device: str, rates: Rates) -> dict[str, floa
         rates = Rates([], [])
     rendering, rate = 0.0, rates.best("render to Parquet")
     if config.images == "parquet":
-        images = sum(_images(config, study) for study, _ in datasets(config))
+        images = sum(_images(config, study) for study, _ in config.datasets)
         rendering = images / rate.images_per_second if rate else None
     training = {
         f"train {baseline.name}": _training_seconds(config, baseline, device, rates)
@@ -153,7 +152,7 @@ def _training_seconds(
         return None
     test, epochs = predict.images_per_second, settings.get("max_epochs", config.training.max_epochs)
     total = 0.0
-    for study in [study for other, study, _ in train_jobs(config) if other == name]:
+    for study in [study for other, study, _ in config.train_jobs if other == name]:
         size = _split_sizes(config, study)
         epoch = sum(size["train"] / row.images_per_second + size["val"] / test for row in phases)
         total += config.samples * (epochs * epoch + size["test"] / test)

@@ -12,7 +12,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.operations.records import RECORDS
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, dataset_count, datasets, train_jobs
+from diagvib.settings.grid import Layout
 
 
 def prune(configs: list[Configuration], yes: bool, dry_run: bool) -> None:
@@ -64,14 +64,14 @@ def find_unneeded(configs: list[Configuration]) -> list[Path]:
 
 def _needed(config: Configuration, layout: Layout) -> Iterable[Path]:
     """Files and folders that a configuration asks for, whole."""
-    for study, binding in datasets(config):
+    for study, binding in config.datasets:
         yield layout.recipes(study, binding)
         if config.images == "parquet":
             yield layout.digests(study, binding)
-            for sample in range(dataset_count(config)):
+            for sample in range(config.dataset_count):
                 yield layout.images(study, binding) / str(sample)
     networks = {entry.name: entry.network for entry in config.baselines}
-    for names in train_jobs(config):
+    for names in config.train_jobs:
         if network := networks[names[0]]:
             yield layout.features(network, *names[1:])
         yield from (layout.checkpoints(*names), layout.runs(*names) / DIGESTS_FILE)

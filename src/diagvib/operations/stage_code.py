@@ -7,7 +7,6 @@ from pathlib import Path
 from diagvib.foundation.code import Code, code_of, imported_in
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import scenes, study_of
 from diagvib.settings.jobs import stage_settings
 from diagvib.studies.needs import metric_set_modules
 from diagvib.studies.study import study_files
@@ -34,7 +33,7 @@ def stage_code(
         chosen = [job.scene] if renders(job.images, settings) else []
     else:
         entries = []
-        chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
+        chosen = [scene] if scene else [config.study(study).scene] if study else config.scenes
     entries += [entry for name in chosen for entry in load_scene(name).entries]
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):

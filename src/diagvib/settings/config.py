@@ -17,7 +17,7 @@ from diagvib.settings.configuration import (
     ResolvedConfiguration,
     Tuning,
 )
-from diagvib.settings.grid import dataset_count, folder_name, study_bindings, study_of
+from diagvib.settings.grid import folder_name
 from diagvib.settings.search_space import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.rows import SPLITS
@@ -89,9 +89,8 @@ def resolve(given: dict, where: str) -> ResolvedConfiguration:
                 "tuning": config.tuning.model_copy(update={"study": study}),
             }
         )
-        studies = [study_of(config, name) for name in config.studies]
-        _check_scenes([*studies, study_of(config, study)])
-        dataset_count(config)
+        studies = [config.study(name) for name in config.studies]
+        _check_scenes([*studies, config.study(study)])
         _check_counts(config, studies)
         with within("bindings"):
             _check_bindings(config, config.bindings, studies)
@@ -112,7 +111,7 @@ def _merged(given: object, below: object) -> object:
 def _real_names(config: Configuration, names: list[str], where: str) -> list[str]:
     """The names of studies that may be given by their aliases."""
     with within(where):
-        found = [study_of(config, name).name for name in names]
+        found = [config.study(name).name for name in names]
         for name, own in zip(names, found, strict=True):
             if own != name and found.count(own) > 1:
                 raise DiagvibError(
@@ -146,7 +145,7 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
     for key in counts:
         if f"counts.{key}" not in known:
             raise unknown_name("key", f"counts.{key}", known)
-    searched = [study_of(config, config.tuning.study)] if config.tuning.random_search else []
+    searched = [config.study(config.tuning.study)] if config.tuning.random_search else []
     drawn = [study for study in [*studies, *searched] if not study.as_published]
     for study in drawn:
         absent = [group for group in study.groups if group not in counts]
@@ -173,7 +172,7 @@ def _check_bindings(config: Configuration, names: list[str] | str, studies: list
         if len(problems) == len(judges):
             raise problems[0]
     for study in studies:
-        if not study_bindings(config, study.name, names):
+        if not config.study_bindings(study.name, names):
             raise DiagvibError(
                 f"none of them fits study {study.name}, which binds {', '.join(study.bound)} "
                 f"to factors of the scene {study.scene}; add one"
@@ -201,7 +200,7 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
             if absent:
                 raise DiagvibError(f"{key}: {absent[0]} is not among the configuration's {key}")
         with within("bindings"):
-            own = [study_of(config, name) for name in studies]
+            own = [config.study(name) for name in studies]
             _check_bindings(config, entry.bindings or "all", own)
         check_baseline(settings, config, studies)
     settings |= entry.model_dump(include={"max_epochs", "batch_size"}, exclude_none=True)
@@ -212,7 +211,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
     """DiagvibError unless every study has the supervision that a baseline's method needs, its scene
     can do what the method needs, and its selection fits the configuration."""
     for name in studies:
-        study, method = study_of(config, name), settings["method"]
+        study, method = config.study(name), settings["method"]
         try:
             check_supervision(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
@@ -233,10 +232,10 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
 def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     """DiagvibError for samples that do not exist, a study that does not fit, an unknown factor or
     binding, or ranges that a baseline cannot have."""
-    study = study_of(config, tuning.study)
+    study = config.study(tuning.study)
     factors = load_scene(study.scene).factors
     for number in tuning.samples:
-        if number >= dataset_count(config):
+        if number >= config.dataset_count:
             raise DiagvibError(
                 f"tuning.samples: {number} is not among the dataset samples of `samples: "
                 f"{config.samples}`, which are numbered from 0"

@@ -5,9 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Name, Strict, no_item_twice, text_like, unique
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import network_name
+from diagvib.settings.grid import Run
 from diagvib.settings.search_space import ALL, RandomSearch, read_ranges
+from diagvib.studies.binding import Binding, chosen_bindings, spreads
+from diagvib.studies.study import Study, load_study
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
@@ -131,6 +136,66 @@ class Experiment(Strict):
     """names from config/baselines, or entries that restrict a baseline to some studies or bindings,
     or change its max_epochs or batch_size"""
     training: Training
+
+    def study(self, name: str) -> Study:
+        """A study by its name or alias."""
+        return load_study(name, self.studies_from)
+
+    def study_bindings(self, study: str, names: list[str] | str) -> list[Binding]:
+        """The bindings for which a study has datasets, of those named or of all."""
+        found = self.study(study)
+        scene = load_scene(found.scene)
+        bindings = chosen_bindings(found, names, scene.factors)
+        return [binding for binding in bindings if {*spreads(found, binding)} <= {*scene.spreads}]
+
+    @property
+    def scenes(self) -> list[str]:
+        """The scenes of the studies."""
+        return list(dict.fromkeys(self.study(study).scene for study in self.studies))
+
+    @property
+    def dataset_count(self) -> int:
+        """How many datasets each (study, binding) has: one per dataset sample, or one that all
+        replicates share. DiagvibError if the studies' scenes differ in that."""
+        kinds = {load_scene(scene).replicates: scene for scene in self.scenes}
+        if len(kinds) > 1:
+            raise DiagvibError(
+                f"studies: a replicate of {kinds['samples']} is a dataset sample, one of "
+                f"{kinds['seeds']} a seed; use a separate configuration for each of these scenes"
+            )
+        return self.samples if "samples" in kinds else 1
+
+    @property
+    def datasets(self) -> list[tuple[str, str]]:
+        """Every (study, binding name), once resolved: one draw and one render job for each."""
+        return [
+            (study, binding.name)
+            for study in self.studies
+            for binding in self.study_bindings(study, self.bindings)
+        ]
+
+    @property
+    def train_jobs(self) -> list[tuple[str, str, str]]:
+        """Every (baseline, study, binding name), once resolved: one train job for each, which covers
+        all dataset samples."""
+        return [
+            (baseline.name, study, binding.name)
+            for baseline in self.baselines
+            for study in self.studies
+            if study in baseline.studies
+            for binding in self.study_bindings(study, baseline.bindings)
+        ]
+
+    @property
+    def networks(self) -> dict[str, str]:
+        """The folder of each frozen network's features -> the first baseline with that network."""
+        found = reversed(self.baselines)
+        return {entry.network: entry.name for entry in found if entry.network}
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run, once resolved."""
+        return [Run(*names, sample) for names in self.train_jobs for sample in range(self.samples)]
 
 
 class Configuration(Experiment):

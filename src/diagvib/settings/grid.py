@@ -1,17 +1,11 @@
-"""The grid: which datasets and runs a configuration asks for, and where their files are under its
-root."""
+"""A training run, and where the files of a configuration are under its root."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.foundation.seeding import name_digest
 from diagvib.images import DIGESTS_FILE
-from diagvib.scenes import load_scene
-from diagvib.settings.configuration import Experiment
-from diagvib.studies.binding import Binding, chosen_bindings, spreads
-from diagvib.studies.study import Study, load_study
 
 
 @dataclass(frozen=True)
@@ -56,71 +50,6 @@ class Run:
         if not self.shared or not self.sample:
             return training
         return int.from_bytes(name_digest(training, "replicate", self.sample)[:7], "big")
-
-
-def study_of(config: Experiment, name: str) -> Study:
-    """A study of a configuration, by its name or alias."""
-    return load_study(name, config.studies_from)
-
-
-def study_bindings(config: Experiment, study: str, names: list[str] | str) -> list[Binding]:
-    """The bindings for which a study has datasets, of those named or of all."""
-    found = study_of(config, study)
-    scene = load_scene(found.scene)
-    bindings = chosen_bindings(found, names, scene.factors)
-    return [binding for binding in bindings if {*spreads(found, binding)} <= {*scene.spreads}]
-
-
-def scenes(config: Experiment) -> list[str]:
-    """The scenes of a configuration's studies."""
-    return list(dict.fromkeys(study_of(config, study).scene for study in config.studies))
-
-
-def dataset_count(config: Experiment) -> int:
-    """How many datasets each (study, binding) has: one per dataset sample, or one that all
-    replicates share.
-
-    DiagvibError if the studies' scenes differ in that.
-    """
-    kinds = {load_scene(scene).replicates: scene for scene in scenes(config)}
-    if len(kinds) > 1:
-        raise DiagvibError(
-            f"studies: a replicate of {kinds['samples']} is a dataset sample, one of "
-            f"{kinds['seeds']} a seed; use a separate configuration for each of these scenes"
-        )
-    return config.samples if "samples" in kinds else 1
-
-
-def datasets(config: Experiment) -> list[tuple[str, str]]:
-    """Every (study, binding name) of a resolved configuration: one draw and one render job for
-    each."""
-    return [
-        (study, binding.name)
-        for study in config.studies
-        for binding in study_bindings(config, study, config.bindings)
-    ]
-
-
-def train_jobs(config: Experiment) -> list[tuple[str, str, str]]:
-    """Every (baseline, study, binding name): one train job for each, which covers all dataset
-    samples."""
-    return [
-        (baseline.name, study, binding.name)
-        for baseline in config.baselines
-        for study in config.studies
-        if study in baseline.studies
-        for binding in study_bindings(config, study, baseline.bindings)
-    ]
-
-
-def networks(config: Experiment) -> dict[str, str]:
-    """The folder of each frozen network's features -> the first baseline with that network."""
-    return {entry.network: entry.name for entry in reversed(config.baselines) if entry.network}
-
-
-def runs(config: Experiment) -> list[Run]:
-    """Every run of a resolved configuration."""
-    return [Run(*names, sample) for names in train_jobs(config) for sample in range(config.samples)]
 
 
 class Layout:

@@ -31,7 +31,7 @@ from diagvib.settings.configuration import (
     Training,
     Tuning,
 )
-from diagvib.settings.grid import Run, dataset_count, networks, study_of
+from diagvib.settings.grid import Run
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
 
@@ -141,7 +141,7 @@ def stage_settings(
     """
     kind, found = JOBS[stage], dict(config)
     if stage in ("draw", "render", "encode"):
-        found["samples"] = dataset_count(config)
+        found["samples"] = config.dataset_count
     if stage in ("encode", "train", "tune"):
         found["baseline"] = _baseline_settings(config, stage, baseline)
     if stage == "encode":
@@ -152,7 +152,7 @@ def stage_settings(
         study = config.tuning.study
         found["tuning"] = config.tuning.of_method(found["baseline"]["method"]["name"])
     if study is not None:
-        definition = study_of(config, study)
+        definition = config.study(study)
         found["scene"] = definition.scene
     if stage == "draw":
         found["study"] = definition.model_dump(
@@ -172,7 +172,7 @@ def stage_settings(
 def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:
     known = {entry.name: entry.settings for entry in config.baselines}
     if stage == "encode":
-        baseline = networks(config).get(baseline, baseline)
+        baseline = config.networks.get(baseline, baseline)
     if baseline not in known:
         settings = load_settings(baseline, config.baselines_from)
         if stage == "train":
