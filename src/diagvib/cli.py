@@ -257,13 +257,13 @@ def evaluate(
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
-    from diagvib.operations.evaluate import Evaluation, run_workflow
+    from diagvib.operations.evaluate import frozen_baseline, run_workflow, write_configuration
     from diagvib.results.known_studies import KnownStudies
     from diagvib.results.table import print_table
     from diagvib.results.tables import read_tables, result_tables
 
-    asked = Evaluation(model, studies, weights, input_size, config, root)
-    file, resolved = asked.write(override)
+    entry = frozen_baseline(model, weights, input_size)
+    file, resolved = write_configuration(entry, studies, config, override, root)
     run_workflow(file, stages.cores(cores))
     known, layout = KnownStudies(tuple(resolved.studies_from)), Layout(Path(resolved.root))
     for table in result_tables(read_tables(layout.tables), known):

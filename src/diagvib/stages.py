@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from diagvib.foundation.files import write_digests
-from diagvib.foundation.progress import Counter
+from diagvib.foundation.progress import counting
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -138,7 +138,7 @@ def render(
     torch.set_num_threads(cores(threads))
     data = _Data(layout, job, study, binding, resolve_device(device))
     datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
-    with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
+    with counting(f"render {study} {binding}", len(datasets), "images") as advance:
         for sample in range(job.samples):
             for split in SPLITS:
                 write_images(
@@ -146,7 +146,7 @@ def render(
                     datasets.table(sample, split),
                     datasets.renderer,
                     datasets.metadata(sample, split),
-                    counter.advance,
+                    advance,
                 )
                 names.append(files.name(sample, split))
     write_digests(layout.images(study, binding), names, **datasets.made_from)

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import (
@@ -37,35 +39,23 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
     )
 
 
-class Counter:
-    """A `progress_bar`: how much is done, of how much, how fast, and the remaining time.
+@contextmanager
+def counting(name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """Give a function that counts n more as done, and show in a `progress_bar` how much is done, of
+    how much, how fast, and the remaining time. Work that succeeds ends with a line that says how much
+    was done and how fast."""
+    start = time.perf_counter()
+    with progress_bar(MofNCompleteColumn(), TextColumn("{task.fields[speed]}")) as bar:
+        task = bar.add_task(name, total=total, speed="")
 
-    Work that succeeds ends with a line that says how much was done and how fast.
-    """
+        def advance(n: int) -> None:
+            bar.advance(task, n)
+            bar.update(task, speed=speed())
 
-    def __init__(self, name: str, total: int, unit: str):
-        self._name, self._unit, self._done = name, unit, 0
-        self._bar = progress_bar(MofNCompleteColumn(), TextColumn("{task.fields[speed]}"))
-        self._task = self._bar.add_task(name, total=total, speed="")
+        def speed() -> str:
+            seconds = max(time.perf_counter() - start, 1e-9)
+            return f"{bar.tasks[0].completed / seconds:,.0f} {unit}/s"
 
-    def __enter__(self) -> "Counter":
-        self._start = time.perf_counter()
-        self._bar.start()
-        return self
-
-    def advance(self, n: int) -> None:
-        """Count n more as done."""
-        self._done += n
-        self._bar.update(self._task, advance=n, speed=self._speed())
-
-    def __exit__(self, error: type | None, *_) -> None:
-        self._bar.stop()
-        if error is None:
-            seconds = time.perf_counter() - self._start
-            print(
-                f"{self._name}: {self._done:,} {self._unit} in {seconds:.1f} s, {self._speed()}",
-                file=sys.stderr,
-            )
-
-    def _speed(self) -> str:
-        return f"{self._done / max(time.perf_counter() - self._start, 1e-9):,.0f} {self._unit}/s"
+        yield advance
+    done, seconds = bar.tasks[0].completed, time.perf_counter() - start
+    print(f"{name}: {done:,} {unit} in {seconds:.1f} s, {speed()}", file=sys.stderr)

@@ -7,7 +7,7 @@ import typer
 
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.progress import Counter
+from diagvib.foundation.progress import counting
 
 
 def cutout(
@@ -33,6 +33,6 @@ def cutout(
     chosen, wanted = resolve_device(device), category or ["car", "truck"]
     class_indices(wanted)  # report a misspelt category before reading any photo
     net, photos = load_network(chosen, weights, sha256), without_mask(folder)
-    with Counter(f"cutout {folder}", len(photos), "photos") as counter:
-        written = cut_out_photos(net, photos, wanted, chosen, counter.advance)
+    with counting(f"cutout {folder}", len(photos), "photos") as advance:
+        written = cut_out_photos(net, photos, wanted, chosen, advance)
     print(f"{folder}: {written:,} masks written")

@@ -4,7 +4,6 @@ user could have written, runs the workflow with it, and prints the tables."""
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -20,49 +19,43 @@ _FILES = (".pt", ".pth")
 _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_epochs": 100}
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """model: as in a baseline. weights: a published name, a file, or an installed package; None:
-    random. input_size: pixels per side to which images are resized; None: as they are. base: the
-    configuration with all that is not given here; `config/frozen.yaml` by default."""
+def frozen_baseline(model: str, weights: str | None = None, size: int | None = None) -> dict:
+    """The entry for config/baselines. weights: a published name, a file, or an installed package;
+    None: random. size: pixels per side to which images are resized; None: as they are."""
+    known = {"size": size} if size else {}
+    if weights and family(model) == "timm":
+        _, trained = published_input(model, weights)
+        known |= {key: trained[key] for key in ("mean", "std")}
+    network = {"name": model, "frozen": True, "input": known or None}
+    return {
+        "model": {**network, "weights": weights_of(weights)},
+        "method": "erm",
+        "normalise": "imagenet" if weights and "mean" not in known else "dataset",
+        **_TRAINED,
+        "origin": "diagvib evaluate; not tuned",
+    }
 
-    model: str
-    studies: list[str]
-    weights: str | None = None
-    input_size: int | None = None
-    base: Path | None = None
-    root: str | None = None
 
-    @property
-    def baseline(self) -> dict:
-        """The entry for config/baselines."""
-        known = {"size": self.input_size} if self.input_size else {}
-        if self.weights and family(self.model) == "timm":
-            _, trained = published_input(self.model, self.weights)
-            known |= {key: trained[key] for key in ("mean", "std")}
-        model = {"name": self.model, "frozen": True, "input": known or None}
-        scaling = "imagenet" if self.weights and "mean" not in known else "dataset"
-        return {
-            "model": {**model, "weights": weights_of(self.weights)},
-            "method": "erm",
-            "normalise": scaling,
-            **_TRAINED,
-            "origin": "diagvib evaluate; not tuned",
-        }
-
-    def write(self, overrides: list[str] | None = None) -> tuple[Path, Configuration]:
-        """Write baselines.yaml and configuration.yaml to the root; returns the latter's path and
-        content. DiagvibError for whatever is wrong in them."""
-        short = re.sub(r"[^\w.-]+", "-", self.model.removeprefix("timm/"))
-        name = f"frozen_{short}"  # baselines that are trained have the names of their networks
-        root = Path(self.root or f"outputs/evaluate/{short}")
-        base = overridden(self.base or definition_path("frozen.yaml"), overrides)
-        baselines, file = root / "baselines.yaml", root / "configuration.yaml"
-        given = {"root": str(root), "studies": self.studies, "baselines": [name]}
-        given["baselines_from"] = [*base.get("baselines_from", []), str(baselines)]
-        write_text(baselines, yaml.safe_dump({name: self.baseline}, sort_keys=False))
-        write_text(file, yaml.safe_dump({**base, **given}, sort_keys=False))
-        return file, load_config(file)
+def write_configuration(
+    entry: dict,
+    studies: list[str],
+    base: Path | None,
+    overrides: list[str] | None,
+    root: str | None,
+) -> tuple[Path, Configuration]:
+    """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
+    returns the latter's path and content. base: a configuration with all that is not given here;
+    `config/frozen.yaml` by default. DiagvibError for whatever is wrong in them."""
+    short = re.sub(r"[^\w.-]+", "-", entry["model"]["name"].removeprefix("timm/"))
+    name = f"frozen_{short}"  # baselines that are trained have the names of their networks
+    root = Path(root or f"outputs/evaluate/{short}")
+    found = overridden(base or definition_path("frozen.yaml"), overrides)
+    baselines, file = root / "baselines.yaml", root / "configuration.yaml"
+    given = {"root": str(root), "studies": studies, "baselines": [name]}
+    given["baselines_from"] = [*found.get("baselines_from", []), str(baselines)]
+    write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
+    write_text(file, yaml.safe_dump({**found, **given}, sort_keys=False))
+    return file, load_config(file)
 
 
 def weights_of(given: str | None) -> str | dict | None:

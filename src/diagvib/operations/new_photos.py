@@ -223,27 +223,16 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
 def write(proposal: Proposal, out: Path) -> dict[str, Path]:
     """Write the scene, the studies and the configuration to `out`; returns their paths.
     DiagvibError if one is there."""
-    paths = _paths(proposal, out)
-    if there := [path for path in paths.values() if path.exists()]:
+    # Unless the current folder is the repository, absolute paths, which hold there, too.
+    folder = out if Path("Snakefile").is_file() else out.resolve()
+    ends = {"scene": "", "studies": "_studies", "configuration": "_config"}
+    paths = {kind: folder / f"{proposal.name}{end}.yaml" for kind, end in ends.items()}
+    if present := [path for path in paths.values() if path.exists()]:
         raise DiagvibError(
-            f"{there[0]}: is there already; remove it, or choose another --name or --out"
+            f"{present[0]}: is there already; remove it, or choose another --name or --out"
         )
     counts = {} if "split" in proposal.definition else proposal.counts()
-    for kind, text in _texts(proposal, out, counts).items():
-        write_text(paths[kind], text)
-    return paths
-
-
-def _paths(proposal: Proposal, out: Path) -> dict[str, Path]:
-    """The files. Unless the current folder is the repository, absolute paths, which hold there, too."""
-    ends = {"scene": "", "studies": "_studies", "configuration": "_config"}
-    folder = out if Path("Snakefile").is_file() else out.resolve()
-    return {kind: folder / f"{proposal.name}{end}.yaml" for kind, end in ends.items()}
-
-
-def _texts(proposal: Proposal, out: Path, counts: dict[str, int]) -> dict[str, str]:
-    """The text of each file, with paths as seen from the current folder."""
-    paths, cells = _paths(proposal, out), proposal.cells()
+    cells = proposal.cells()
     there, agreeing = cells.to_numpy() > 0, proposal.agreeing()
     classes = [*map(len, proposal.classes.values())]
     cues = ["cue"] if len(classes) == 2 else [f"cue-{n}" for n in range(1, len(classes))]
@@ -275,7 +264,9 @@ def _texts(proposal: Proposal, out: Path, counts: dict[str, int]) -> dict[str, s
             "baselines": chosen[: 1 + bool(there.all())],
         }
     )
-    return {kind: "".join(block(context)) for kind, block in template.blocks.items()}
+    for kind, block in template.blocks.items():
+        write_text(paths[kind], "".join(block(context)))
+    return paths
 
 
 def _flow(value: object) -> str:
@@ -383,14 +374,15 @@ def write_sheet(proposal: Proposal, path: Path) -> None:
     target, cue, *_ = proposal.classes
     rows, columns = (proposal.classes[name][:12] for name in (target, cue))
     figure = Figure(figsize=(1 + 1.1 * len(columns), 0.6 + 1.3 * len(rows)))
-    cells = proposal.photos.groupby([target, cue]).groups
-    grid = figure.subplots(len(rows), len(columns), squeeze=False)
-    for axes, (row, column) in zip(grid.flat, product(rows, columns), strict=True):
-        paths = cells.get((row, column), [])
-        axes.set(xticks=[], yticks=[])
+    cells = proposal.photos.groupby([target, cue])
+    for number, (row, column) in enumerate(product(rows, columns), 1):
+        axes = figure.add_subplot(len(rows), len(columns), number, xticks=[], yticks=[])
+        paths = cells.groups.get((row, column), [])
         axes.set_xlabel(f"{len(paths):,}", fontsize=8)
-        axes.set_title(column if row == rows[0] else "", fontsize=9)
-        axes.set_ylabel(row if column == columns[0] else "", fontsize=9)
+        if row == rows[0]:
+            axes.set_title(column, fontsize=9)
+        if column == columns[0]:
+            axes.set_ylabel(row, fontsize=9)
         for shown in proposal.photos.loc[paths[:1], "path"]:
             axes.imshow(square(open_photo(proposal.folder / shown), 96))
     figure.tight_layout()

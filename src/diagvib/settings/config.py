@@ -168,7 +168,12 @@ def _check_bindings(config: Configuration, names: list[str] | str, studies: list
     none, and each study has at least one of the bindings."""
     for name in names if names != "all" else []:
         judges = [study for study in studies if bool(study.cues) == ("-" in name)] or studies
-        problems = [*filter(None, (_binding_problem(study, name) for study in judges))]
+        problems = []
+        for study in judges:
+            try:
+                bind_its_own(study, name, load_scene(study.scene).factors)
+            except DiagvibError as error:
+                problems.append(error)
         if len(problems) == len(judges):
             raise problems[0]
     for study in studies:
@@ -177,14 +182,6 @@ def _check_bindings(config: Configuration, names: list[str] | str, studies: list
                 f"none of them fits study {study.name}, which binds {', '.join(study.bound)} "
                 f"to factors of the scene {study.scene}; add one"
             )
-
-
-def _binding_problem(study: Study, name: str) -> DiagvibError | None:
-    """Why a name is not a binding of a study; None if it is."""
-    try:
-        bind_its_own(study, name, load_scene(study.scene).factors)
-    except DiagvibError as error:
-        return error
 
 
 def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBaseline:

@@ -58,7 +58,6 @@ class Layout:
     def __init__(self, root: Path):
         self.root = root
         data, results = root / "data", root / "results"
-        self.all_raw, self.all_prepared = data / "raw", data / "prepared"
         self.all_recipes = data / "recipes"
         self.all_images = data / "images"
         self.all_features = data / "features"
@@ -76,10 +75,10 @@ class Layout:
         self.explorer = results / "explorer"
 
     def raw(self, scene: str) -> Path:
-        return self.all_raw / folder_name(scene)
+        return self.root / "data/raw" / folder_name(scene)
 
     def prepared(self, scene: str) -> Path:
-        return self.all_prepared / folder_name(scene)
+        return self.root / "data/prepared" / folder_name(scene)
 
     def recipes(self, study: str, binding: str) -> Path:
         return self.all_recipes / study / f"{binding}.parquet"

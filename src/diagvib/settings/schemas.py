@@ -33,8 +33,7 @@ def _config_schema() -> dict:
     """No key is required: config/config.yaml has the defaults."""
     schema, defaults = Configuration.model_json_schema(), read_yaml(default_path())
     schema["properties"] = {key: schema["properties"][key] for key in defaults}
-    named = {"Training": defaults["training"], "Tuning": defaults["tuning"]}
-    sections = [(schema["$defs"][name], values) for name, values in named.items()]
+    sections = [(schema["$defs"][key.title()], defaults[key]) for key in ("training", "tuning")]
     for section, values in [(schema, defaults), *sections]:
         del section["required"]
         for key, value in values.items():

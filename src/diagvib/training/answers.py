@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from diagvib.foundation.progress import Counter
+from diagvib.foundation.progress import counting
 
 # Photos at a time.
 _TOGETHER = 128
@@ -40,7 +40,7 @@ def answers(
         np.flatnonzero(np.diff(photos["photo"].to_numpy()[order]))[_TOGETHER - 1 :: _TOGETHER] + 1
     )
     parts = []
-    with Counter("answers", len(photos), "images") as counter:
+    with counting("answers", len(photos), "images") as advance:
         for rows in np.split(order, ends):
             log_p = logits_of(rows).float().log_softmax(1).cpu()
             own = photos.iloc[rows].reset_index(drop=True)
@@ -57,7 +57,7 @@ def answers(
                 "among": known[among[log_p[:, among].argmax(1)]],
             }
             parts.append(pd.DataFrame(found, index=rows))
-            counter.advance(len(rows))
+            advance(len(rows))
     return pd.concat(parts).sort_index()
 
 

@@ -16,7 +16,7 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json, write_table
-from diagvib.foundation.progress import Counter
+from diagvib.foundation.progress import counting
 from diagvib.foundation.seeding import name_digest
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import Datasets, RenderedRecipes
@@ -100,7 +100,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
         deterministic(encoding.device, encoding.threads),
         # cuDNN would otherwise choose its convolutions anew in every process.
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
-        Counter(f"encode {folder.parent.name} {folder.name}", images, "images") as counter,
+        counting(f"encode {folder.parent.name} {folder.name}", images, "images") as advance,
     ):
         for part in parts:
             if part.split == "train":
@@ -115,7 +115,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
                 partial(_chunks, encoder, part),
                 encoding.settings["model"].get("dtype", "float32"),
                 digest(made),
-                counter.advance,
+                advance,
             )
             noted[f"{part.sample}/{part.split}"] = {
                 **metadata,
