@@ -24,8 +24,8 @@ class Run:
         return self.binding.split("-")[0]
 
     @property
-    def cues(self) -> list[str]:
-        return self.binding.split("-")[1:]
+    def cues(self) -> tuple[str, ...]:
+        return tuple(self.binding.split("-")[1:])
 
     @property
     def keys(self) -> dict:
