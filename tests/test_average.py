@@ -327,4 +327,4 @@ def test_the_configuration_on_digits_has_all_six_with_exact_shares():
     config = load_config(definition_path("environments.yaml"))
     assert set(config.studies) == set(SIX) and config.counts["train"] % 6336 == 0
     plain = [run for run in config.runs if run.baseline == "erm_env"]
-    assert {tuple(run.cues) for run in plain} == {("hue",), ("position",)} and len(plain) == 36
+    assert {run.cues for run in plain} == {("hue",), ("position",)} and len(plain) == 36

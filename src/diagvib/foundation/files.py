@@ -306,7 +306,7 @@ def is_noted(path: str | Path, key: str, value: object) -> bool:
         return False
 
 
-def read_table(path: str | Path, columns: list[str] | None = None, filters=None) -> pa.Table:
+def read_table(path: str | Path, columns: list[str] | None = None) -> pa.Table:
     """One of our Parquet files as a table. DiagvibError if it is missing, damaged, or lacks one of
     `columns`."""
     with open_parquet(path) as file:
@@ -315,5 +315,4 @@ def read_table(path: str | Path, columns: list[str] | None = None, filters=None)
             raise DiagvibError(
                 f"{path}: lacks column {missing[0]}; it has {', '.join(file.schema_arrow.names)}"
             )
-        table = file.read(columns=columns)
-    return table.filter(filters) if filters is not None else table
+        return file.read(columns=columns)

@@ -129,17 +129,14 @@ def _numbers(metrics: pd.DataFrame, study: str, known: KnownStudies) -> list[Num
     """The study's own metrics, of the rows of the table `metrics`."""
     names = METRIC_SETS[known.studies[study].metrics].names(study, known)
     own = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
-    found = []
-    for row in own.to_dict("records"):
-        low, high = (None if pd.isna(row[end]) else row[end] for end in ("low", "high"))
-        about = {"metric": row["metric"], "binding": row["binding"] or row["target"]}
-        found.append(Number(**about, mean=row["mean"], low=low, high=high, n=int(row["n"])))
-    return found
+    own = own.assign(binding=own["binding"].where(own["binding"] != "", own["target"]))
+    rows = own.astype({"n": int})[[*Number.model_fields]].astype(object)
+    return [Number(**row) for row in rows.where(rows.notna(), None).to_dict("records")]
 
 
 def _rows(cells: pd.DataFrame) -> list[list]:
-    rows = cells[_COUNTED].astype(object).itertuples(index=False, name=None)
-    return [[None if pd.isna(value) else value for value in row] for row in rows]
+    rows = cells[_COUNTED].astype(object)
+    return rows.where(rows.notna(), None).to_numpy().tolist()
 
 
 def submit(

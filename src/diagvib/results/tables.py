@@ -118,7 +118,7 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
 def read_history(tables: Path, by: str, name: str) -> pd.DataFrame:
     """Every recorded epoch of the runs of one baseline or study, as in `read_runs.Collected`."""
     chosen = pc.field(by) == name
-    return read_table(Path(tables) / "history.parquet", filters=chosen).to_pandas()
+    return read_table(Path(tables) / "history.parquet").filter(chosen).to_pandas()
 
 
 def write_scores(metrics: pd.DataFrame, known: KnownStudies, out: Path) -> None:
