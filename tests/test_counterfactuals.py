@@ -112,7 +112,6 @@ def test_what_is_left_of_lle_without_a_part(batches, ablation):
     method = make_baseline(settings_of(method={"name": "lle", "ablation": ablation}), 10, SIZE, 1)
     method.setup(batches.training_data())
     method.eval()
-    assert len(method.heads) == (3 if ablation == "shift_classifier" else 1)
     for number, head in enumerate(method.heads):
         head.bias.data[number] += 1
     batch, taken = batches.batch(torch.arange(16)), []

@@ -93,7 +93,6 @@ def test_the_head_of_dfr_is_logistic_regression_on_the_balanced_subset(data, res
     draws = [equal_groups(method.group, 9).flatten() for _ in range(resamples)]
     assert torch.equal(method.memory["subset"], draws[0])
     expected = sum(decisions(train, features, draw, 0.3) for draw in draws) / resamples
-    assert expected.std() > 0.5
     logits = method.model.head(features)
     assert torch.allclose(logits[:, :3], expected, atol=1e-3)
     assert logits.argmax(1).max() < 3, "the classes that no image has are never predicted"

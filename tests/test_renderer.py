@@ -3,7 +3,6 @@ its edge cases."""
 
 import numpy as np
 import pytest
-import torch
 from plain_renderer import render_plain
 from skimage.io import imread
 
@@ -73,16 +72,6 @@ def test_digits_anywhere_in_their_square_are_drawn(stacks, used):
     digits = np.zeros((7, 40, 40), np.uint8)
     digits[:, used, used] = np.random.default_rng(5).integers(140, 256, digits[:, used, used].shape)
     assert_agrees_with_plain(digits, stacks[1], 128, 0.95)
-
-
-def test_the_rest_of_a_batch_changes_nothing(stacks):
-    renderer, recipes = Renderer(*stacks), random_recipes(300)
-    whole = renderer.render(**recipes)
-    order = np.random.default_rng(2).permutation(300)
-    assert torch.equal(renderer.render(**{k: v[order] for k, v in recipes.items()}), whole[order])
-    for count in (0, 1, 7):
-        part = renderer.render(**{k: v[:count] for k, v in recipes.items()})
-        assert torch.equal(part, whole[:count])
 
 
 @pytest.mark.parametrize("size", [64, 65, 128, 256])

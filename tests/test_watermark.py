@@ -86,10 +86,6 @@ def test_another_text_needs_its_own_characters_alone():
 
     latin = find_font(f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf", "######")
     assert latin.family == "DejaVu Sans"
-    pixels = np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8)
-    ours = blend(torch.from_numpy(pixels).permute(2, 0, 1), watermark(224, latin, "######"))
-    theirs = plain(pixels, latin, "######", 36, 0.5, (0.01, 0.4))
-    assert (ours.permute(1, 2, 0).numpy() == theirs).all()
 
 
 def test_without_any_font_it_is_said_what_to_install(monkeypatch):
