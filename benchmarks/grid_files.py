@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from synthetic_grid import right_per_class
 
 from diagvib.foundation.files import METADATA_KEY
+from diagvib.methods.method import Visualisation
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.training.finished_runs import file_digests
-from synthetic_runs import CLASSES, exhibits
+from diagvib.training.visualisations import visualisation_table
+from synthetic_runs import CLASSES
 
 
 def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
@@ -122,24 +125,10 @@ def _exhibits(baseline: str) -> pa.Table:
         "factor_vae": ("input", "reconstruction"),
     }.get(baseline, ())
     latent = range(12 if baseline.endswith("vae") else 0)
-    return exhibits(
-        [
-            *(
-                {"what": what, "image": i, "prediction": CLASSES[i % 3], "pixels": picture}
-                for what in strips
-                for i, picture in enumerate(pixels)
-            ),
-            *(
-                {
-                    "what": "traversal",
-                    "image": 0,
-                    "dimension": d,
-                    "kl": 6 - d / 2,
-                    "value": value,
-                    "pixels": picture,
-                }
-                for d in latent
-                for value, picture in zip(range(-3, 4), pixels[:7], strict=True)
-            ),
-        ]
-    )
+    images, predicted = torch.from_numpy(pixels), torch.eye(3)[torch.arange(SHOWN) % 3]
+    pictures = [Visualisation(what, images, predicted) for what in strips]
+    pictures += [
+        Visualisation("traversal", images[:7], None, d, range(-3, 4), 6 - d / 2) for d in latent
+    ]
+    shown = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
+    return visualisation_table(pictures, pa.Table.from_pylist([shown] * SHOWN), CLASSES)
