@@ -77,12 +77,6 @@ def test_every_group_has_its_own_p_and_the_whole_the_smallest(truth):
     pd.testing.assert_frame_equal(agreement_table(comparison), stated)
 
 
-def test_nothing_compared_is_no_statement():
-    nothing = {"verdict": ["not run"], "baseline": ["asr"], "study": ["zgo"]}
-    stated = agreement_table(pd.DataFrame(nothing))
-    assert not len(stated) and agreement_sentence(stated) == ""
-
-
 def test_what_is_shipped_and_on_the_page_was_simulated_under_the_rule_as_it_is():
     shipped, page = simulated_reproductions(), (ROOT / "docs/agreement.md").read_text()
     assert (shipped[list(RULE)] == pd.Series(RULE)).all(axis=None)

@@ -152,13 +152,6 @@ def test_a_perfect_predictor_and_one_that_follows_the_cue(dataset):
     }
 
 
-def test_images_that_are_not_there_are_named():
-    with pytest.raises(
-        DiagvibError, match="nowhere/data/images/zgo/shape-hue/0/train.parquet: no such file"
-    ):
-        diagvib.load("zgo", "shape-hue", root="nowhere")
-
-
 @pytest.fixture
 def scenes(tmp_path, monkeypatch):
     """Two modules, each with a scene of the same name and a study of it; the second's colours are
