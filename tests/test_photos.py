@@ -157,7 +157,6 @@ EXIF[0x0112] = 6  # the camera was turned: rows of the photo are columns of the 
 @pytest.mark.parametrize(
     ("name", "image", "wanted", "tolerance"),
     [
-        ("lossy.jpg", PIXELS, PIXELS, 40),
         ("deep.png", Image.fromarray(GREY.astype(np.uint16) * 257), np.stack([GREY] * 3, 2), 0),
         ("cmyk.jpg", Image.fromarray(PIXELS).convert("CMYK"), PIXELS, 60),
         ("palette.png", Image.fromarray(PIXELS).quantize(256), PIXELS, 8),

@@ -262,7 +262,6 @@ def test_a_published_sample_is_of_the_scenes_classes(third):
     [
         ({"side": lambda side: side[1:]}, "realize gives side of shape (8,)"),
         ({"side": lambda side: side * np.nan}, "realize gives side of shape (9,), or infinite"),
-        ({"renderer": lambda images: images.float()}, "of torch.float32 and shape [9, 64, 64, 3]"),
         ({"renderer": lambda images: images.permute(0, 3, 1, 2)}, "and shape [9, 3, 64, 64]"),
     ],
 )
