@@ -4,9 +4,10 @@ again.
 Snakemake compares a job with its own records alone, looks only at the files that a rule lists, and
 takes a file without a record for up to date if it is newer than its inputs. Here a job also runs
 again if one of its files has no record (its root was moved or copied, or `.snakemake` deleted), if a
-file that its digest file stands for is gone or damaged, or if its files say that they were made with something
-else (by hand, by another clone, from code that was edited while a job ran). `snakemake --touch`
-vouches for files without a record; with `--rerun-triggers mtime` all are trusted.
+file that its digest file stands for is gone, if a run's files have changed, or if its files say that
+they were made with something else (by hand, by another clone, from code that was edited while a job
+ran). `snakemake --touch` vouches for files without a record; with `--rerun-triggers mtime` all are
+trusted.
 """
 
 import os
