@@ -78,10 +78,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         temporary = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         try:
             yield temporary
+            # Or a power cut could leave the name without the content.
             with temporary.open("rb") as written:
-                os.fsync(
-                    written.fileno()
-                )  # or a power cut could leave the name without the content
+                os.fsync(written.fileno())
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)

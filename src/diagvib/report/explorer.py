@@ -84,7 +84,7 @@ def _dataset(material: Material, read_images: Callable, runs: list[dict], most: 
         return None
     known, found = {name: at for at, name in enumerate(rows)}, {}
     for run in runs:
-        own = _predictions(material, run)
+        own = first if run is runs[0] else _predictions(material, run)
         if not own[by].equals(first[by]):
             continue  # predictions for other images
         few = own.loc[shown]

@@ -173,7 +173,8 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
         return None
     points = np.array([[100 * one.mean("id_accuracy"), 100 * one.worst_gap] for one in methods])
     front = not_beaten(points)
-    figure, (axes,) = new_panels(1, 1, (6.6, 5.2 if is_stacked() else 4.2), (0, 0))
+    narrow = is_stacked()
+    figure, (axes,) = new_panels(1, 1, (6.6, 5.2 if narrow else 4.2), (0, 0))
     axes.plot(*points[front][np.argsort(points[front][:, 0])].T, color=RULE, zorder=1)
     looks = by_baseline(one.baseline for one in methods)
     for (name, (colour, marker)), point, kept in zip(looks.items(), points, front, strict=True):
@@ -181,15 +182,16 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
         axes.plot(*point, linestyle="none", markerfacecolor=colour if kept else "none", **look)
     axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
     axes.margins(0.12)
+    better = "\nup and right is better" if narrow else " up and right is better"
     # No narrower than what matters: a few points of accuracy must not fill the axis.
     axes.set(
         xlim=(min(axes.get_xlim()[0], 100 - _LEAST_WIDTH), 101),
-        title=f"{comparison.about}:{chr(10) if is_stacked() else ' '}up and right is better",
+        title=f"{comparison.about}:{better}",
         xlabel="in-distribution accuracy, %",
         ylabel="the worse of the two gaps, points\n(0: no cue misleads it)",
     )
     look = {"loc": "outside upper left", "ncols": 2}
-    figure.legend(fontsize=8.5, **(look if is_stacked() else {"loc": "outside right upper"}))
+    figure.legend(fontsize=8.5, **(look if narrow else {"loc": "outside right upper"}))
     return figure
 
 
