@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 from diagvib.cli import app
 from diagvib.foundation.files import read_yaml
-from diagvib.operations.submit import Entry, Number, read_entry
+from diagvib.sharing.submit import Entry, Number, read_entry
 from diagvib.results.table import markdown_table
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from hypothesis import strategies
 
+from diagvib.commands.rates import read_rates
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.images.files import read_images
 from diagvib.methods.registry import make_baseline
-from diagvib.operations.rates import read_rates
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.fetch import read_sources
 from diagvib.settings.baselines import complete, load_settings

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import train
 
+from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.files import read_json
-from diagvib.operations.rates import newest_files, read_rates
 
 
 def written(folder: Path, kind: str) -> dict:

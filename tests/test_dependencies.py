@@ -78,7 +78,7 @@ CHANGES = {
 NOTHING = [
     "src/diagvib/methods/asr.py",
     "src/diagvib/training/tuning.py",
-    "src/diagvib/operations/plan.py",
+    "src/diagvib/commands/plan.py",
     "src/diagvib/settings/grid.py",
     "src/diagvib/foundation/errors.py",
     "src/diagvib/stages.py",

@@ -8,13 +8,13 @@ import pytest
 import torch
 import torchvision
 
+from diagvib.commands.plan import estimate
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.network import Network
-from diagvib.operations.plan import estimate
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import encoder_settings, network_name
 from diagvib.settings.config import load_config

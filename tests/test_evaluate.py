@@ -8,10 +8,10 @@ import yaml
 from torch.nn import functional as F
 
 import diagvib
+from diagvib.commands.evaluate import frozen_baseline
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.models.registry import make_network
-from diagvib.operations.evaluate import frozen_baseline
 from toy import diagvib as command
 
 

@@ -12,13 +12,13 @@ from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
-from diagvib.operations import export as module
-from diagvib.operations.data_card import Exported, write_card
-from diagvib.operations.export import export
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.sharing import export as module
+from diagvib.sharing.data_card import Exported, write_card
+from diagvib.sharing.export import export
 from diagvib.studies.study import SPLITS, load_studies
 from toy import images_here
 

@@ -16,12 +16,12 @@ from torchvision.transforms import functional as F
 from typer.testing import CliRunner
 
 from diagvib.cli import app
+from diagvib.commands.imagenet_w import load_classifier
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
 from diagvib.models.torchvision_models import torchvision_input
-from diagvib.operations.imagenet_w import load_classifier
 from diagvib.reproduction.published import imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from conftest import REPOSITORY
+from diagvib.commands.prune import prune
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml
 from diagvib.operations import ledger, records
 from diagvib.operations.ledger import check_recorded, record, verify
-from diagvib.operations.prune import prune
 from diagvib.operations.records import record_of
 from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve

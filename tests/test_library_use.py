@@ -14,8 +14,8 @@ import torch
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.export import export
 from diagvib.settings.config import load_config
+from diagvib.sharing.export import export
 from diagvib.studies import study_cells
 from test_library import COUNTS, follow
 from test_library import load as load_test

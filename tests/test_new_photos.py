@@ -9,9 +9,9 @@ import skimage
 from PIL import Image
 
 import diagvib
+from diagvib.commands.new_photos import Columns, cells_text, look, write, write_sheet
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
-from diagvib.operations.new_photos import Columns, cells_text, look, write, write_sheet
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos, read_labels
 from diagvib.settings.config import load_config

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from diagvib.commands import plan as plan_module
+from diagvib.commands.plan import estimate, print_plan
+from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations import plan as plan_module
-from diagvib.operations.plan import estimate, print_plan
-from diagvib.operations.rates import newest_files, read_rates
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 

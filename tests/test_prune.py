@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from diagvib.commands.prune import find_unneeded, prune
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.prune import find_unneeded, prune
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout

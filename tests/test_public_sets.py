@@ -11,9 +11,9 @@ from PIL import Image
 
 import diagvib
 from conftest import REPOSITORY
+from diagvib.commands.new_photos import Columns, look
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.validation import validated
-from diagvib.operations.new_photos import Columns, look
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos
 from diagvib.settings.config import load_config

@@ -17,9 +17,9 @@ from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.operations.submit import entries, read_entry
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.settings.config import load_config
+from diagvib.sharing.submit import entries, read_entry
 from synthetic_runs import expected_runs, write_run
 
 RUNS = expected_runs(["small_cnn", "resnet18"], ["zgo", "fgo-20"], ["shape-hue"], samples=3)

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from conftest import REPOSITORY
+from diagvib.commands.plan import estimate
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.plan import estimate
 from diagvib.reproduction.published import beside_papers, read_urbancars_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET

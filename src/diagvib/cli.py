@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import typer
 
 from diagvib import __version__, stages
+from diagvib.commands.cutout import cutout
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.validation import Name, validated
-from diagvib.operations.cutout import cutout
 from diagvib.settings import configuration
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
@@ -216,8 +216,8 @@ def submit(
     ] = "leaderboard",
 ) -> None:
     """Write entries of the leaderboard, one for each baseline and study of a complete run."""
-    from diagvib.operations.shared_results import FORMATS
-    from diagvib.operations.submit import submit
+    from diagvib.sharing.shared_results import FORMATS
+    from diagvib.sharing.submit import submit
 
     for path in submit(root, by, link, out, FORMATS[form]):
         print(path)
@@ -257,7 +257,7 @@ def evaluate(
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
-    from diagvib.operations.evaluate import frozen_baseline, run_workflow, write_configuration
+    from diagvib.commands.evaluate import frozen_baseline, run_workflow, write_configuration
     from diagvib.results.known_studies import KnownStudies
     from diagvib.results.table import print_table
     from diagvib.results.tables import read_tables, result_tables
@@ -292,7 +292,7 @@ def plan(
     ] = False,
 ) -> None:
     """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
-    from diagvib.operations.plan import estimate, print_plan
+    from diagvib.commands.plan import estimate, print_plan
 
     resolved = load_config(config, override)
     estimated = estimate(resolved, device, gpus, rates)
@@ -315,7 +315,7 @@ def export(
 ) -> None:
     """Write datasets in the layout of the Hugging Face Hub. Adds a data card and Croissant metadata.
     Reads image files, which `snakemake images --cores all --configfile FILE` makes first."""
-    from diagvib.operations.export import export
+    from diagvib.sharing.export import export
 
     export(load_config(config, override), folder, png)
 
@@ -364,7 +364,7 @@ def prune(
 ) -> None:
     """Delete what no configuration needs. Lists these recipes, images, features, checkpoints and
     runs first, and asks."""
-    from diagvib.operations.prune import prune
+    from diagvib.commands.prune import prune
 
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
@@ -421,7 +421,7 @@ def imagenet_w(
     """Measure how much models rely on the watermark of ImageNet-W: its gaps, and those on other
     photos if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
     retrains last layers."""
-    from diagvib.operations.imagenet_w import measure_networks
+    from diagvib.commands.imagenet_w import measure_networks
     from diagvib.scenes.photos.watermark import TEXT
 
     if weights and len(weights) != len(model):
@@ -483,7 +483,7 @@ def new_photos(
 ) -> None:
     """Turn a folder of labelled photos into a scene, studies and a configuration. Says what it
     chose, and how to run it."""
-    from diagvib.operations.new_photos import Columns, cells_text, look, write, write_sheet
+    from diagvib.commands.new_photos import Columns, cells_text, look, write, write_sheet
 
     names = [each.strip() for each in levels.split(",")] if levels else []
     proposal = look(folder, table, Columns(file, target, cue or [], split, unit, names), name)

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
+from diagvib.commands.evaluate import published_input, weights_of
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
@@ -21,7 +22,6 @@ from diagvib.foundation.validation import validated
 from diagvib.models.encoder import Encoder
 from diagvib.models.registry import family, make_network
 from diagvib.models.weights import located
-from diagvib.operations.evaluate import published_input, weights_of
 from diagvib.reproduction.published import imagenet_w_tables
 from diagvib.results.metric_sets.watermark import CARTON, MEASURES, METRIC_SET, measure, number
 from diagvib.results.table import PAPER, Table, markdown

@@ -28,12 +28,12 @@ from diagvib.foundation.files import (
 from diagvib.images import DIGESTS_FILE
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
-from diagvib.operations.croissant import write_croissant
-from diagvib.operations.data_card import Exported, check_card, write_card
-from diagvib.operations.pngs import write_pngs
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
+from diagvib.sharing.croissant import write_croissant
+from diagvib.sharing.data_card import Exported, check_card, write_card
+from diagvib.sharing.pngs import write_pngs
 from diagvib.studies.study import SPLITS
 
 # Images per row group: a few megabytes, as viewers prefer.

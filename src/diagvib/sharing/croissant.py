@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from diagvib import __version__
 from diagvib.foundation.files import file_sha256, read_json, write_json
-from diagvib.operations.data_card import Exported
+from diagvib.sharing.data_card import Exported
 
 _CONTEXT = Path(__file__).with_suffix(".json")  # the names of the vocabularies
 _TYPES = {

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from diagvib.commands.rates import Rates, newest_files, read_rates
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.rates import Rates, newest_files, read_rates
 from diagvib.scenes import load_scene
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
 from diagvib.studies.scarcity import split_counts

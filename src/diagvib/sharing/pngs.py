@@ -8,8 +8,8 @@ import pandas as pd
 import yaml
 
 from diagvib.foundation.files import open_parquet, whole_file, write_text
-from diagvib.operations.data_card import Exported
 from diagvib.scenes.scene import Scene
+from diagvib.sharing.data_card import Exported
 
 _TABLE, _FILE, _BATCH = "metadata.csv", "img_filename", 500
 
