@@ -13,10 +13,10 @@ from mkdocs.structure.files import File, Files
 
 from diagvib.cli import app
 from diagvib.foundation.files import read_yaml
-from diagvib.sharing.submit import Entry, Number, read_entry
 from diagvib.results.table import markdown_table
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
+from diagvib.sharing.submit import Entry, Number, read_entry
 
 REPOSITORY = Path(__file__).parent.parent
 # Pages of the repository outside docs/ -> their path on the site.
