@@ -3,6 +3,7 @@ they get."""
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 import torch
@@ -169,6 +170,17 @@ def test_mmd_of_equal_and_of_known_environments():
     far = features + torch.tensor([1000.0])
     assert method.penalty(far, batch).item() == pytest.approx(3 * expected, rel=1e-3)
     assert method.penalty(features[[0, 1, 1, 0]], batch).item() == pytest.approx(0, abs=1e-5)
+
+
+def test_the_distances_of_coral_are_of_means_and_covariances():
+    data, features = environments(*[0] * 3, *[1] * 4, *[2] * 5), torch.randn(12, 20)
+    distances = [
+        (one.mean(0) - other.mean(0)).square().mean()
+        + (one.T.cov() - other.T.cov()).square().mean()
+        for one, other in combinations(features.split([3, 4, 5]), 2)
+    ]
+    found = set_up("coral", data, gamma=3.0).penalty(features, batch_of(data, range(12)))
+    assert found.item() == pytest.approx(sum(distances).item(), rel=1e-5)
 
 
 def test_of_more_environments_all_pairs_count():

@@ -27,7 +27,8 @@ class Coral(ByEnvironment):
         return self.options.gamma * (torch.stack(distances) * torch.stack(both)).mean()
 
     def compared(self, batch: Batch) -> Tensor:
-        """The sets of images whose features should be alike: float[sets, B], 1 or 0."""
+        """The sets of images whose features should be alike: float[sets, B], 1 or 0; an image is in
+        one set at most."""
         return (
             batch.environment
             == torch.arange(len(self.sets), device=batch.environment.device)[:, None]
@@ -36,18 +37,13 @@ class Coral(ByEnvironment):
     def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
         """The distance of every pair of sets, ordered as by `itertools.combinations`; features:
         float[B, D]."""
+        n, pairs = sets.sum(1), combinations(range(len(sets)), 2)
+        means = sets @ features / n.clamp(min=1)[:, None]
+        # Of the rows of one set, `scaled.T @ scaled` is the covariance.
+        scaled = (features - sets.T @ means) * (sets.T @ (n - 1).clamp(min=1).rsqrt())[:, None]
+        # Inner products of the covariances, without these: D is often much larger than B.
+        inner = sets @ (scaled @ scaled.T).square() @ sets.T / features.shape[1] ** 2
         return [
-            (mean - other_mean).square().mean() + (covariance - other_covariance).square().mean()
-            for (mean, covariance), (other_mean, other_covariance) in combinations(
-                [_moments(features, member) for member in sets], 2
-            )
+            (means[a] - means[b]).square().mean() + inner[a, a] + inner[b, b] - 2 * inner[a, b]
+            for a, b in pairs
         ]
-
-
-def _moments(features: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean [D] and unbiased covariance [D, D] of features float[B, D], over the members float[B], 1
-    or 0."""
-    n = member.sum()
-    mean = member @ features / n.clamp(min=1)
-    centred = (features - mean) * member[:, None]
-    return mean, centred.T @ centred / (n - 1).clamp(min=1)
