@@ -36,6 +36,8 @@ FROZEN = {
     "lite0_untrained": "random weights",
     "small_cnn": "small_cnn, end to end",
 }
+# Folders with a map of shortcuts, and its baseline.
+MAPS = {"laptop": "small_cnn", "frozen": "lite0"}
 # The paper's network that ours stand beside, and its number of dataset samples.
 PAPER, PAPER_SAMPLES = "resnet18", 5
 CONTRASTS = [("zgo", "zso"), *((study, "zgo") for study in STUDIES[2:])]
@@ -49,10 +51,10 @@ def accuracies(folder: str, group: str = "tested") -> pd.DataFrame:
     return values.groupby([own["study"], own["target"], own["sample"]]).mean().unstack("sample")
 
 
-def paper(metric: str = "faavg") -> pd.DataFrame:
+def paper(metric: str = "faavg", baseline: str = PAPER) -> pd.DataFrame:
     """The paper's mean and standard error by (study, target), as fractions."""
     table = pd.read_csv(REPOSITORY / "config/papers/diagvib6.csv")
-    table = table[(table["baseline"] == PAPER) & (table["metric"] == metric)]
+    table = table[(table["baseline"] == baseline) & (table["metric"] == metric)]
     spread = np.where(table["spread_kind"] == "std", PAPER_SAMPLES**0.5, 1)
     return pd.DataFrame(
         {"mean": table["mean_percent"] / 100, "stderr": table["spread_percent"] / spread / 100}
@@ -177,6 +179,25 @@ def full_size_table() -> list[Row]:
             row.append(misled + tested)
         cell = (key[0], whole.loc[key, "target"])
         row += [plus_minus(*of.loc[cell]) if cell in of.index else "" for of in (averages, lowest)]
+        rows.append(row)
+    return rows
+
+
+def learning_table() -> list[Row]:
+    """What each of the paper's models learns in one cell: its accuracy, the paper's with its standard
+    error, and the accuracy on validation images after the first epochs of the last phase."""
+    times = read("nine_models/run_times").set_index("baseline")
+    history = read("nine_models/history").dropna(subset="val_accuracy").groupby("baseline")
+    heads = ["accuracy", "paper", "after epochs 1 to 8", "epochs", "images/s", "minutes"]
+    rows = [["model", *heads]]
+    for run in records(runs("nine_models")):
+        theirs, key = paper(baseline=run.baseline), (run.study, run.target)
+        epochs = history.get_group(run.baseline)["val_accuracy"]
+        row = [run.baseline, percent(run.id_accuracy)]
+        row += [plus_minus(*theirs.loc[key]) if key in theirs.index else ""]
+        row += [" ".join(f"{100 * value:.0f}" for value in epochs.head(8)), str(len(epochs))]
+        time = times.loc[run.baseline]
+        row += [f"{time['images_per_second']:.0f}", f"{time['seconds_train'] / 60:.0f}"]
         rows.append(row)
     return rows
 
@@ -309,8 +330,13 @@ def claim_list() -> list[Row]:
 
 
 def strength(folder: str) -> pd.DataFrame:
-    """The map of shortcuts of a folder's runs."""
-    return cue_strength(runs(folder).fillna({"cue": ""}), SHIPPED)
+    """The map of shortcuts of the baseline of MAPS."""
+    return cue_strength(mapped(folder).fillna({"cue": ""}), SHIPPED)
+
+
+def mapped(folder: str) -> pd.DataFrame:
+    own = runs(folder)
+    return own[own["baseline"] == MAPS[folder]]
 
 
 def half_way_table(folder: str) -> list[Row]:
@@ -322,7 +348,7 @@ def half_way_table(folder: str) -> list[Row]:
 def falls(folder: str) -> str:
     """Whether accuracy rises with the share of counter-examples."""
     shares = strength(folder).drop_duplicates("study").set_index("study")["counter_examples"]
-    own = runs(folder).query("study in @shares.index")
+    own = mapped(folder).query("study in @shares.index")
     own = own.assign(share=own["study"].map(shares))
     steps = []
     for _, curve in own.groupby("binding"):
@@ -331,7 +357,7 @@ def falls(folder: str) -> str:
     changes = np.array([(after - before).mean() for before, after in steps])
     certain = sum(sample_interval(after, before)[1] < 0 for before, after in steps)
     return (
-        f"Of {len(steps)} steps from one share to the next, {(changes < -1e-9).sum()} lower the mean accuracy, by at "
+        f"In {(changes < -1e-9).sum()} of {len(steps)} steps from one share to the next, the mean accuracy falls, by at "
         f"most {-100 * changes.min():.1f}\npoints; the 95 % interval of the change, paired by sample, is below 0 in "
         f"{certain or 'none'}."
     )
@@ -432,6 +458,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "in-distribution": lambda: in_distribution_table("laptop"),
     },
     "results_full_size": {"full size": full_size_table},
+    "results_nine_models": {"learning": learning_table},
     "results_frozen": {
         "factors": frozen_table,
         "pretraining": lambda: frozen_gains("lite0", "lite0_untrained"),
@@ -442,6 +469,8 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_cue_strength": {
         "half-way": lambda: half_way_table("laptop"),
         "falls": lambda: falls("laptop"),
+        "half-way, Lite0": lambda: half_way_table("frozen"),
+        "falls, Lite0": lambda: falls("frozen"),
     },
     "claims": {"commands": claim_commands, "claims": claim_list},
     "watermark": {
@@ -477,8 +506,9 @@ def page(name: str) -> str:
 def main() -> None:
     """Write the tables of the result pages again."""
     write_text(REPOSITORY / "docs/results/laptop/claims.csv", claims_csv())
-    write_text(REPOSITORY / "docs/results/laptop/cue_strength.csv", strength_csv())
-    strength_figure("laptop")
+    for folder in MAPS:
+        write_text(REPOSITORY / f"docs/results/{folder}/cue_strength.csv", strength_csv(folder))
+        strength_figure(folder)
     for name in PAGES:
         write_text(REPOSITORY / f"docs/{name}.md", page(name))
 
@@ -487,8 +517,8 @@ def claims_csv() -> str:
     return claims("laptop").to_csv(index=False, float_format="%.6g")
 
 
-def strength_csv() -> str:
-    return strength("laptop").to_csv(index=False, float_format="%.10g")
+def strength_csv(folder: str) -> str:
+    return strength(folder).to_csv(index=False, float_format="%.10g")
 
 
 if __name__ == "__main__":
