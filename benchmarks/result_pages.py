@@ -215,7 +215,8 @@ def frozen_accuracies() -> pd.DataFrame:
 
 
 def frozen_table() -> list[Row]:
-    """`frozen_accuracies`, averaged over the dataset samples; networks that ran in a study."""
+    """`frozen_accuracies`, averaged over the dataset samples, of networks that ran in a study; and
+    those of the paper's network with ImageNet weights."""
     means = frozen_accuracies().T.groupby(level="baseline", sort=False).mean().T
     rows = [["study", "network", *FACTORS, "mean"]]
     for study in studies(means):
@@ -223,6 +224,10 @@ def frozen_table() -> list[Row]:
             own = means.get(name, pd.Series(dtype=float)).reindex(means.index).loc[study]
             if own.notna().all():
                 rows.append([study.upper(), FROZEN[name], *map(percent, own[rows[0][2:]])])
+        theirs = paper(baseline="resnet50_in")["mean"].get(study)
+        if theirs is not None:
+            each = [f"{100 * theirs[target]:.0f}" for target in FACTORS]
+            rows.append([study.upper(), "paper, resnet50_in", *each, percent(theirs.mean())])
     return rows
 
 
@@ -462,6 +467,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_frozen": {
         "factors": frozen_table,
         "pretraining": lambda: frozen_gains("lite0", "lite0_untrained"),
+        "end to end": lambda: frozen_gains("lite0", "small_cnn"),
         "recovered": recovered_table,
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
