@@ -82,6 +82,13 @@ def test_features_and_predictions_without_a_gradient_have_none(batches, method):
     assert saliency(method, batches, ROWS, PROTOCOL) is None
 
 
+def test_an_encoder_that_learnt_before_the_head_shows_where_it_looks():
+    images = torch.randint(256, (20, 64, 64, 3), dtype=torch.uint8)
+    batches = Batches(images, torch.zeros(20, dtype=torch.int64), CPU)
+    method = make_baseline(load_settings("vae"), 3, 64, seed=0)
+    assert saliency(method, batches, ROWS, PROTOCOL)[1].any(2).any(1).all()
+
+
 def test_nothing_else_changes(batches, method):
     before = {name: value.clone() for name, value in method.state_dict().items()}
     state = torch.get_rng_state()

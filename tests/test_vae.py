@@ -70,7 +70,7 @@ def test_shapes_follow_the_image_size(size, stages):
 
 def test_pixels_not_z_scores_are_compressed_by_a_frozen_encoder(batch):
     """It does not depend on the scaling of the inputs, and learns nothing from labels."""
-    model = made().eval()
+    model = made().train()
     logits = model.predict(batch)
     assert torch.equal(logits, model.predict(replace(batch, inputs=batch.inputs * 0)))
     logits.sum().backward()

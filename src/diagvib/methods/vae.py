@@ -87,7 +87,8 @@ class Vae(Method):
         )
 
     def predict(self, batch):
-        with torch.no_grad():
+        # Frozen while the head learns; what a trained network looks at needs the gradient.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.training):
             mean, _ = self.posterior(_unit(batch))
         return self.head(mean)
 

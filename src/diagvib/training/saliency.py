@@ -27,7 +27,7 @@ def saliency(
 
     The positive `evidence` of the cells of the method's last map, interpolated to pixels; for networks
     without a map, the size of the gradient at each pixel. None if the method reads features
-    instead of pixels, or has no gradient. Changes neither the method nor any random state.
+    instead of pixels, or has no gradient there. Changes neither the method nor any random state.
     """
     if batches.pixels.ndim != 4:
         return None
@@ -44,6 +44,8 @@ def saliency(
                 return None
             parts.append((logits.detach().float().cpu(), _spread(logits, inputs, maps).cpu()))
     logits, where = (torch.cat(part) for part in zip(*parts, strict=True))
+    if not where.any():
+        return None
     return logits, where / where.sum((1, 2), keepdim=True).clamp_min(1e-12)
 
 
@@ -78,7 +80,7 @@ def shares(
     where, pixels = found[1].numpy(), test.pixels[torch.tensor(rows)].cpu().numpy()
     shown = where.any((1, 2))
     result = {}
-    for factor in factors if shown.any() else ():
+    for factor in factors:
         there = region(factor, test.table.take(rows), pixels)[shown]
         result[factor] = {
             "share": round(float((where[shown] * there).sum((1, 2)).mean()), 6),
