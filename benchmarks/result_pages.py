@@ -364,7 +364,7 @@ def falls(folder: str) -> str:
     return (
         f"In {(changes < -1e-9).sum()} of {len(steps)} steps from one share to the next, the mean accuracy falls, by at "
         f"most {-100 * changes.min():.1f}\npoints; the 95 % interval of the change, paired by sample, is below 0 in "
-        f"{certain or 'none'}."
+        f"{certain or 'none'} of them."
     )
 
 
