@@ -67,6 +67,10 @@ class Corner(nn.Module):
         return self.layer(inputs[..., : SIZE // 2, : SIZE // 2].mean((2, 3)))
 
 
+class Hidden(Corner):
+    forward = torch.no_grad()(Corner.forward)
+
+
 def test_without_a_map_the_gradient_at_the_pixels_counts(batches, method):
     method.model = Network(Corner(), nn.Identity())
     where = saliency(method, batches, ROWS, PROTOCOL)[1]
@@ -78,6 +82,8 @@ def test_features_and_predictions_without_a_gradient_have_none(batches, method):
     assert saliency(method, features, ROWS, PROTOCOL) is None
     method.model.requires_grad_(False)
     assert saliency(method, batches, ROWS, PROTOCOL) is not None, "a frozen network has gradients"
+    method.model = Network(Hidden(), nn.Linear(3, 3))
+    assert saliency(method, batches, ROWS, PROTOCOL) is None, "only the head has them"
     method.predict = lambda batch: torch.zeros(len(batch.pixels), 3)
     assert saliency(method, batches, ROWS, PROTOCOL) is None
 

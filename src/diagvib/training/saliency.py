@@ -40,26 +40,26 @@ def saliency(
             inputs = batch.inputs.requires_grad_()
             with last_map() as maps, protocol.autocast(batches.device):
                 logits = method.predict(Unlabelled(batch.pixels, inputs))
-            if not logits.requires_grad:
+            found = _spread(logits, inputs, maps) if logits.requires_grad else None
+            if found is None:
                 return None
-            parts.append((logits.detach().float().cpu(), _spread(logits, inputs, maps).cpu()))
+            parts.append((logits.detach().float().cpu(), found.cpu()))
     logits, where = (torch.cat(part) for part in zip(*parts, strict=True))
-    if not where.any():
-        return None
     return logits, where / where.sum((1, 2), keepdim=True).clamp_min(1e-12)
 
 
-def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor:
+def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor | None:
     """How much each pixel speaks for the class with the largest logit, float32[N, H, W], at least
-    0: for its logit above the mean of all, since a prediction depends on differences alone."""
+    0: for its logit above the mean of all, since a prediction depends on differences alone. None
+    if no gradient reaches them."""
     classes = logits.argmax(1)
     logits = logits - logits.mean(1, keepdim=True)
     if maps and maps[0].requires_grad and len(maps[0]) == len(inputs):
         cells = evidence(logits, classes, maps[0]).detach().float().clamp_min(0)[:, None]
         return F.interpolate(cells, inputs.shape[2:], mode="bilinear")[:, 0]
     chosen = logits.gather(1, classes[:, None]).sum()
-    (gradient,) = torch.autograd.grad(chosen, inputs, materialize_grads=True, allow_unused=True)
-    return gradient.float().abs().sum(1)
+    (gradient,) = torch.autograd.grad(chosen, inputs, allow_unused=True)
+    return None if gradient is None else gradient.float().abs().sum(1)
 
 
 def shares(
@@ -80,7 +80,7 @@ def shares(
     where, pixels = found[1].numpy(), test.pixels[torch.tensor(rows)].cpu().numpy()
     shown = where.any((1, 2))
     result = {}
-    for factor in factors:
+    for factor in factors if shown.any() else ():
         there = region(factor, test.table.take(rows), pixels)[shown]
         result[factor] = {
             "share": round(float((where[shown] * there).sum((1, 2)).mean()), 6),
