@@ -25,6 +25,7 @@ import typer
 import yaml
 
 from conftest import REPOSITORY
+from diagvib import scenes
 from diagvib.cli import app
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
@@ -114,6 +115,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     yield tmp_path
     for name in {Path(file).stem for file in SHOWN} & (set(sys.modules) - known):
         del sys.modules[name]
+    scenes._of_class.cache_clear()
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.title)
