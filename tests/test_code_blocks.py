@@ -12,7 +12,6 @@ import re
 import runpy
 import shlex
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +24,6 @@ import typer
 import yaml
 
 from conftest import REPOSITORY
-from diagvib import scenes
 from diagvib.cli import app
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
@@ -111,11 +109,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    known = set(sys.modules)
-    yield tmp_path
-    for name in {Path(file).stem for file in SHOWN} & (set(sys.modules) - known):
-        del sys.modules[name]
-    scenes._of_class.cache_clear()
+    return tmp_path
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.title)
