@@ -15,6 +15,7 @@ from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.network import Network
+from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import encoder_settings, network_name
 from diagvib.settings.config import load_config
@@ -74,6 +75,11 @@ def test_features_are_the_networks_own(images, tmp_path, model, close):
     assert (found.pixels - own).abs().max() <= 4 * close * own.abs().max()
     assert found.table.equals(images.table(0, "test"))
     assert found.metadata["roles"] == images.metadata(0, "test")["roles"]
+
+
+def test_a_network_that_onnxruntime_cannot_run_is_refused_by_its_operation():
+    with pytest.raises(DiagvibError, match=r"model.runtime: .*bessel_j0.*; leave the key out"):
+        OnnxNetwork(torch.special.bessel_j0, batch=2, threads=1)(torch.zeros(2, 3))
 
 
 def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):

@@ -48,6 +48,8 @@ class OnnxNetwork:
             model = program.model_proto.SerializeToString()
             return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
         except Exception as error:  # the exporter may raise anything
+            while error.__cause__:  # the first names the operation that is missing
+                error = error.__cause__
             raise DiagvibError(
                 f"model.runtime: the network cannot be run by onnxruntime ({reason(error)}); leave "
                 "the key out"
