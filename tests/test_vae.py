@@ -38,13 +38,26 @@ def test_kl_against_torch():
     assert torch.allclose(kl_per_dimension(mean, log_variance), expected, atol=1e-5)
 
 
-def test_loss_sums_bernoulli_over_all_pixels(batch):
-    model = made(beta=0.0)
+def silent(**options):
+    """Its decoder answers 0 for every value: the mean image, or as likely dark as bright."""
+    model = made(beta=0.0, **options)
     for parameter in model.decoder[-1].parameters():
-        torch.nn.init.zeros_(parameter)  # every pixel is then as likely dark as bright
-    loss, code = model.negative_elbo(batch)
+        torch.nn.init.zeros_(parameter)
+    return model
+
+
+def test_loss_sums_bernoulli_over_all_pixels(batch):
+    loss, code = silent(likelihood="bernoulli").negative_elbo(batch)
     assert loss.tolist() == pytest.approx([3 * SIZE**2 * math.log(2)] * 8, rel=1e-5)
     assert code.shape == (8, 12)
+
+
+def test_loss_sums_gaussian_over_all_inputs(batch):
+    """But for the normalising constant, which no weight changes."""
+    normal = torch.distributions.Normal(0.0, 1.0)
+    expected = -(normal.log_prob(batch.inputs) + math.log(2 * math.pi) / 2).sum((1, 2, 3))
+    loss, _ = silent().negative_elbo(batch)
+    assert torch.allclose(loss, expected, rtol=1e-5)
 
 
 def test_beta_weighs_the_divergence(batch):
@@ -53,7 +66,7 @@ def test_beta_weighs_the_divergence(batch):
         model = made(beta=beta)
         torch.manual_seed(0)
         model.training_step("encode", batch, lambda name, loss: losses.append(loss))
-    divergence = kl_per_dimension(*model.posterior(batch.pixels.permute(0, 3, 1, 2) / 255)).sum(1)
+    divergence = kl_per_dimension(*model.posterior(model.observed(batch))).sum(1)
     assert torch.allclose(losses[1] - losses[0], 3 * divergence.mean(), atol=0.01)
     torch.manual_seed(0)
     assert torch.equal(losses[1], model.negative_elbo(batch)[0].mean())
@@ -68,11 +81,14 @@ def test_shapes_follow_the_image_size(size, stages):
         assert model.decoder(torch.zeros(1, 12)).shape == (1, 3, size, size)
 
 
-def test_pixels_not_z_scores_are_compressed_by_a_frozen_encoder(batch):
-    """It does not depend on the scaling of the inputs, and learns nothing from labels."""
-    model = made().train()
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
+def test_what_is_reconstructed_is_compressed_by_a_frozen_encoder(batch, likelihood):
+    """z-scores or pixels, not both; and it learns nothing from labels."""
+    model = made(likelihood=likelihood).train()
     logits = model.predict(batch)
-    assert torch.equal(logits, model.predict(replace(batch, inputs=batch.inputs * 0)))
+    others = [replace(batch, **{name: getattr(batch, name) * 0}) for name in ("inputs", "pixels")]
+    same = [torch.equal(logits, model.predict(other)) for other in others]
+    assert same == [likelihood == "bernoulli", likelihood == "gaussian"]
     logits.sum().backward()
     reached = {name for name, weight in model.named_parameters() if weight.grad is not None}
     assert reached == {f"head.{name}" for name, _ in model.head.named_parameters()}

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Batch, Method, Phase, StepOutput, Visualisation
+from diagvib.methods.method import (
+    Batch,
+    Method,
+    Phase,
+    StepOutput,
+    Unlabelled,
+    Visualisation,
+)
 
 _HIDDEN = 256
 # The values of a latent dimension in pictures: standard deviations of the prior.
@@ -22,9 +29,10 @@ class Vae(Method):
 
     Published: an architecture similar to Locatello et al. (2019), 12 latent dimensions, beta 1,
     batch 64, Adam with lr 1e-4. Choices where the paper is silent: their convolutions for 64 pixels
-    get one more stage for 128, so that the code is again read from a map of 4 x 4; Bernoulli
-    reconstruction on pixels in 0..1, summed over pixels, like theirs; the phase `encode` uses no
-    labels and keeps the weights of lowest validation loss (reconstruction + beta KL, the negative
+    get one more stage for 128, so that the code is again read from a map of 4 x 4; a Gaussian
+    likelihood of unit variance on the z-scored inputs, summed over pixels (theirs, Bernoulli on
+    pixels in 0..1, is the option `bernoulli`; docs/baselines.md compares them); the phase `encode`
+    uses no labels and keeps the weights of lowest validation loss (reconstruction + beta KL, the negative
     ELBO, with one noise draw, the same in every epoch); in the phase `classify` encoder and decoder
     are frozen and an MLP with one hidden layer learns from the posterior means. That the encoder is
     not trained on labels is inferred: the paper explains the low texture accuracy by what the
@@ -36,6 +44,7 @@ class Vae(Method):
     options = {
         "latent": {"minimum": 1, "default": 12},
         "beta": {"minimum": 0, "default": 1.0},
+        "likelihood": {"enum": ["gaussian", "bernoulli"], "default": "gaussian"},
         "vae_epochs": {
             "description": "null: as many as the classifier's",
             "type": ["integer", "null"],
@@ -89,59 +98,74 @@ class Vae(Method):
     def predict(self, batch):
         # Frozen while the head learns; what a trained network looks at needs the gradient.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.training):
-            mean, _ = self.posterior(_unit(batch))
+            mean, _ = self.posterior(self.observed(batch))
         return self.head(mean)
 
     def posterior(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance float32[B, latent] of q(z | x), for float[B, 3, H, W] in 0..1."""
+        """Mean and log variance float32[B, latent] of q(z | x), for `observed` images."""
         return self.encoder(images).float().chunk(2, 1)
+
+    @property
+    def gaussian(self) -> bool:
+        return self.options.likelihood == "gaussian"
+
+    def observed(self, batch: Unlabelled) -> Tensor:
+        """What is compressed and reconstructed, float32[B, 3, H, W]: the inputs or, for a Bernoulli
+        likelihood, the pixels in 0..1."""
+        if self.gaussian:
+            return batch.inputs
+        return batch.pixels.permute(0, 3, 1, 2).float() / 255
+
+    def reconstruction_error(self, made: Tensor, images: Tensor) -> Tensor:
+        """Negative log likelihood, but for a constant, of each value of `observed` images under what
+        the decoder made."""
+        if self.gaussian:
+            return (made - images).square() / 2
+        return F.binary_cross_entropy_with_logits(made, images, reduction="none")
 
     def negative_elbo(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Reconstruction + beta KL, float[B], and the latent code drawn for it, float[B, latent].
 
         The noise comes from torch's global generator, which the trainer seeds for every epoch.
         """
-        images = _unit(batch)
+        images = self.observed(batch)
         mean, log_variance = self.posterior(images)
         code = mean + torch.randn_like(mean) * (log_variance / 2).exp()
-        error = F.binary_cross_entropy_with_logits(
-            self.decoder(code).float(), images, reduction="none"
-        )
+        error = self.reconstruction_error(self.decoder(code).float(), images)
         divergence = kl_per_dimension(mean, log_variance).sum(1)
         return error.sum((1, 2, 3)) + self.options.beta * divergence, code
 
     def visualisations(self, batch, denormalise):
         """Images next to their reconstructions; then each latent dimension traversed, the most
         informative first, by mean KL over these images (paper, Figs. A2, A3)."""
-        mean, log_variance = self.posterior(_unit(batch))
+        mean, log_variance = self.posterior(self.observed(batch))
         information = kl_per_dimension(mean, log_variance).mean(0)
         return [
             Visualisation("input", batch.pixels, self.head(mean)),
-            Visualisation("reconstruction", self._drawn(mean)),
+            Visualisation("reconstruction", self._drawn(mean, denormalise)),
             *(
-                self._traversal(mean[0], dimension, information[dimension].item())
+                self._traversal(mean[0], dimension, information[dimension].item(), denormalise)
                 for dimension in information.argsort(descending=True).tolist()
             ),
         ]
 
-    def _traversal(self, code: Tensor, dimension: int, kl: float) -> Visualisation:
+    def _traversal(self, code: Tensor, dimension: int, kl: float, denormalise) -> Visualisation:
         codes = code.repeat(len(_TRAVERSED), 1)
         codes[:, dimension] = torch.tensor(_TRAVERSED, device=code.device)
         return Visualisation(
-            "traversal", self._drawn(codes), dimension=dimension, values=_TRAVERSED, kl=kl
+            "traversal",
+            self._drawn(codes, denormalise),
+            dimension=dimension,
+            values=_TRAVERSED,
+            kl=kl,
         )
 
-    def _drawn(self, code: Tensor) -> Tensor:
+    def _drawn(self, code: Tensor, denormalise) -> Tensor:
         """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
-        return (
-            (self.decoder(code).float().sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
-        )
-
-
-def _unit(batch: Batch) -> Tensor:
-    """The pixels as float32[B, 3, H, W] in 0..1: a Bernoulli likelihood needs these, not
-    z-scores."""
-    return batch.pixels.permute(0, 3, 1, 2).float() / 255
+        made = self.decoder(code).float()
+        if self.gaussian:
+            return denormalise(made)
+        return (made.sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
 
 
 def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:
