@@ -6,7 +6,7 @@ import torch
 
 from diagvib.methods.asr import Asr, change, least_likely_loss
 from diagvib.methods.factor_vae import FactorVae
-from diagvib.methods.method import Batch, Method, initialised
+from diagvib.methods.method import Method, initialised
 from diagvib.methods.registry import make_baseline
 from diagvib.methods.vae import Vae, kl_per_dimension
 from diagvib.settings.baselines import load_settings
