@@ -31,13 +31,13 @@ class Vae(Method):
     batch 64, Adam with lr 1e-4. Choices where the paper is silent: their convolutions for 64 pixels
     get one more stage for 128, so that the code is again read from a map of 4 x 4; a Gaussian
     likelihood of unit variance on the z-scored inputs, summed over pixels (theirs, Bernoulli on
-    pixels in 0..1, is the option `bernoulli`; docs/baselines.md compares them); the phase `encode`
-    uses no labels and keeps the weights of lowest validation loss (reconstruction + beta KL, the negative
-    ELBO, with one noise draw, the same in every epoch); in the phase `classify` encoder and decoder
-    are frozen and an MLP with one hidden layer learns from the posterior means. That the encoder is
-    not trained on labels is inferred: the paper explains the low texture accuracy by what the
-    decoder cannot reconstruct. DiagvibError for an image size that cannot be halved to a map of 4
-    to 7 cells per side.
+    pixels in 0..1, is the option `bernoulli`; docs/results_nine_models.md compares them); the phase
+    `encode` uses no labels and keeps the weights of lowest validation loss (reconstruction + beta
+    KL, the negative ELBO, with one noise draw, the same in every epoch); in the phase `classify`
+    encoder and decoder are frozen and an MLP with one hidden layer learns from the posterior means.
+    That the encoder is not trained on labels is inferred: the paper explains the low texture
+    accuracy by what the decoder cannot reconstruct. DiagvibError for an image size that cannot be
+    halved to a map of 4 to 7 cells per side.
     """
 
     own_network = True
