@@ -183,15 +183,15 @@ def full_size_table() -> list[Row]:
     return rows
 
 
-def learning_table() -> list[Row]:
-    """What each of the paper's models learns in one cell: its accuracy, the paper's with its standard
-    error, and the accuracy on validation images after the first epochs of the last phase."""
-    times = read("nine_models/run_times").set_index("baseline")
-    history = read("nine_models/history").dropna(subset="val_accuracy").groupby("baseline")
+def learning_table(folder: str) -> list[Row]:
+    """What each model learns in one cell: its accuracy, the paper's with its standard error, and the
+    accuracy on validation images after the first epochs of the last phase."""
+    times = read(f"{folder}/run_times").set_index("baseline")
+    history = read(f"{folder}/history").dropna(subset="val_accuracy").groupby("baseline")
     heads = ["accuracy", "paper", "after epochs 1 to 8", "epochs", "images/s", "minutes"]
     rows = [["model", *heads]]
-    for run in records(runs("nine_models")):
-        theirs, key = paper(baseline=run.baseline), (run.study, run.target)
+    for run in records(runs(folder)):
+        theirs, key = paper(baseline=run.baseline.split(",")[0]), (run.study, run.target)
         epochs = history.get_group(run.baseline)["val_accuracy"]
         row = [run.baseline, percent(run.id_accuracy)]
         row += [plus_minus(*theirs.loc[key]) if key in theirs.index else ""]
@@ -463,7 +463,10 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "in-distribution": lambda: in_distribution_table("laptop"),
     },
     "results_full_size": {"full size": full_size_table},
-    "results_nine_models": {"learning": learning_table},
+    "results_nine_models": {
+        "learning": lambda: learning_table("nine_models"),
+        "likelihood": lambda: learning_table("vae_likelihood"),
+    },
     "results_frozen": {
         "factors": frozen_table,
         "pretraining": lambda: frozen_gains("lite0", "lite0_untrained"),

@@ -160,7 +160,7 @@ def check_yaml(block: Block, folder: Path) -> None:
     elif "factors" in value:
         assert load_scene(path.name).factors.keys() == value["factors"].keys()
     else:
-        assert all("model" in entry for entry in value.values()), (
+        assert all(entry.keys() & {"model", "method"} for entry in value.values()), (
             f"{block.title}: what kind of file is it?"
         )
         for name in value:
