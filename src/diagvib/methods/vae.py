@@ -9,14 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import (
-    Batch,
-    Method,
-    Phase,
-    StepOutput,
-    Unlabelled,
-    Visualisation,
-)
+from diagvib.methods.method import Denormalise, Method, Phase, StepOutput, Unlabelled, Visualisation
 
 _HIDDEN = 256
 # The values of a latent dimension in pictures: standard deviations of the prior.
@@ -123,7 +116,7 @@ class Vae(Method):
             return (made - images).square() / 2
         return F.binary_cross_entropy_with_logits(made, images, reduction="none")
 
-    def negative_elbo(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def negative_elbo(self, batch: Unlabelled) -> tuple[Tensor, Tensor]:
         """Reconstruction + beta KL, float[B], and the latent code drawn for it, float[B, latent].
 
         The noise comes from torch's global generator, which the trainer seeds for every epoch.
@@ -149,7 +142,9 @@ class Vae(Method):
             ),
         ]
 
-    def _traversal(self, code: Tensor, dimension: int, kl: float, denormalise) -> Visualisation:
+    def _traversal(
+        self, code: Tensor, dimension: int, kl: float, denormalise: Denormalise
+    ) -> Visualisation:
         codes = code.repeat(len(_TRAVERSED), 1)
         codes[:, dimension] = torch.tensor(_TRAVERSED, device=code.device)
         return Visualisation(
@@ -160,7 +155,7 @@ class Vae(Method):
             kl=kl,
         )
 
-    def _drawn(self, code: Tensor, denormalise) -> Tensor:
+    def _drawn(self, code: Tensor, denormalise: Denormalise) -> Tensor:
         """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
         made = self.decoder(code).float()
         if self.gaussian:
