@@ -36,8 +36,8 @@ FROZEN = {
     "lite0_untrained": "random weights",
     "small_cnn": "small_cnn, end to end",
 }
-# Folders with a map of shortcuts, and its baseline.
-MAPS = {"laptop": "small_cnn", "frozen": "lite0"}
+# Folders with a map of shortcuts.
+MAPS = ("laptop", "frozen")
 # The paper's network that ours stand beside, and its number of dataset samples.
 PAPER, PAPER_SAMPLES = "resnet18", 5
 CONTRASTS = [("zgo", "zso"), *((study, "zgo") for study in STUDIES[2:])]
@@ -232,6 +232,16 @@ def frozen_table() -> list[Row]:
     return rows
 
 
+def frozen_sizes_table() -> list[Row]:
+    """ZGO of Lite0 on images of 128 and of 224 pixels, the same drawings of one dataset sample."""
+    small = runs("frozen").query("baseline == 'lite0' and study == 'zgo' and sample == 0")
+    rows = [["pixels", *FACTORS, "mean"]]
+    for size, own in (("128", small), ("224", runs("frozen_224"))):
+        means = tested(own).groupby(own["target"]).mean()
+        rows.append([size, *map(percent, means[[*FACTORS]]), percent(means.mean())])
+    return rows
+
+
 def frozen_gains(name: str, reference: str) -> list[Row]:
     """What a network has more than another by study and target, paired by dataset sample; studies
     that both ran."""
@@ -336,25 +346,21 @@ def claim_list() -> list[Row]:
 
 
 def strength(folder: str) -> pd.DataFrame:
-    """The map of shortcuts of the baseline of MAPS."""
-    return cue_strength(mapped(folder).fillna({"cue": ""}), SHIPPED)
+    """The map of shortcuts of all its baselines."""
+    return cue_strength(runs(folder).fillna({"cue": ""}), SHIPPED)
 
 
-def mapped(folder: str) -> pd.DataFrame:
-    own = runs(folder)
-    return own[own["baseline"] == MAPS[folder]]
-
-
-def half_way_table(folder: str) -> list[Row]:
+def half_way_table(folder: str, baseline: str) -> list[Row]:
     """Half-way strengths with intervals, of one baseline at one spread."""
-    (made,) = half_way_tables(strength(folder), FACTORS)
+    frame = strength(folder).query("baseline == @baseline")
+    (made,) = half_way_tables(frame, FACTORS)
     return [row[2:] for row in (made.heads, *made.rows)]
 
 
-def falls(folder: str) -> str:
+def falls(folder: str, baseline: str) -> str:
     """Whether accuracy rises with the share of counter-examples."""
     shares = strength(folder).drop_duplicates("study").set_index("study")["counter_examples"]
-    own = mapped(folder).query("study in @shares.index")
+    own = runs(folder).query("baseline == @baseline and study in @shares.index")
     own = own.assign(share=own["study"].map(shares))
     steps = []
     for _, curve in own.groupby("binding"):
@@ -473,14 +479,16 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "pretraining": lambda: frozen_gains("lite0", "lite0_untrained"),
         "end to end": lambda: frozen_gains("lite0", "small_cnn"),
         "recovered": recovered_table,
+        "sizes": frozen_sizes_table,
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
     },
     "results_cue_strength": {
-        "half-way": lambda: half_way_table("laptop"),
-        "falls": lambda: falls("laptop"),
-        "half-way, Lite0": lambda: half_way_table("frozen"),
-        "falls, Lite0": lambda: falls("frozen"),
+        "half-way": lambda: half_way_table("laptop", "small_cnn"),
+        "falls": lambda: falls("laptop", "small_cnn"),
+        "half-way, Lite0": lambda: half_way_table("frozen", "lite0"),
+        "falls, Lite0": lambda: falls("frozen", "lite0"),
+        "half-way, small_cnn": lambda: half_way_table("frozen", "small_cnn"),
     },
     "claims": {"commands": claim_commands, "claims": claim_list},
     "watermark": {
