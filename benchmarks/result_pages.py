@@ -28,6 +28,19 @@ from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tabl
 from diagvib.results.uncertainty import half_width, sample_interval
 
 Row = list[str]
+# Groups of images with two cues, of shape or texture by position and hue.
+GROUPS = {
+    "common": "both agree",
+    "no-cue-1": "position misleads",
+    "no-cue-2": "hue misleads",
+    "neither": "both mislead",
+}
+# Methods of the comparison -> the simple control that knows as much.
+RETRAINING = ("afr", "self", "dpe", "cb_llr")
+CONTROLS = dict.fromkeys(RETRAINING, "llr")
+CONTROLS |= dict.fromkeys(("group_dro", "di", "subg", "dfr", "dpe_cues"), "rwg")
+TOLD = {"none": "nothing", "environments": "environments", "cues": "all cues"}
+RULES = {"val_accuracy": "all", "val_worst_group": "the worst group", "oracle": "test images"}
 # In the order of the paper's FAAvg in ZGO.
 FACTORS = ("position", "hue", "lightness", "shape", "scale", "texture")
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
@@ -291,18 +304,97 @@ def frozen_methods_table() -> list[Row]:
 def frozen_cues_table() -> list[Row]:
     """Methods on frozen features with two shortcuts: accuracy where the cues agree with the target,
     where one misleads and where both do, and the gain over ERM there, paired by sample."""
-    groups = {
-        "common": "both agree",
-        "no-cue-1": "position misleads",
-        "no-cue-2": "hue misleads",
-        "neither": "both mislead",
-    }
     both = by_sample("frozen_whac_a_mole", "neither_accuracy", "whac-95")
-    rows = [["method", *groups.values(), "more than ERM"]]
+    rows = [["method", *GROUPS.values(), "more than ERM"]]
     for name, own in runs("frozen_whac_a_mole").groupby("baseline", sort=False):
-        cells = [percent(own[f"{group}_accuracy"].mean()) for group in groups]
+        cells = [percent(own[f"{group}_accuracy"].mean()) for group in GROUPS]
         rows.append([name.removeprefix("lite0_"), *cells, gain(both, name, "lite0_erm")])
     return rows
+
+
+def groups_table(folder: str) -> list[Row]:
+    """Every method of the comparison on two cues: accuracy by group of images, with each target."""
+    own = compared(folder).query("study == 'whac-95'")
+    heads = [f"{target}: {title}" for target in own["target"].unique() for title in GROUPS.values()]
+    rows = [["told", "method", *heads]]
+    for told, method in in_order(folder):
+        each = own[own["method"] == method].groupby("target", sort=False)
+        means = each[[f"{group}_accuracy" for group in GROUPS]].mean()
+        rows.append([told, method, *map(percent, means.to_numpy().flat)])
+    return rows
+
+
+def gains_table(folder: str) -> list[Row]:
+    """What each method has more than ERM where the cues mislead, paired by dataset sample; of ERM
+    itself the accuracy."""
+    settings = misled(folder)
+    rows = [["told", "method", *settings]]
+    rows.append(["", "erm, accuracy", *(percent(own["erm"].mean()) for own in settings.values())])
+    for told, method in in_order(folder):
+        if method != "erm":
+            cells = (gain(own, method, "erm") if method in own else "" for own in settings.values())
+            rows.append([told, method, *cells])
+    return rows
+
+
+def controls_table(folder: str) -> list[Row]:
+    """What a method has more than its control where the cues mislead, paired by dataset sample."""
+    settings = misled(folder)
+    rows = [["method", "control", *settings]]
+    for _, method in in_order(folder):
+        if control := CONTROLS.get(method):
+            cells = (
+                gain(own, method, control) if method in own else "" for own in settings.values()
+            )
+            rows.append([method, control, *cells])
+    return rows
+
+
+def misled(folder: str) -> dict[str, pd.DataFrame]:
+    """Study and target -> accuracy where every cue misleads, by dataset sample, a column per method."""
+    own = compared(folder)
+    # Where only the first of two cues goes with the target, it misleads in two groups of images.
+    one = own[["no-cue-1_n", "neither_n"]].rename(columns=lambda name: name.removesuffix("_n"))
+    each = own[["no-cue-1_accuracy", "neither_accuracy"]].set_axis(one.columns, axis="columns")
+    own["misled"] = own["neither_accuracy"].fillna(own["ood_accuracy"])
+    first = own["study"] == "cue-1-95"
+    own.loc[first, "misled"] = (each * one).sum(axis="columns") / one.sum(axis="columns")
+    return {
+        f"{study.upper()}, {target}": group.pivot(index="sample", columns="method", values="misled")
+        for (study, target), group in own.groupby(["study", "target"], sort=False)
+    }
+
+
+def in_order(folder: str) -> list[tuple[str, str]]:
+    """What a method is told of the cues, and its name; best first where all cues mislead."""
+    own = compared(folder)
+    best = next(iter(misled(folder).values())).mean().sort_values(ascending=False).index
+    told = own.drop_duplicates("method").set_index("method")["told"]
+    return [(name, method) for name in TOLD.values() for method in best if told[method] == name]
+
+
+def compared(folder: str) -> pd.DataFrame:
+    """runs.csv with the method of a baseline and what it is told of the cues."""
+    told = read(f"{folder}/metrics").drop_duplicates("baseline").set_index("baseline")
+    own = runs(folder)
+    told = own["baseline"].map(told["supervision"]).map(TOLD)
+    return own.assign(told=told, method=methods(own["baseline"]))
+
+
+def rules_table(folder: str) -> list[Row]:
+    """Accuracy where both cues mislead, of the trial and epoch that a rule chooses."""
+    trials = read(f"{folder}/tuning").query("rule in @RULES")
+    best = trials.loc[trials.groupby(["baseline", "rule"])["score"].idxmax()]
+    chosen = best.pivot(index="baseline", columns="rule", values="neither_accuracy")[[*RULES]]
+    rows = [["method", *(f"by {name}" for name in RULES.values())]]
+    chosen.index = methods(chosen.index)
+    for method, each in chosen.sort_values("val_accuracy", ascending=False).iterrows():
+        rows.append([str(method), *map(percent, each)])
+    return rows
+
+
+def methods(baselines: pd.Series | pd.Index) -> pd.Series | pd.Index:
+    return baselines.str.removeprefix("tuned_").str.removeprefix("lite0_")
 
 
 def by_sample(folder: str, column: str, study: str) -> pd.DataFrame:
@@ -482,6 +574,12 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "sizes": frozen_sizes_table,
         "methods": frozen_methods_table,
         "cues": frozen_cues_table,
+    },
+    "comparison": {
+        "groups": lambda: groups_table("frozen_cues"),
+        "gains": lambda: gains_table("frozen_cues"),
+        "controls": lambda: controls_table("frozen_cues"),
+        "rules": lambda: rules_table("frozen_cues"),
     },
     "results_cue_strength": {
         "half-way": lambda: half_way_table("laptop", "small_cnn"),
