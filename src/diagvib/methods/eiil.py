@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diagvib.methods.group_dro import GroupDro
+from diagvib.methods.group_dro import InferredGroups
 from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Phase
 
@@ -15,16 +15,13 @@ from diagvib.methods.method import Phase
 _MEAN, _SQUARE, _EPSILON = 0.9, 0.999, 1e-8
 
 
-class Eiil(GroupDro):
+class Eiil(InferredGroups):
     """Phase `reference`: plain training for a few epochs. Then the training images of each class, or
     all at once if per_class is false, are divided into two environments for which this model is as
     far from invariant as possible (`inferred_environments`). Phase `classify`: group DRO from the
     initial weights; the groups are class x environment.
-
-    If all images of a class are in one environment, the other makes no group.
     """
 
-    supervision = ("none",)
     options = {
         "reference_epochs": {"minimum": 1, "default": 1},
         "inference_steps": {
@@ -44,30 +41,18 @@ class Eiil(GroupDro):
         self.initial = deepcopy(self.model.state_dict())
 
     def phases(self, data):
-        (classify,) = super().phases(data)
-        return [Phase("reference", self.options.reference_epochs, selection="last"), classify]
+        reference = Phase("reference", self.options.reference_epochs, selection="last")
+        return [reference, *super().phases(data)]
 
-    def first_groups(self, data):
-        # One group of all images, for which group DRO is plain training.
-        return torch.zeros_like(data.labels), 1
-
-    @torch.no_grad()
-    def start_phase(self, phase, data):
-        if phase == "classify":
-            self.eval()
-            logits = torch.cat([self.predict(batch) for batch in data.in_order()])
-            environment = inferred_environments(
-                scale_slopes(logits, data.labels),
-                data.labels if self.options.per_class else torch.zeros_like(data.labels),
-                self.options.inference_steps,
-                self.options.inference_lr,
-            )
-            found, group = (2 * data.labels + environment).unique(return_inverse=True)
-            self.start_with(group, len(found))
-            self.model.load_state_dict(self.initial)
-
-    def sampling(self, phase, data):
-        return None if phase == "reference" else super().sampling(phase, data)
+    def inferred(self, data):
+        logits = torch.cat([self.predict(batch) for batch in data.in_order()])
+        self.model.load_state_dict(self.initial)
+        return inferred_environments(
+            scale_slopes(logits, data.labels),
+            data.labels if self.options.per_class else torch.zeros_like(data.labels),
+            self.options.inference_steps,
+            self.options.inference_lr,
+        )
 
 
 def inferred_environments(slope: Tensor, part: Tensor, steps: int, lr: float) -> Tensor:

@@ -51,3 +51,28 @@ class GroupDro(Method):
         q.mul_((self.options.step_size * of_groups.detach()).exp())
         q.div_(q.sum())
         return (q * of_groups).sum()
+
+
+class InferredGroups(GroupDro):
+    """Group DRO on groups that a first phase infers: class x part of the images, 0 or 1. A part of a
+    class without images makes no group."""
+
+    supervision = ("none",)
+
+    def first_groups(self, data):
+        # One group of all images, for which group DRO is plain training.
+        return torch.zeros_like(data.labels), 1
+
+    def inferred(self, data: TrainingData) -> Tensor:
+        """The part that each training image is in, int64[N] or bool[N], after the first phase."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def start_phase(self, phase, data):
+        if phase == "classify":
+            self.eval()
+            found, group = (2 * data.labels + self.inferred(data)).unique(return_inverse=True)
+            self.start_with(group, len(found))
+
+    def sampling(self, phase, data):
+        return super().sampling(phase, data) if phase == "classify" else None

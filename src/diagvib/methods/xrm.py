@@ -4,23 +4,21 @@ other's mistakes (Pezeshki et al., 2024)."""
 import torch
 from torch import Tensor, nn
 
-from diagvib.methods.group_dro import GroupDro
+from diagvib.methods.group_dro import InferredGroups
 from diagvib.methods.method import Phase, StepOutput, Unlabelled
 from diagvib.models.registry import make_network
 
 
-class Xrm(GroupDro):
+class Xrm(InferredGroups):
     """Phase `twins`: each of two networks learns from a random half of the images. In every step,
     the loss is the sum over the batch's classes of a class's mean cross entropy, of the network to
     which an image belongs; then the image's label becomes what the other network predicts, with
     probability `flip_chance`. Phase `classify`: group DRO; the groups are class x whether either
     network is wrong about the original label.
 
-    twin_epochs null: as many as the baseline's. If all images of a class are alike in this, the
-    other group does not exist.
+    twin_epochs null: as many as the baseline's.
     """
 
-    supervision = ("none",)
     options = {
         "twin_epochs": {"type": ["integer", "null"], "minimum": 1, "default": None},
     }
@@ -39,26 +37,14 @@ class Xrm(GroupDro):
         epochs = self.options.twin_epochs or data.max_epochs
         return [Phase("twins", epochs, "last"), *super().phases(data)]
 
-    def first_groups(self, data):
-        return torch.zeros_like(data.labels), 1
-
-    @torch.no_grad()
-    def start_phase(self, phase, data):
-        if phase == "classify":
-            self.eval()
-            wrong = [
-                (self.both(batch).argmax(2) != batch.labels).any(0) for batch in data.in_order()
-            ]
-            found, group = (2 * data.labels + torch.cat(wrong)).unique(return_inverse=True)
-            self.start_with(group, len(found))
+    def inferred(self, data):
+        wrong = [(self.both(batch).argmax(2) != batch.labels).any(0) for batch in data.in_order()]
+        return torch.cat(wrong)
 
     def optimisers(self, phase):
         if phase == "twins":
             return {"twins": self.optimiser(self.twins)}
         return super().optimisers(phase)
-
-    def sampling(self, phase, data):
-        return None if phase == "twins" else super().sampling(phase, data)
 
     def training_step(self, phase, batch, update):
         if phase != "twins":

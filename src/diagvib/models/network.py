@@ -134,18 +134,12 @@ def last_linear(net: nn.Module) -> tuple[str, nn.Linear] | None:
     return linear[-1] if linear else None
 
 
-def put_in_place(net: nn.Module, name: str, module: nn.Module) -> None:
-    """Replace the submodule `name` of `net`."""
-    parent, _, attribute = name.rpartition(".")
-    setattr(net.get_submodule(parent), attribute, module)
-
-
 def separated(net: nn.Module, n_classes: int) -> Network:
     """`net` cut before its last linear layer, if that layer gives its `n_classes` logits."""
     found = last_linear(net)
     if found is None or found[1].out_features != n_classes:
         return Network(net, nn.Identity(), separable=False)
-    put_in_place(net, found[0], nn.Identity())
+    net.set_submodule(found[0], nn.Identity())
     return Network(net, found[1])
 
 
@@ -164,6 +158,6 @@ def separated_if_equal(net: nn.Module, n_classes: int, image_size: int) -> Netwo
             or code.shape != (2, found[1].in_features)
             or not torch.equal(network.head(code), whole)
         ):
-            put_in_place(net, found[0], found[1])
+            net.set_submodule(*found)
             return Network(net, nn.Identity(), separable=False)
     return network
