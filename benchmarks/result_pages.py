@@ -40,7 +40,11 @@ RETRAINING = ("afr", "self", "dpe", "cb_llr")
 CONTROLS = dict.fromkeys(RETRAINING, "llr")
 CONTROLS |= dict.fromkeys(("group_dro", "di", "subg", "dfr", "dpe_cues"), "rwg")
 TOLD = {"none": "nothing", "environments": "environments", "cues": "all cues"}
-RULES = {"val_accuracy": "all", "val_worst_group": "the worst group", "oracle": "test images"}
+RULES = {
+    "val_accuracy": "all validation images",
+    "val_worst_group": "their worst group",
+    "oracle": "all test images",
+}
 # In the order of the paper's FAAvg in ZGO.
 FACTORS = ("position", "hue", "lightness", "shape", "scale", "texture")
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
@@ -386,7 +390,7 @@ def rules_table(folder: str) -> list[Row]:
     trials = read(f"{folder}/tuning").query("rule in @RULES")
     best = trials.loc[trials.groupby(["baseline", "rule"])["score"].idxmax()]
     chosen = best.pivot(index="baseline", columns="rule", values="neither_accuracy")[[*RULES]]
-    rows = [["method", *(f"by {name}" for name in RULES.values())]]
+    rows = [["method", *RULES.values()]]
     chosen.index = methods(chosen.index)
     for method, each in chosen.sort_values("val_accuracy", ascending=False).iterrows():
         rows.append([str(method), *map(percent, each)])
