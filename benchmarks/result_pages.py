@@ -3,7 +3,7 @@
     python benchmarks/result_pages.py
 
 Reads docs/results/*/runs.csv and config/papers/diagvib6.csv, writes docs/results/*/claims.csv and
-cue_strength.csv, its figure, and the text between `<!-- table NAME -->` and `<!-- end -->` on
+cue_strength.csv, figures, and the text between `<!-- table NAME -->` and `<!-- end -->` on
 docs/results_*.md.
 """
 
@@ -23,6 +23,7 @@ from result_file import REPOSITORY
 from diagvib.foundation.files import read_json, write_text
 from diagvib.foundation.seeding import named_generator
 from diagvib.report.curves import cue_strength_figures
+from diagvib.report.style import MUTED, add_legend, by_baseline, new_panels
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.uncertainty import half_width, sample_interval
@@ -354,6 +355,31 @@ def controls_table(folder: str) -> list[Row]:
     return rows
 
 
+def gains_figure(folder: str) -> None:
+    """The gains over ERM, beside the runs: a panel per study and target with counter-examples."""
+    settings = {name: own for name, own in misled(folder).items() if not name.startswith("ZGO")}
+    listed = [(told, method) for told, method in in_order(folder)[::-1] if method != "erm"]
+    drawing, panels = new_panels(len(settings), 5, (2.1, 4.2), (0.8, 0.5))
+    for axes, (name, own) in zip(panels, settings.items(), strict=True):
+        for told, (colour, marker) in by_baseline(TOLD.values()).items():
+            rows = [at for at, (its, _) in enumerate(listed) if its == told]
+            pairs = [(own[listed[at][1]], own["erm"]) for at in rows]
+            mean = np.array([(one - erm).mean() for one, erm in pairs])
+            ends = np.array([sample_interval(*pair) for pair in pairs]).reshape(-1, 2).T
+            look = {"color": colour, "marker": marker, "linestyle": "none", "elinewidth": 1.2}
+            if rows:
+                axes.errorbar(
+                    100 * mean, rows, xerr=100 * abs(ends - mean), label=f"told {told}", **look
+                )
+        axes.axvline(0, color=MUTED, linewidth=0.9)
+        axes.set_title(name)
+        axes.set_yticks(range(len(listed)), [method for _, method in listed])
+    drawing.supxlabel("more accurate than ERM where the cues mislead, points", fontsize=9)
+    add_legend(drawing)
+    path = REPOSITORY / "docs/results" / folder / "gains.png"
+    drawing.savefig(path, dpi=110, metadata={"Software": None})
+
+
 def misled(folder: str) -> dict[str, pd.DataFrame]:
     """Study and target -> accuracy where every cue misleads, by dataset sample, a column per method."""
     own = compared(folder)
@@ -629,6 +655,7 @@ def main() -> None:
     for folder in MAPS:
         write_text(REPOSITORY / f"docs/results/{folder}/cue_strength.csv", strength_csv(folder))
         strength_figure(folder)
+    gains_figure("frozen_cues")
     for name in PAGES:
         write_text(REPOSITORY / f"docs/{name}.md", page(name))
 
