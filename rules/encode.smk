@@ -1,7 +1,7 @@
 rule encode:  # only for baselines with a frozen network
     input:
         lambda wildcards: images(wildcards.study, wildcards.binding, CONFIG.images == "render"),
-    output:  # stands for the other files: what is there already, and how far a killed job came, stays
+    output:  # stands for the other files, which stay, as does a killed job's progress
         FEATURES,
     log:
         f"{LOGS}/encode/{{network}}/{{study}}/{{binding}}.log",

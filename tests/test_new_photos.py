@@ -118,7 +118,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
             r"--target; columns with 2 to 50 values: animal \(2 values\), ground \(2 values\), pers",
         ),
         ({"target": "animal"}, "--cue; columns with 2 to 50 values: animal"),
-        ({"target": "id", "cues": ["ground"]}, "values of id: 160; a factor has 2 to 50"),
+        ({"target": "id", "cues": ["ground"]}, "id has 160 values, but a factor has 2 to 50"),
         ({"target": "animal", "split": "ground"}, "ground has the values .*; a split names train"),
         ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
     ):
@@ -129,7 +129,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         look(tmp_path, None, Columns())
     proposal = look(tmp_path, "labels.csv", Columns(target="animal", cues=["ground"]), "mine")
     write(proposal, tmp_path)
-    with pytest.raises(DiagvibError, match=r"mine.yaml: is there already"):
+    with pytest.raises(DiagvibError, match=r"mine.yaml: already exists"):
         write(proposal, tmp_path)
     for text, said in (
         (b"animal;ground;path\n", "columns are separated by ';'; use commas"),

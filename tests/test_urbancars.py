@@ -64,7 +64,7 @@ def test_replicates_differ_in_their_seeds_and_share_one_dataset(config):
 
 def test_scenes_of_both_kinds_need_configurations_of_their_own():
     both = f"studies=[{STUDY}, whac-95]", f"bindings=[{BINDING}, shape-hue-texture]"
-    said = "studies: a replicate of digits is a dataset sample, one of cars a seed"
+    said = "studies: repetitions are dataset samples in digits, but seeds in cars"
     with pytest.raises(DiagvibError, match=said):
         load_config(None, [*both, "baselines=[erm]", "counts.test=540"])
 

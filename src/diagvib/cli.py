@@ -204,7 +204,9 @@ def compare(
 
 @app.command()
 def submit(
-    root: Annotated[Path, typer.Argument(help="The folder of a complete run.")],
+    root: Annotated[
+        Path, typer.Argument(help="The root of a finished configuration, such as outputs/demo.")
+    ],
     by: Annotated[str, typer.Option(help="Who submits.")],
     link: Annotated[str, typer.Option(help="Where the method or the network is described.")] = "",
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("leaderboard"),
@@ -362,8 +364,8 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; delete nothing.")] = False,
 ) -> None:
-    """Delete what no configuration needs. Lists these recipes, images, features, checkpoints and
-    runs first, and asks."""
+    """Delete what none of the given configurations needs: recipes, images, features, checkpoints and
+    runs under their roots. Lists them first, and asks."""
     from diagvib.commands.prune import prune
 
     prune([load_config(path) for path in config or [None]], yes, dry_run)
@@ -375,7 +377,7 @@ def imagenet_w(
         Path,
         typer.Argument(
             help="ImageNet's validation photos: a folder for each class, named by its synset; or a "
-            "folder of any photos, which have P(carton) but no accuracy."
+            "folder of any photos, for which only P(carton) is measured."
         ),
     ],
     model: Annotated[
@@ -392,10 +394,11 @@ def imagenet_w(
         ),
     ] = None,
     weights_folder: Annotated[
-        Path | None, typer.Option(help="Folder with torchvision's weight files, not downloaded.")
+        Path | None,
+        typer.Option(help="Folder with torchvision's weight files, used instead of a download."),
     ] = None,
     size: Annotated[
-        int, typer.Option(min=16, max=2048, help="Image size for your own models.")
+        int, typer.Option(min=16, max=2048, help="Input size of your own models, pixels per side.")
     ] = 224,
     font: Annotated[
         Path | None,
@@ -472,8 +475,8 @@ def new_photos(
     unit: Annotated[
         str | None,
         typer.Option(
-            help="The column of what several photos show, such as a person; all its photos are in "
-            "one split."
+            help="The column that says which person, animal or place a photo shows; all photos of one "
+            "are in one split."
         ),
     ] = None,
     name: Annotated[

@@ -54,7 +54,7 @@ class StudyDataset(Dataset):
 
     As in WILDS, `metadata_array` int64[N, F] has all metadata as numbers: `metadata_fields` names
     its columns, of which the last, y, is the target, and `metadata_map` the meaning of each number.
-    With `metadata="tensor"`, its loaders take the dataset, and its groupers several of them.
+    With `metadata="tensor"`, WILDS' loaders take the dataset, and its groupers several of them.
     """
 
     collate = None  # WILDS' loaders ask for it
@@ -135,8 +135,8 @@ class StudyDataset(Dataset):
         images; confidence: the probability of each, for calibration errors.
 
         See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one
-        class index, and one probability, for each image, and for a test split without images of one
-        of its cells.
+        class index, and one probability, for each image; for the split `all`; and for a test split
+        with an empty group. An empty cell gives a warning.
         """
         if self.split == "all":
             raise DiagvibError(
@@ -213,7 +213,7 @@ def load(
     (only 0 for scenes of photos).
 
     root: the folder in which a workflow has made images, or into which they were pulled; metrics
-    follow the study as it was when these were drawn. Without it, the images are drawn and rendered
+    follow the study as it was when the images were drawn. Without it, the images are drawn and rendered
     now, from `sources` official (the default; downloaded once and checked by hash, or taken from
     the folder `mirror`) or embedded (no download; results are not comparable to a paper's).
     Prepared sources are kept in $DIAGVIB_CACHE, by default ~/.cache/diagvib.
@@ -221,14 +221,14 @@ def load(
     together, for studies none of whose groups is named; groups of other studies are ignored.
     Defaults are those of config/config.yaml, DiagViB-6's, with as many for other groups together as
     for val; far fewer for stand-ins of photos. image_size: pixels per side, by default 128. device:
-    where images are rendered, by default cpu.
+    where a scene of your own renders, by default cpu; the shipped scenes always draw on the CPU.
 
     transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1,
     as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
     metadata: a dict for each image, or its row of `metadata_array`.
     studies_from: your own study files.
-    DiagvibError for unknown names, unavailable sources, missing or damaged files, and for what only
-    rendering needs if `root` is given.
+    DiagvibError for unknown names, unavailable sources, missing or damaged files, and, if `root` is given,
+    for arguments about rendering.
     """
     definition = load_study(study, studies_from)
     scene = load_scene(definition.scene)
@@ -284,12 +284,13 @@ def probe(
     pixels itself. method: how the layer is trained: a name of `diagvib.methods()`, or a name with
     options as in config/baselines. seed: of its weights and of the order of images. options: those
     of `load` about which images are drawn: root, sources, mirror, counts (by default 1,800 for
-    training and 360 for each other group), image_size, device, studies_from.
+    train, 360 each for val, id and ood, or 360 for other test groups together), image_size, device,
+    studies_from.
 
     Returns what `StudyDataset.evaluate` gives for the test split. The layer is trained by Adam with
-    learning rate 1e-3 and batches of 64, until the validation loss has not fallen for five epochs.
-    DiagvibError as for `load`, for features of another shape or without a finite value, and for a
-    method that needs pixels.
+    learning rate 1e-3 and batches of 64, for at most 100 epochs, until the validation loss has not
+    fallen for five. DiagvibError as for `load`, for features that are not finite or have another
+    shape, and for a method that needs pixels.
     """
     from diagvib.training.probe import features_by, head_predictions
     from diagvib.training.protocol import Protocol

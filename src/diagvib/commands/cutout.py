@@ -20,12 +20,13 @@ def cutout(
         typer.Option(help="Mask R-CNN's weights; default: torch's cache, or a download."),
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option(help="The sha256 of that file, if it is not torchvision's.")
+        str | None,
+        typer.Option(help="The sha256 of the --weights file, if it is not torchvision's."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Cut objects out of photos. Writes NAME.mask.png next to each photo that has neither a mask
-    nor transparency."""
+    """Cut objects out of photos. Writes NAME.mask.png next to each photo that shows one and has
+    neither a mask nor transparency."""
     from diagvib.models.cutout import class_indices, cut_out_photos, load_network, without_mask
 
     if not folder.is_dir():

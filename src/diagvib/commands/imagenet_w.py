@@ -64,12 +64,18 @@ def photo_set(
     known = any(map(_SYNSET.fullmatch, classes))
     if not known:
         if len(folders) > 1:
-            raise DiagvibError(f"{folders['val']}: has no class folders, which the others need")
+            raise DiagvibError(
+                f"{folders['val']}: no folder is named by a synset, such as {CARTON}; --sin, --in-r and --in9 need "
+                "that, so leave them out"
+            )
         classes = [f"class {number}" for number in range(_CLASSES)]
         classes[_CARTON_INDEX] = CARTON
         table["class"] = classes[0]
     if len(classes) == _CLASSES and classes.index(CARTON) != _CARTON_INDEX:
-        raise DiagvibError(f"{folders['val']}: {CARTON} (carton) is not folder {_CARTON_INDEX}")
+        raise DiagvibError(
+            f"{folders['val']}: {CARTON} (carton) is not folder {_CARTON_INDEX} in sorted order; "
+            "ImageNet's 1,000 class folders are needed"
+        )
     if "mixed_same" in folders:
         above = folders["mixed_same"].parents
         holding = [folder for folder in above if (folder / _NINE).exists()] or above

@@ -175,7 +175,8 @@ def _roles(folder: Path, columns: Columns, numbers: dict[str, int]) -> tuple[str
             raise DiagvibError(f"{folder}: {one} has two roles; {known}")
         if one not in factors:
             raise DiagvibError(
-                f"{folder}: values of {one}: {numbers[one]:,}; a factor has 2 to {_MOST_CLASSES}"
+                f"{folder}: {one} has {numbers[one]:,} values, but a factor has 2 to {_MOST_CLASSES}; choose another "
+                "column"
             )
     return target, chosen[1:]
 
@@ -229,7 +230,7 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
     paths = {kind: folder / f"{proposal.name}{end}.yaml" for kind, end in ends.items()}
     if present := [path for path in paths.values() if path.exists()]:
         raise DiagvibError(
-            f"{present[0]}: is there already; remove it, or choose another --name or --out"
+            f"{present[0]}: already exists; remove it, or choose another --name or --out"
         )
     counts = {} if "split" in proposal.definition else proposal.counts()
     cells = proposal.cells()
@@ -292,7 +293,9 @@ def _labelled(folder: Path, table: str | None, columns: Columns) -> tuple[dict, 
             return _by_levels(folder, columns.levels)
         table = tables[0]
     if columns.levels:
-        raise DiagvibError("--levels names folders; it does not go with a table")
+        raise DiagvibError(
+            f"--levels names folders, but the labels are in {table}; leave out --levels"
+        )
     found = read_labels(folder / table, "--table")
     if columns.file is None:
         known = {path for path in files_in(folder) if path.lower().endswith(EXTENSIONS)}

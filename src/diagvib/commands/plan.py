@@ -172,7 +172,7 @@ def print_plan(plan: dict, config: Configuration) -> None:
         "disk": f"{decimal(total)} ({_listed(plan['disk'], decimal)}), and as much for DVC's copy",
     }
     if own := ", ".join(plan["weights_not_known"]):
-        rows["not known"] = f"weights of {own}, which a plan does not import; not in these sums"
+        rows["not known"] = f"weights of {own} (own code or frozen networks); not in these sums"
     for row in (rows | _times(plan, config)).items():
         table.add_row(*row)
     Console().print(table)

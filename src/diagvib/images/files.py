@@ -144,7 +144,7 @@ def read_images(path: str | Path) -> Images:
         metadata = file_metadata(file, path)
         if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
             raise DiagvibError(
-                f"{path}: not an image file; made by `diagvib render`, it has a column 'image'"
+                f"{path}: not an image file of `diagvib render`: it lacks a column 'image' or its shape; render again"
             )
         pixels = room((file.metadata.num_rows, *metadata["image_shape"]), Path(path).parent)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]

@@ -28,12 +28,12 @@ class Lisa(ByEnvironment):
         for label, at in self.of_label.lonely():
             raise DiagvibError(
                 f"method: {self.name} blends images of one class from two environments, but all images of "
-                f"{data.classes[label]} are in {data.environments[at]}"
+                f"{data.classes[label]} are in {data.environments[at]}; choose another study or method"
             )
         for at, label in self.of_environment.lonely():
             raise DiagvibError(
                 f"method: {self.name} blends images of two classes from one environment, but all images in "
-                f"{data.environments[at]} are of {data.classes[label]}"
+                f"{data.environments[at]} are of {data.classes[label]}; choose another study or method"
             )
 
     def augment(self, batch):

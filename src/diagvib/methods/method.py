@@ -226,7 +226,7 @@ class Method(nn.Module):
 
     def build(self) -> None:
         """Make the network, and anything else with weights; random ones from torch's global
-        generator."""
+        generator. DiagvibError if the network lacks features or a head that the method uses."""
         self.model = make_network(self.settings["model"], self.n_classes, self.image_size)
         whose = f"but model {self.settings['model']['name']} does not"
         if (self.uses_features or self.uses_head) and not self.model.has_features:
@@ -250,7 +250,7 @@ class Method(nn.Module):
         check_supervision(vars(self.options), len(data.cue_classes), len(data.environments))
 
     def phases(self, data: TrainingData) -> list[Phase]:
-        """Called once, after `setup`."""
+        """The phases in their order. Called once, after `setup`."""
         return [Phase("classify", self.settings.get("max_epochs"))]
 
     def start_phase(self, phase: str, data: TrainingData) -> None:
@@ -258,6 +258,7 @@ class Method(nn.Module):
         run continues."""
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        """The optimisers of a phase, by the names that `update` takes."""
         return {"model": self.optimiser(self.model)}
 
     def optimiser(self, *modules: nn.Module, **changed) -> Optimiser:

@@ -12,7 +12,7 @@ class Encoder(nn.Module):
     """Pixels uint8[B, H, W, 3] to features float32[B, D], in evaluation mode.
 
     mean, std: per channel, of pixels in 0..255. size: of the network's input, None: as the images.
-    layer: the module whose output are the features; a map is averaged over the image. DiagvibError
+    layer: the module whose output is the features; a map is averaged over the image. DiagvibError
     for an unknown layer, or a network without features.
     """
 

@@ -169,11 +169,11 @@ def _download(weights: WeightsEnum, model: str, path: Path) -> None:
 
 def _check_hash(path: Path, expected: str, local: bool) -> None:
     if not path.is_file():
-        raise DiagvibError(f"{path}: no such file, though it is named as the one with the weights")
+        raise DiagvibError(f"{path}: no such file; name the file with the weights")
     found = file_sha256(path)
     if not found.startswith(expected):
         remedy = (
-            "replace the file, or, if it is the one you mean, set the sha256 beside its name to this"
+            "replace the file, or, if it is the one you mean, give the found sha256 with its name"
             if local
             else "delete it; the next run downloads it again"
         )

@@ -164,7 +164,8 @@ def _check_complete(config: Configuration) -> None:
         what = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
         left = re.search(r"^total\s+(\d+)", said, re.MULTILINE)[1]
         raise DiagvibError(
-            f"{what} is not complete; `snakemake -n` lists {left} jobs that are left"
+            f"{what} is not complete: {left} jobs are left; finish them with `snakemake --cores all` and the same "
+            "configuration"
         )
 
 

@@ -95,7 +95,7 @@ def confusion_bars(average: pd.DataFrame, study: str, known: KnownStudies) -> Dr
     """A bar per baseline, mean over its bindings, with the 95 % interval over the samples; dotted:
     chance level.
 
-    average: the table of `average.average_tables`. None where nothing ran.
+    average: the set's rows of the table `metrics`. None where nothing ran.
     """
     own = average[(average["study"] == study) & (average["metric"] == "confusion")]
     # The mean over several bindings comes after them.

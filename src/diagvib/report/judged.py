@@ -97,7 +97,7 @@ def comparisons(
     gaps: pd.DataFrame, whac: pd.DataFrame, known: KnownStudies
 ) -> dict[str, list[Comparison]]:
     """Of each study with two cues, every binding; if there are several, their mean comes first.
-    gaps, whac: from `gaps.gaps_tables`."""
+    gaps: the set's rows of the table `metrics`; whac: the table `whac_a_mole`."""
     found: dict[str, list[Comparison]] = {}
     for (study, binding), rows in gaps.groupby(["study", "binding"], sort=False):
         verdicts = whac[(whac["study"] == study) & (whac["binding"] == binding)]

@@ -18,8 +18,8 @@ from diagvib.results.known_studies import SHIPPED
 LEVEL = 0.05
 _SAID = {
     "differs": "the results differ from the paper",
-    "cannot tell": f"fewer than {LEAST_SAMPLES} dataset samples cannot tell whether they agree with "
-    "the paper",
+    "cannot tell": f"with fewer than {LEAST_SAMPLES} dataset samples, agreement with the paper "
+    "cannot be judged",
     "no evidence against": "no evidence against the paper's numbers",
 }
 STATEMENTS = tuple(_SAID)

@@ -64,8 +64,8 @@ def calibration_sentence(rows: pd.DataFrame, known: KnownStudies) -> str:
     most = ran.loc[ran["mean"].idxmax()]
     return (
         f"Furthest off: {most['baseline']} in {known.title(most['study'])}, test group "
-        f"{most['metric'].removesuffix(_ECE)}. Its probabilities are {100 * most['mean']:.0f} points from how often it "
-        "is right."
+        f"{most['metric'].removesuffix(_ECE)}. On average, its probabilities are {100 * most['mean']:.0f} points away "
+        "from how often it is right."
     )
 
 

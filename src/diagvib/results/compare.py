@@ -159,7 +159,8 @@ def compare_sentence(table: pd.DataFrame) -> str:
         )
     if "differs" in counts:
         parts.append(
-            "Differs: it does not contain zero, which happens by chance in one cell of twenty."
+            "Differs: the 95 % interval of the difference excludes zero, as in about one of twenty cells "
+            "that do not differ."
         )
     parts += [f"Left out, {line}." for line in table.attrs.get("damaged", [])]
     return " ".join(parts)

@@ -123,8 +123,8 @@ def read_runs(
     """Every expected run with its settings, times, epochs and cells, whether it is complete or not.
 
     expected: dicts with baseline, study, binding, target, cue (None without one), sample and, to
-    count only runs made with that, asked (`finished_runs.asked_for`). threads: the most processes
-    that read. Columns of the frame, which has a row per run: those (cue empty without one), status
+    count only runs made as configured, asked (`operations.asked.asked_for`). threads: the most processes
+    that read. Columns of the frame, which has a row per run: these names (cue empty without one), status
     (ok | missing | damaged), reason, for every test group of the studies {group}_accuracy and
     {group}_n, sources, comparable. Accuracies are computed from the predictions. A run whose files
     are not those that its run.json names is damaged.

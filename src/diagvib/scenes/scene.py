@@ -153,7 +153,7 @@ class Scene:
         catalogue: Catalogue,
         generator: np.random.Generator,
     ) -> dict[str, np.ndarray]:
-        """For each image and factor, a value within its class, as the recipe's `columns`.
+        """For each image and factor, a value within its class: the recipe's `columns`, [N] each.
 
         classes: factor -> class names str[N], not to be changed. No source is used in two splits.
         """

@@ -135,7 +135,7 @@ class ModelSettings(Sparse):
     weights_sha256: str | None = Field(None, pattern=SHA256)
     """The sha256 of weights_file, or its first digits; by default torchvision's hash."""
     frozen: bool = False
-    """Only a new head is trained, on features that are computed once."""
+    """Only the head is trained, on features that are computed once."""
     frozen_statistics: bool = False
     """Batch norm keeps the statistics that came with the weights."""
     dropout: Decay | None = None
@@ -143,12 +143,12 @@ class ModelSettings(Sparse):
     input: Input | None = None
     """The input of a frozen network."""
     layer: str | None = None
-    """The module of a frozen network whose output are the features, averaged over the image; by
+    """The module of a frozen network whose output is the features, averaged over the image; by
     default they are the input of its last linear layer."""
     dtype: Literal["float32", "float16"] | None = None
     """How features are stored. Default: float32."""
     runtime: Literal["onnxruntime"] | None = None
-    """Compute features on a processor with ONNX Runtime, which is faster (it needs the packages
+    """Compute features on a CPU with ONNX Runtime, which is faster (it needs the packages
     onnxruntime and onnxscript). Default: PyTorch."""
     head: Literal["linear", "published"] | Mlp | None = None
     """The head on the features: a new layer or MLP, or the network's own last layer. Default:
@@ -356,7 +356,7 @@ def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
     """An entry with all defaults, as plain data: model (None if the method builds its own), method
     with all its options and its supervision, optimiser, batch_size, normalise, origin; max_epochs,
-    augment, depends, drop_last and selection if given.
+    augment, depends, drop_last, selection and schedule if given.
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """

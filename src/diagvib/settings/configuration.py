@@ -38,8 +38,8 @@ class Training(Strict):
     max_epochs: Count
     patience: Count | None
     """training stops after this many epochs in a row that are no better by the baseline's selection
-    rule; not with selection: last. Counted in each phase of a method; phases of which it keeps the
-    last epoch (identify of jtt, reference of eiil) do not stop early. null: never"""
+    rule; not with selection: last. Counted in each phase of a method; phases that keep
+    their last epoch, such as identify of jtt, do not stop early. null: never"""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
     precision: Literal["bf16", "fp32"]
     """bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or AMX; on other CPUs fp32"""
@@ -160,8 +160,8 @@ class Experiment(Strict):
         kinds = {load_scene(scene).replicates: scene for scene in self.scenes}
         if len(kinds) > 1:
             raise DiagvibError(
-                f"studies: a replicate of {kinds['samples']} is a dataset sample, one of "
-                f"{kinds['seeds']} a seed; use a separate configuration for each of these scenes"
+                f"studies: repetitions are dataset samples in {kinds['samples']}, but seeds in {kinds['seeds']}; use a "
+                "separate configuration for each of these scenes"
             )
         return self.samples if "samples" in kinds else 1
 

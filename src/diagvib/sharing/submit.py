@@ -36,7 +36,9 @@ class Number(Strict):
     """A metric over the dataset samples, or seeds: a fraction with its 95 % interval."""
 
     metric: str
-    binding: str = Field(description="or a target alone: the mean over its cues; empty: over all")
+    binding: str = Field(
+        description="a binding, or a target: the mean over its cues; empty: over all"
+    )
     mean: float
     low: float | None
     high: float | None
@@ -149,7 +151,9 @@ def submit(
         check_entry(entry, f"{entry.study}, {entry.baseline}")
         written.append(write(entry, out))
     if not written:
-        raise DiagvibError(f"{root}: nothing in it can be submitted")
+        raise DiagvibError(
+            f"{root}: nothing in it can be submitted; first complete all runs of a baseline on a study"
+        )
     return written
 
 

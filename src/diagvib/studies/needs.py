@@ -64,7 +64,7 @@ def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> Non
     if extra:
         raise Misplaced(
             "rows",
-            f"the metrics `{metrics}` know only the groups {', '.join(needed)}, not "
+            f"the metrics `{metrics}` know only the groups {', '.join(needs.groups)}, not "
             f"{extra[0]}; choose other metrics",
         )
 

@@ -83,7 +83,9 @@ class Draw:
         The training images are in random order. DiagvibError for a scene that is no photo set."""
         scene, cells = self.scene, self.study.cells(split)
         if not hasattr(scene, "every_photo"):
-            raise DiagvibError(f"study {self.study.name}: as_published: {scene.name} has no photos")
+            raise DiagvibError(
+                f"study {self.study.name}: as_published: {scene.name} is no photo set; leave this key out"
+            )
         rows = cells.filter(["group", "environment"])
         for role, factor in zip(self.study.bound, self.binding.factors, strict=True):
             names = np.asarray(scene.factors[factor], dtype=object)

@@ -17,8 +17,8 @@ def split_counts(study: Study, counts: Mapping[str, int], split: str) -> dict[st
     """How many images of each group a split has; key None if the groups are drawn together, by
     their weights.
 
-    They are in train and val, and in test if `counts` names `test` instead of the study's groups.
-    Of a study as published, nobody knows before its photos are listed, and 0 is said.
+    They are drawn together in train and val, and in test if `counts` names `test` instead of groups.
+    0 for a study as published, whose photos are counted only when they are listed.
     """
     if study.as_published:
         return {None: 0}

@@ -218,7 +218,9 @@ class Study(Sparse):
                 if all((cell[at] == cell[0]) == wanted for at, wanted in same.items())
             ]
         if added_cue is None and row.adds:
-            raise DiagvibError("its cells depend on the dataset sample; give added_cue")
+            raise DiagvibError(
+                f"study {self.name}: its cells depend on the dataset sample; give added_cue, such as (1, 2, 0)"
+            )
         return [
             tuple(int(added_cue[cell[0]]) if index == "added" else index for index in cell)
             for cell in row.cells
@@ -360,11 +362,13 @@ def _known(further: Sequence[str | Path]) -> dict[str, Study]:
 
 
 def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:
-    """The cells of a study's split: {role}_class (class index) for every role, group, weight.
+    """The cells of a study's split: {role}_class (class index) for every role, group, weight, and
+    environment if the study names any.
 
     name: e.g. `cgo-2`; split: train, val, test, or a test group (id, ood) alone; added_cue: for
-    CGO, the cue class index added to target class 0, 1, 2. Weights sum to one over train and val,
-    and within each group of test.
+    CGO, the cue class index added to target class 0, 1, 2. Weights sum to one over train, over
+    val, and within each test group. DiagvibError for an unknown name, or if added_cue is missing or
+    wrong.
     """
     study = load_study(name)
     if added_cue is not None and study.adds:

@@ -33,7 +33,7 @@ def mean_per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> floa
     """acc_ij: mean over the classes present in `labels` of per-class accuracy, over the whole group
     at once.
 
-    labels, predictions: [N] of any comparable type. ValueError if empty or of unequal length.
-    (Paper, Sec. 3.4.)
+    labels, predictions: [N] of any comparable type. ValueError if empty, of unequal length, or with
+    missing labels. (Paper, Sec. 3.4.)
     """
     return float(np.mean(list(per_class_accuracy(labels, predictions).values())))

@@ -12,7 +12,7 @@ def epoch_batches(
 ) -> tuple[Tensor, ...]:
     """Indices of an epoch's batches, int64[images] each, from a method's `sampling` of n images.
 
-    Each of several sets is used in random order, and again from the start when it is exhausted.
+    Each of several sets is used in random order, and in a new random order when it is exhausted.
     """
     images, size = epoch_shape(chosen, n, size, drop_last)
     if isinstance(chosen, list):

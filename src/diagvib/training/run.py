@@ -284,8 +284,8 @@ def _own_head(model: dict, classes: int, weights: Path | None) -> dict[str, torc
     head = make_network(located(model, weights), classes, size).head
     if not isinstance(head, torch.nn.Linear) or head.out_features != classes:
         raise DiagvibError(
-            f"model: {model['name']} does not end in a linear layer for {classes:,} classes, as "
-            "head: published needs it"
+            f"model: {model['name']} does not end in a linear layer for {classes:,} classes, "
+            "which head: published needs; choose head: linear"
         )
     own = head.state_dict()
     return own if "bias" in own else {**own, "bias": torch.zeros(classes)}

@@ -86,8 +86,8 @@ def _looks(
     protocol: Protocol,
     drawn: Sequence[Visualisation],
 ) -> Iterator[Visualisation]:
-    """The images, unless they are drawn already, and again with only that bright which speaks for the
-    prediction (`saliency`); nothing without that."""
+    """The images, unless they are drawn already, and again with everything dimmed that does not speak
+    for the prediction (`saliency`); nothing if there is no saliency."""
     found = saliency(method, batches, shown, protocol)
     if found is None:
         return

@@ -25,8 +25,8 @@ LEAST = 0.1
 _STEPS = 41
 TITLE = "How strong a cue must be"
 _ABOUT = (
-    "Half-way strength: the share of the training images in which the cue must mislead, in percent, so that accuracy where "
-    "it misleads rises half the way from that without such images to that without a shortcut; interpolated on a "
+    "Half-way strength: the percentage of training images in which the cue must mislead to win back half of the accuracy "
+    "that the shortcut costs where it misleads; interpolated on a "
     "logarithmic axis, after means that fall are pooled. In brackets the 95 % interval over the dataset samples, none for "
     f"fewer than {FEWEST}. `<` and `>`: beyond the smallest and the largest share. `-`: runs are missing. `no loss`: the "
     f"cue costs less than {100 * LEAST:.0f} points. Spread: how much the cue's classes differ, in percent of the usual."

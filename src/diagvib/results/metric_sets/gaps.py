@@ -156,9 +156,9 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
     rows.
 
     A row per study, baseline, binding (empty: the mean over those that both have) and cue, 1 or 2:
-    gap and reference_gap over the n samples that both have, factor with its 95 % interval,
-    difference (below zero: the gap is worse) with its own (low, high), verdict, and a reason for
-    having none or for what the reference does not share.
+    gap and reference_gap over the n samples that both have, difference (below zero: the gap is
+    worse) with its 95 % interval (low, high), verdict, and a reason for having none or for what the
+    reference does not share.
     """
     rows = []
     for study, of_study in values.groupby("study", sort=False):

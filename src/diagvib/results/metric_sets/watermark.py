@@ -37,7 +37,8 @@ class Watermark(MetricSet):
     title = "ImageNet-W"
     about = (
         "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; rank: the median place of carton "
-        "among the classes that the watermark raises; all others but factors in points. Laid out like Tables 1 and 4 of "
+        "among the classes that the watermark raises; P(carton) times: the factor by which it changes; all others in "
+        "points. Laid out like Tables 1 and 4 of "
         "Li et al. (2023).",
     )
 

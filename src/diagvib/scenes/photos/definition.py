@@ -114,10 +114,11 @@ class PhotoSet(Strict):
     """the split of each photo, by a column; default: any photo may be in any split, but only in
     one"""
     unit: str | None = None
-    """the column of what several photos show, such as a person: all its photos are in one split"""
+    """the column that says which person, animal or place a photo shows; all photos of one are in one
+    split"""
     lot: str | None = None
-    """the column of lots: each training environment takes photos from a lot of its own while there
-    is one"""
+    """the column that divides photos into lots: each training environment takes its photos from a
+    different lot, as long as there are enough"""
     size: Annotated[int, Field(ge=16, le=1024)] = 224
     """pixels per side to which photos are scaled, before they are scaled to `image_size`"""
     crop: bool = True

@@ -69,7 +69,7 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     listed = labelled.dropna().sort_values("path", ignore_index=True)
     if listed.empty:
         raise DiagvibError(
-            f"{folder}: none of its {every:,} files is a photo of {where} that can be used"
+            f"{folder}: of {every:,} files or rows, none is a usable photo with the classes of {where}"
         )
     glances = {path: found[path][1] for path in listed["path"]}
     _name_look_alikes(folder, listed, glances)
