@@ -194,7 +194,7 @@ def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp
 
 def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path):
     text = made_again(tmp_path / "none")
-    assert "No run has finished yet" in text and 'id="visualisations"' not in text
+    assert "No finished run can answer this yet" in text and 'id="visualisations"' not in text
     assert "small_cnn, zgo: all 6 runs: missing (not run)" in text
     with pytest.raises(DiagvibError, match=r"runs\.parquet.*run `diagvib tabulate`"):
         make_report(tmp_path / "absent", SETTINGS)

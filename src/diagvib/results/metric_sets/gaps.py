@@ -2,6 +2,7 @@
 misleads, or both."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -142,13 +143,19 @@ def network_of(settings: Mapping) -> dict:
         for key, value in (settings.get("model") or {}).items()
         if value and key != "weights_file"
     }
-    if "weights_sha256" in found:
-        from diagvib.models.weights import path_hash, published  # here, because it loads torch
-
-        url = published(found["name"], found["weights"]).url
-        if found["weights_sha256"].lower().startswith(path_hash(url)):
-            del found["weights_sha256"]
+    if "weights_sha256" in found and _is_published(found):
+        del found["weights_sha256"]
     return found
+
+
+def _is_published(model: Mapping) -> bool:
+    """Whether a model's `weights_sha256` is the hash of the weights that it names."""
+    from torchvision.models import get_model_weights  # here, because it takes long to load
+
+    published = get_model_weights(model["name"])[model["weights"]]
+    # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
+    digits = Path(published.url).stem.rpartition("-")[2]
+    return model["weights_sha256"].lower().startswith(digits)
 
 
 def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
