@@ -383,12 +383,14 @@ def gains_figure(folder: str) -> None:
 def misled(folder: str) -> dict[str, pd.DataFrame]:
     """Study and target -> accuracy where every cue misleads, by dataset sample, a column per method."""
     own = compared(folder)
-    # Where only the first of two cues goes with the target, it misleads in two groups of images.
-    one = own[["no-cue-1_n", "neither_n"]].rename(columns=lambda name: name.removesuffix("_n"))
-    each = own[["no-cue-1_accuracy", "neither_accuracy"]].set_axis(one.columns, axis="columns")
-    own["misled"] = own["neither_accuracy"].fillna(own["ood_accuracy"])
-    first = own["study"] == "cue-1-95"
-    own.loc[first, "misled"] = (each * one).sum(axis="columns") / one.sum(axis="columns")
+    own["misled"] = own["ood_accuracy"]
+    if "neither_accuracy" in own:
+        own["misled"] = own["neither_accuracy"].fillna(own["ood_accuracy"])
+        # Where only the first of two cues goes with the target, it misleads in two groups of images.
+        one = own[["no-cue-1_n", "neither_n"]].rename(columns=lambda name: name.removesuffix("_n"))
+        each = own[["no-cue-1_accuracy", "neither_accuracy"]].set_axis(one.columns, axis="columns")
+        first = own["study"] == "cue-1-95"
+        own.loc[first, "misled"] = (each * one).sum(axis="columns") / one.sum(axis="columns")
     return {
         f"{study.upper()}, {target}": group.pivot(index="sample", columns="method", values="misled")
         for (study, target), group in own.groupby(["study", "target"], sort=False)
@@ -424,7 +426,7 @@ def rules_table(folder: str) -> list[Row]:
 
 
 def methods(baselines: pd.Series | pd.Index) -> pd.Series | pd.Index:
-    return baselines.str.removeprefix("tuned_").str.removeprefix("lite0_")
+    return baselines.str.replace("^tuned_(lite0_)?(env_)?", "", regex=True)
 
 
 def by_sample(folder: str, column: str, study: str) -> pd.DataFrame:
