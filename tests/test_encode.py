@@ -217,7 +217,7 @@ def test_a_run_on_features(images, tmp_path):
     assert weights["model.body.0.weight"].shape == (16, 2048)
 
 
-def test_methods_that_need_pixels_are_refused():
+def test_methods_that_need_pixels_or_learning_features_are_refused():
     for name in METHODS:
         declared = declaration(name)
         if declared.pixels or declared.needs:
@@ -225,6 +225,10 @@ def test_methods_that_need_pixels_are_refused():
                 DiagvibError, match="frozen: its head is trained on stored features"
             ):
                 frozen(name)
+        elif declared.uses_features:
+            with pytest.raises(DiagvibError, match="model.head: .* changes features, .* fixed"):
+                frozen(name)
+            frozen(name, head={"mlp": 8})
         elif not declared.own_network:
             frozen(name)
     with pytest.raises(DiagvibError, match="model.frozen: .* augment changes pixels"):

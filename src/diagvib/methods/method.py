@@ -189,8 +189,8 @@ class Method(nn.Module):
     # Whether it changes pixels or reads more of them than features, and so cannot train a head on
     # stored features.
     pixels = False
-    # Whether it needs a network with features, and one whose head it may replace, or apply to
-    # anything but the features of the latest pass.
+    # Whether it asks something of the features, so that these must be trained; and whether it needs a
+    # network whose head it may replace, or apply to anything but the features of the latest pass.
     uses_features = False
     uses_head = False
 

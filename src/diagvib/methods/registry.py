@@ -87,6 +87,7 @@ class Declaration(Strict):
     own_network: bool = False
     needs: list[Literal[tuple(ABILITIES)]] = Field([])
     pixels: bool = False
+    uses_features: bool = False
 
     @property
     def schemas(self) -> dict[str, dict]:

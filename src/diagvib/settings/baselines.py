@@ -290,8 +290,15 @@ class BaselineSettings(Sparse):
         return self
 
     def _check_frozen(self) -> None:
-        """A frozen network's head is trained on features alone."""
+        """A frozen network's head is trained on features alone, and a linear one leaves them as they
+        are."""
         declared = declaration(self.method.name)
+        if declared.uses_features and not isinstance(self.model.head, Mlp):
+            raise Misplaced(
+                "model.head",
+                f"method {self.method.name} changes features, and those that a linear layer reads are "
+                "fixed; write head: {mlp: UNITS}, or choose another method",
+            )
         reads = "changes pixels" if declared.pixels else "needs images" if declared.needs else None
         if reads or self.augment:
             raise Misplaced(
