@@ -427,7 +427,7 @@ def rules_table(folder: str) -> list[Row]:
     chosen = best.pivot(index="baseline", columns="rule", values=misled)[[*rules]]
     rows = [["method", *rules.values()]]
     chosen.index = methods(chosen.index)
-    for method, each in chosen.sort_values([*rules][0], ascending=False).iterrows():
+    for method, each in chosen.sort_values(chosen.columns[0], ascending=False).iterrows():
         rows.append([str(method), *map(percent, each)])
     return rows
 
