@@ -45,7 +45,8 @@ def test_two_samples_cannot_tell_unless_they_are_noise(truth):
     name = "honest: same samples, n = 2"
     assert set(statements(truth, name, 3)) == {"cannot tell"}
     (_, stated), *_ = simulated(truth, name)
-    assert "fewer than 3 dataset samples, agreement" in agreement_sentence(stated)
+    said = "with fewer than 3 dataset samples, agreement with the paper cannot be judged"
+    assert said in agreement_sentence(stated)
     assert statements(truth, "noise, U(0,1), n = 2", 1) == ["differs"]
 
 

@@ -134,7 +134,10 @@ def test_what_is_deleted_is_absent_and_made_again(copied):
     found = verify(ROOT)
     assert RUN in found["deleted"] and not found["modified"] and not found["anew"]
     assert count(toy(copied, "-n")) == {"train": 1, "tabulate": 1, "plot": 1, "all": 1}
-    with pytest.raises(DiagvibError, match="in toy is not complete: 4 jobs are left"):
+    with pytest.raises(
+        DiagvibError,
+        match="in toy is not complete: 4 jobs are left; finish them with `snakemake --c",
+    ):
         record(ROOT)
 
 

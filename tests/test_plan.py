@@ -74,7 +74,7 @@ def test_kept_weights_take_their_size_but_a_plan_does_not_import_a_users_model(c
     plan = estimate(config)
     resnet18 = 11_181_642  # parameters with ten classes; running means are 0.1 % more
     assert plan["disk"]["weights"] / (4 * 4) == pytest.approx(resnet18, rel=0.002)
-    assert "weights of small_cnn (own code or frozen" in printed(plan, config, capsys)
+    assert "weights of small_cnn (own code or frozen networks)" in printed(plan, config, capsys)
 
 
 def test_the_newest_measurement_of_a_device_counts(tmp_path):

@@ -170,7 +170,7 @@ def test_a_training_takes_them_from_there_and_keeps_quiet_about_the_path(
     folders = Folders(tmp_path / "runs", tmp_path / "checkpoints")
     with pytest.raises(DiagvibError, match=f"{FILE}: wrong hash: expected sha256 f707e7126e"):
         train_runs(job, [RUN], folders)
-    monkeypatch.setattr(weights, "path_hash", lambda url: file_sha256(file)[:8])
+    monkeypatch.setattr(weights, "named_hash", lambda url: file_sha256(file)[:8])
     train_runs(job, [RUN], folders)
     assert read_json(tmp_path / "runs/0/run.json")["settings"] == given
 

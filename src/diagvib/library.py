@@ -213,7 +213,7 @@ def load(
     (only 0 for scenes of photos).
 
     root: the folder in which a workflow has made images, or into which they were pulled; metrics
-    follow the study as it was when the images were drawn. Without it, the images are drawn and rendered
+    follow the study as it was when the images were drawn. Without it, they are drawn and rendered
     now, from `sources` official (the default; downloaded once and checked by hash, or taken from
     the folder `mirror`) or embedded (no download; results are not comparable to a paper's).
     Prepared sources are kept in $DIAGVIB_CACHE, by default ~/.cache/diagvib.
@@ -227,8 +227,8 @@ def load(
     as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
     metadata: a dict for each image, or its row of `metadata_array`.
     studies_from: your own study files.
-    DiagvibError for unknown names, unavailable sources, missing or damaged files, and, if `root` is given,
-    for arguments about rendering.
+    DiagvibError for unknown names, unavailable sources, missing or damaged files, and, if `root` is
+    given, for arguments about rendering.
     """
     definition = load_study(study, studies_from)
     scene = load_scene(definition.scene)

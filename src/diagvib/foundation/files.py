@@ -141,6 +141,12 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def named_hash(url: str) -> str:
+    """The first digits of the sha256 in the name of a file of torchvision's weights, such as
+    resnet50-0676ba61.pth."""
+    return Path(url).stem.rpartition("-")[2]
+
+
 def write_digests(folder: str | Path, names: Iterable[str], **made_from: object) -> None:
     """Write the sha256 of each of these files of a folder, and what they were made from, to its
     DIGESTS_FILE; to be called after they are written."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.files import file_sha256
+from diagvib.foundation.files import file_sha256, named_hash
 from diagvib.foundation.plug_ins import packaged_files
 from diagvib.models.network import Network
 
@@ -33,8 +33,7 @@ def load_weights(
     path = (
         Path(file) if file else Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     )
-    # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
-    expected = (sha256 if file and sha256 else path_hash(weights.url)).lower()
+    expected = (sha256 if file and sha256 else named_hash(weights.url)).lower()
     if not file and not path.exists():
         _download(weights, model, path)
     _check_hash(path, expected, bool(file))
@@ -149,11 +148,6 @@ def published(model: str, name: str) -> WeightsEnum:
     if name not in known:
         raise unknown_name(f"weights of {model}", name, known, "model.weights")
     return known[name]
-
-
-def path_hash(url: str) -> str:
-    """The digits of the sha256 at the end of the name of torchvision's file."""
-    return Path(url).stem.rpartition("-")[2]
 
 
 def _download(weights: WeightsEnum, model: str, path: Path) -> None:

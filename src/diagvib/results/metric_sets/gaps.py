@@ -2,12 +2,12 @@
 misleads, or both."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
+from diagvib.foundation.files import named_hash
 from diagvib.results.cells import RUN_KEYS, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
@@ -153,9 +153,7 @@ def _is_published(model: Mapping) -> bool:
     from torchvision.models import get_model_weights  # here, because it takes long to load
 
     published = get_model_weights(model["name"])[model["weights"]]
-    # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
-    digits = Path(published.url).stem.rpartition("-")[2]
-    return model["weights_sha256"].lower().startswith(digits)
+    return model["weights_sha256"].lower().startswith(named_hash(published.url))
 
 
 def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
