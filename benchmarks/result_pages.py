@@ -203,15 +203,16 @@ def full_size_table() -> list[Row]:
     return rows
 
 
-def learning_table(folder: str, model: str | None = None) -> list[Row]:
-    """What each model learns in one cell: its accuracy, the paper's with its standard error, and the
-    accuracy on validation images after the first epochs of the last phase. model: the paper's, if
-    all rows are ways to train it."""
-    times = read(f"{folder}/run_times").set_index("baseline")
-    history = read(f"{folder}/history").dropna(subset="val_accuracy").groupby("baseline")
+def learning_table(folder: str, target: str, model: str | None = None) -> list[Row]:
+    """What each model learns of a target in ZSO: its accuracy, the paper's with its standard error,
+    and the accuracy on validation images after the first epochs of the last phase. model: the
+    paper's, if all rows are ways to train it."""
+    times = read(f"{folder}/run_times").query("binding == @target").set_index("baseline")
+    history = read(f"{folder}/history").dropna(subset="val_accuracy")
+    history = history.query("target == @target").groupby("baseline")
     heads = ["accuracy", "paper", "after epochs 1 to 8", "epochs", "images/s", "minutes"]
     rows = [["model", *heads]]
-    for run in records(runs(folder)):
+    for run in records(runs(folder).query("target == @target")):
         theirs, key = paper(baseline=model or run.baseline), (run.study, run.target)
         epochs = history.get_group(run.baseline)["val_accuracy"]
         row = [run.baseline, percent(run.id_accuracy)]
@@ -600,8 +601,8 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     },
     "results_full_size": {"full size": full_size_table},
     "results_nine_models": {
-        "learning": lambda: learning_table("nine_models"),
-        "likelihood": lambda: learning_table("vae_likelihood", "vae"),
+        "learning hue": lambda: learning_table("nine_models", "hue"),
+        "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
     },
     "results_frozen": {
         "factors": frozen_table,
