@@ -78,6 +78,7 @@ def test_timm_not_installed(monkeypatch):
 
 ADAM = "{name: adam, lr: 0.1}"
 ASR, VAE = "model: resnet18, method: {name: asr", "method: {name: vae"
+PLAIN = "method: erm, model: {name: resnet50"
 RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
 
 
@@ -94,6 +95,7 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (VAE, "beta: 1e-2", "mine.method.beta: .*with a dot"),
         (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key"),
         (RESNET50, "option: {}", "'mine.model.option'; did you mean mine.model.options"),
+        (PLAIN, "frozen: true, head: published", "mine.model.head: without weights, its last"),
     ],
 )
 def test_wrong_options_name_file_and_key(tmp_path, given, option, message):

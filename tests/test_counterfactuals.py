@@ -170,6 +170,12 @@ def test_cf_f_adds_three_losses(batches, method):
     assert torch.allclose(taken[0], wanted.mean(), atol=1e-5)
 
 
+def test_boxes_that_are_off_the_middle_cannot_be_mirrored(batches):
+    flipping = make_baseline(settings_of(method="cf_f", augment=["flip"]), 10, SIZE, 1)
+    with pytest.raises(DiagvibError, match="augment: flip mirrors images, but the boxes"):
+        flipping.setup(batches.training_data())
+
+
 def test_what_a_scene_cannot_do_is_said_at_planning():
     check_scene({"name": "lle"}, "digits")
     with pytest.raises(

@@ -18,8 +18,9 @@ from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.models.network import Network
 from diagvib.training.epochs import epoch_batches
 from diagvib.training.optimisers import forget_where, make_optimiser
+from diagvib.training.trainer import Trainer
 from synthetic_methods import settings_of
-from test_methods import annotated, batch_of, known, made
+from test_methods import PROTOCOL, RUN, annotated, batch_of, known, made
 
 USING = [name for name in METHODS if "environments" in declaration(name).supervision]
 
@@ -129,8 +130,20 @@ def test_vrex_penalises_the_variance_over_environments():
     data = environments(0, 0, 1, 1)
     method, losses = set_up("vrex", data, anneal_steps=500), torch.tensor([1.0, 3.0, 5.0, 7.0])
     for step, weight in ((0, 1), (499, 1), (500, 10)):
-        method.memory["step"].fill_(step)
+        method.step.fill_(step)
         assert method.combine(losses, batch_of(data, range(4))).item() == 4 + weight * 4
+
+
+def test_weights_from_before_the_penalty_had_its_weight_are_doubtful():
+    """In weights that are saved, the step is saved, too."""
+    method, late = (set_up("vrex", environments(0, 0, 1, 1), anneal_steps=500) for _ in range(2))
+    late.step.fill_(501)
+    for step, doubts in ((500, 1), (501, 0)):
+        method.load_state_dict({**late.state_dict(), "step": torch.tensor(step)})
+        assert len(method.doubts) == doubts
+    method.step.fill_(12)
+    assert method.doubts[0].startswith("its weights are those after step 12, when its penalty")
+    assert not set_up("vrex", environments(0, 1), anneal_steps=500, weight=1.0).doubts
 
 
 def test_the_penalty_of_irm_on_a_linear_model():
@@ -145,11 +158,18 @@ def test_the_penalty_of_irm_on_a_linear_model():
     features = torch.full((8, 1), math.log(3))
     expected = (-1 / 4 * 3 / 4 + 1 / 4 * 1 / 4) / 2 * math.log(3) ** 2
     assert method.penalty(features, batch).item() == pytest.approx(expected)
-    method.memory["step"].fill_(500)
+    method.step.fill_(500)
     assert method.penalty(features, batch).item() == pytest.approx(100 * expected)
 
 
 # Distances of features
+
+
+def test_a_penalty_on_what_is_not_trained_is_refused(data):
+    method = made("coral")
+    method.model.body.requires_grad_(False)
+    with pytest.raises(DiagvibError, match="the penalty of coral depends on nothing that is train"):
+        Trainer(method, *data, RUN, PROTOCOL).fit()
 
 
 FEATURES = torch.tensor([[1.0, 0.0], [2.0, 2.0], [-1.0, 0.0], [2.0, 0.0]])
@@ -323,6 +343,9 @@ def test_w2d_learns_from_what_is_left(reader):
     ((name, loss),) = learnt
     assert name == "model" and loss == pytest.approx(-math.log(math.exp(-1) / (math.exp(-1) + 2)))
     assert output.loss[0].item() == pytest.approx(math.log(3)) and reader.memory["step"].item() == 1
+    reader.model.dropout = 1.0 - 1e-9  # all features are 0, so all classes are alike
+    reader.training_step("classify", batch, lambda name, loss: learnt.append((name, loss.item())))
+    assert learnt[1][1] == pytest.approx(math.log(3))
 
 
 # Blends of environments

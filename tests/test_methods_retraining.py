@@ -206,7 +206,10 @@ def test_groups_of_xrm_are_what_either_twin_gets_wrong():
     method.twins = nn.ModuleList(Fixed(each) for each in twins)
     method.start_phase("classify", data)
     assert method.memory["group"].tolist() == [0, 1, 1, 2, 2], "no group of class 1 is wrong"
-    assert method.memory["q"].tolist() == pytest.approx([1 / 3] * 3)
+    assert method.memory["q"].tolist() == pytest.approx([1 / 3] * 3) and not method.doubts
+    method.twins = nn.ModuleList(Fixed(F.one_hot(data.labels, 3).float()) for _ in range(2))
+    method.start_phase("classify", data)
+    assert method.doubts == ["it divided no class, so its groups are the classes"]
 
 
 def test_prototypes_of_dpe():
@@ -233,6 +236,15 @@ def test_dpe_predicts_the_mean_probability_of_its_members(batches):
     read = (features - features.mean(1, keepdim=True)) / features.std(1, correction=0, keepdim=True)
     each = [member(read).softmax(1) for member in method.members]
     assert torch.allclose(method.predict(batch).exp(), (each[0] + each[1]) / 2, atol=1e-4)
+
+
+def test_dpe_with_groups_holds_out_images_of_each():
+    """A fifth of each, but at least one."""
+    labels, cues = [0] * 42 + [1] * 41, [[0]] * 40 + [[1]] * 2 + [[1]] * 40 + [[0]]
+    method = made("dpe", supervision="cues")
+    method.setup(known(labels, cues))
+    held = method.group[method.memory["held_out"]]
+    assert held.bincount().tolist() == [8, 1, 1, 8]
 
 
 def test_the_heat_of_masktune_is_what_the_largest_logit_gets_from_each_cell():

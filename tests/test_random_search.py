@@ -83,6 +83,14 @@ def test_a_trial_is_drawn_by_seed_number_and_setting_alone():
         assert all(other[key] != one[key] for key in ("optimiser.lr", "method.gamma"))
 
 
+def test_a_frozen_network_is_not_searched():
+    """All trials read the features that were computed once."""
+    with pytest.raises(
+        DiagvibError, match="r: model.options.width: the network of lite0 is frozen"
+    ):
+        space("lite0", "{all: {model.options.width: {choice: [1, 2]}}}")
+
+
 def test_draws_fill_their_range():
     """Evenly, in the exponent; whole numbers are rounded down."""
     many = pd.DataFrame([drawn("coral", trial) for trial in range(1, 401)])

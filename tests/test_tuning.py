@@ -191,3 +191,13 @@ def test_what_cannot_be_tuned_is_named(root):
         with pytest.raises(DiagvibError, match=says):
             tune(root, *SHORT, override)
     assert not (root / "results").exists()
+
+
+def test_a_head_fitted_to_validation_images_is_not_judged_by_them(root):
+    (root / "mine.yaml").write_text(
+        "net: {model: small_cnn, method: {name: llr, images: validation}, batch_size: 16,\n"
+        "      optimiser: {name: adam, lr: 0.001}, origin: mine}\n"
+    )
+    given = f"baselines_from=[{root / 'mine.yaml'}]", "baselines=[net]"
+    with pytest.raises(DiagvibError, match="tune net: method.images: validation fits the head"):
+        tune(root, *SHORT, *given, baseline="net")

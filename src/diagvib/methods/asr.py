@@ -25,6 +25,7 @@ class Asr(Method):
     networks take one step per batch, with one learning rate.
     """
 
+    pixels = True
     options = {
         "base_width": {
             "description": "channels at the lens's full resolution",

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, Method, StepOutput
 
 
@@ -21,6 +22,18 @@ class CounterfactualAndFactual(Method):
     supervision = ("cue_types",)
     options = {"noise": {"minimum": 0, "default": 0.2}}
     needs = ("object_boxes",)
+
+    def setup(self, data):
+        super().setup(data)
+        boxes = data.counterfactuals.object_boxes(
+            torch.arange(len(data), device=data.labels.device)
+        )
+        centred = (boxes[:, 1] + boxes[:, 3] == self.image_size).all()
+        if "flip" in (self.settings.get("augment") or ()) and not centred:
+            raise DiagvibError(
+                "augment: flip mirrors images, but the boxes around their objects, which method "
+                f"{self.name} needs, would stay where they are; leave out flip"
+            )
 
     def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The factual and the counterfactual inputs, float[B, 3, H, W] each."""

@@ -5,13 +5,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.methods.groups import equal_groups, group_index
+from diagvib.methods.groups import equal_groups, group_index, random_share
 from diagvib.methods.retraining import Retraining, batches, descend
 
 
 class Dpe(Retraining):
     """`members` sets of prototypes, one per class, read the features of held-out images, each
-    image's standardised to mean 0 and variance 1. Each set is fitted for `head_epochs` of SGD to a
+    image's standardised to mean 0 and variance 1. With groups, `held_out` is that share of each
+    group, but at least one image. Each set is fitted for `head_epochs` of SGD to a
     subset of its own, with equally many images of every class, or of every group: target x all cues
     (`supervision: cues`), or x one (`cue-1`). A prediction is the mean of the sets' probabilities.
 
@@ -41,9 +42,12 @@ class Dpe(Retraining):
 
     def setup(self, data):
         super().setup(data)
-        told = self.options.supervision
-        known = told != "none"
-        self.group = group_index(self.source, told, self.name)[0] if known else self.source.labels
+        told, self.group = self.options.supervision, self.source.labels
+        if told != "none":
+            self.group, groups = group_index(self.source, told, self.name)
+            if not self.apart:
+                share = self.options.held_out
+                self.memory["held_out"] = random_share(self.group, groups, share)
 
     def retrain(self, features, labels):
         features = standardised(features)

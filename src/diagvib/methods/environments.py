@@ -42,18 +42,26 @@ class Annealed(ByEnvironment):
 
     options = {"anneal_steps": {"minimum": 0, "default": 500}}
 
-    def setup(self, data):
-        super().setup(data)
-        self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
+    def build(self):
+        super().build()
+        # With the weights, so that those that are kept say after which step they were.
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def weight(self) -> Tensor:
         """The penalty's weight at this step: float[]."""
-        return torch.where(
-            self.memory["step"] < self.options.anneal_steps, 1.0, self.options.weight
-        )
+        return torch.where(self.step < self.options.anneal_steps, 1.0, self.options.weight)
 
     def training_step(self, phase, batch, update):
-        changes = self.memory["step"] == self.options.anneal_steps
+        changes = self.step == self.options.anneal_steps
         output = super().training_step(phase, batch, partial(update, forget=changes))
-        self.memory["step"].add_(1)
+        self.step.add_(1)
         return output
+
+    @property
+    def doubts(self):
+        step, start = int(self.step), self.options.anneal_steps
+        text = (
+            f"its weights are those after step {step}, when its penalty still had weight 1; from step "
+            f"{start} on, it would have been {self.options.weight:g}; lower anneal_steps"
+        )
+        return [text] if step <= start and self.options.weight != 1 else []

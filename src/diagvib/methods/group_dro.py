@@ -74,5 +74,10 @@ class InferredGroups(GroupDro):
             found, group = (2 * data.labels + self.inferred(data)).unique(return_inverse=True)
             self.start_with(group, len(found))
 
+    @property
+    def doubts(self):
+        whole = len(self.memory["q"]) == len(self.data.labels.unique())
+        return ["it divided no class, so its groups are the classes"] if whole else []
+
     def sampling(self, phase, data):
         return super().sampling(phase, data) if phase == "classify" else None

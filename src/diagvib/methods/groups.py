@@ -61,6 +61,16 @@ def equal_groups(index: Tensor, groups: int) -> Tensor:
     return torch.stack([order[index[order] == group][:smallest] for group in range(groups)])
 
 
+def random_share(index: Tensor, groups: int, share: float) -> Tensor:
+    """Which images are in a random share of every group, but at least one of each: bool[N]. Drawn
+    with torch's CPU generator."""
+    order = torch.randperm(len(index)).to(index.device)
+    held = torch.zeros_like(index, dtype=torch.bool)
+    for of_group in members(index[order], groups):
+        held[order[of_group[: max(1, round(share * len(of_group)))]]] = True
+    return held
+
+
 def balancing_weights(index: Tensor, groups: int) -> Tensor:
     """Sampling weights float64[N] with which every group is drawn equally often: N / n_g."""
     return len(index) / torch.bincount(index, minlength=groups).double()[index]

@@ -305,6 +305,11 @@ class Method(nn.Module):
         logits = self.model.head(features)
         losses = self.losses(logits, batch.labels)
         penalty = self.penalty(features, batch)
+        if penalty is not None and not penalty.requires_grad:
+            raise DiagvibError(
+                f"method: the penalty of {self.name} depends on nothing that is trained, so it would "
+                "do nothing; choose a network whose features are trained, or another method"
+            )
         loss = self.combine(losses, batch)
         update("model", loss if penalty is None else loss + penalty)
         return StepOutput(losses, logits, batch.labels)

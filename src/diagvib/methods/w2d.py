@@ -5,6 +5,7 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, StepOutput
@@ -73,7 +74,9 @@ class W2d(Method):
         losses = self.losses(logits, batch.labels)
         hard = self.hard(losses.detach())
         erased = self.erased(maps.detach(), batch.labels, hard)
-        of_rest = self.losses(self.classified(maps.masked_fill(erased, 0)), batch.labels)
+        rest = self.pool(maps.masked_fill(erased, 0)).flatten(1)
+        rest = F.dropout(rest, self.model.dropout, self.training)
+        of_rest = self.losses(self.model.head(rest), batch.labels)
         update("model", (hard * of_rest).sum() / hard.sum())
         self.memory["step"].add_(1)
         return StepOutput(losses, logits)

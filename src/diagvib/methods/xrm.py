@@ -62,8 +62,8 @@ class Xrm(InferredGroups):
     def validation_step(self, phase, batch):
         if phase != "twins":
             return super().validation_step(phase, batch)
-        logits = self.both(batch).mean(0)
-        return StepOutput(self.losses(logits, batch.labels), logits)
+        # Without logits, so that no accuracy of the untrained `model` stands beside the twins'.
+        return StepOutput(self.losses(self.both(batch).mean(0), batch.labels))
 
     def both(self, batch: Unlabelled) -> Tensor:
         """The twins' logits [2, B, classes]."""

@@ -174,6 +174,8 @@ class ModelSettings(Sparse):
                 f"{self.name} has no published weights; name a file of yours: "
                 "{file: PATH, sha256: HASH}",
             )
+        if self.head == "published" and not self.weights and kind in ("torchvision", "timm"):
+            raise Misplaced("head", "without weights, its last layer is random; name them")
         if self.weights_sha256 and not self.weights_file:
             raise Misplaced(
                 "weights_sha256", "this needs the key weights_file, the file with this hash"

@@ -26,7 +26,7 @@ from diagvib.foundation.validation import (
     validated,
 )
 from diagvib.methods.registry import declaration
-from diagvib.settings.baselines import complete
+from diagvib.settings.baselines import complete, is_frozen
 
 # The section of the ranges for all methods.
 ALL = "all"
@@ -123,6 +123,12 @@ def search_space(settings: dict, ranges: Ranges, where: str, baseline: str) -> d
     with `where`, if the baseline lacks a setting or cannot have a value in its range.
     """
     space = ranges.get(ALL, {}) | ranges.get(settings["method"]["name"], {})
+    for key in space:
+        if key.startswith("model.") and is_frozen(settings):
+            raise DiagvibError(
+                f"{where}: {key}: the network of {baseline} is frozen, and all trials have the same "
+                "features; leave out this key"
+            )
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
     for number in range(max(map(len, extremes.values()), default=0)):
         values = {

@@ -36,6 +36,11 @@ def tune(task: Task) -> Trial:
     diverges, or does not fit into the GPU's memory, is not chosen. DiagvibError for ranges that do
     not fit the baseline, for a batch larger than the training data, or if no trial is left.
     """
+    if task.job.settings["method"].get("images") == "validation":
+        raise DiagvibError(
+            f"tune {task.baseline}: method.images: validation fits the head to the images by which "
+            "trials would be compared; tune it with images: training, and copy its settings"
+        )
     search, space = task.tuning.random_search, {}
     if search:
         space = search_space(task.job.settings, search.ranges, _RANGES, task.baseline)
