@@ -203,23 +203,26 @@ def full_size_table() -> list[Row]:
     return rows
 
 
-def learning_table(folder: str, target: str, model: str | None = None) -> list[Row]:
+def learning_table(
+    folder: str, target: str, model: str | None = None, timed: bool = True
+) -> list[Row]:
     """What each model learns of a target in ZSO: its accuracy, the paper's with its standard error,
     and the accuracy on validation images after the first epochs of the last phase. model: the
     paper's, if all rows are ways to train it."""
     times = read(f"{folder}/run_times").query("binding == @target").set_index("baseline")
     history = read(f"{folder}/history").dropna(subset="val_accuracy")
     history = history.query("target == @target").groupby("baseline")
-    heads = ["accuracy", "paper", "after epochs 1 to 8", "epochs", "images/s", "minutes"]
-    rows = [["model", *heads]]
+    rows = [["model", "accuracy", "paper", "after epochs 1 to 8", "epochs"]]
+    rows[0] += ["images/s", "minutes"] if timed else []
     for run in records(runs(folder).query("target == @target")):
         theirs, key = paper(baseline=model or run.baseline), (run.study, run.target)
         epochs = history.get_group(run.baseline)["val_accuracy"]
         row = [run.baseline, percent(run.id_accuracy)]
         row += [plus_minus(*theirs.loc[key]) if key in theirs.index else ""]
         row += [" ".join(f"{100 * value:.0f}" for value in epochs.head(8)), str(len(epochs))]
-        time = times.loc[run.baseline]
-        row += [f"{time['images_per_second']:.0f}", f"{time['seconds_train'] / 60:.0f}"]
+        if timed:
+            time = times.loc[run.baseline]
+            row += [f"{time['images_per_second']:.0f}", f"{time['seconds_train'] / 60:.0f}"]
         rows.append(row)
     return rows
 
@@ -602,6 +605,8 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_full_size": {"full size": full_size_table},
     "results_nine_models": {
         "learning hue": lambda: learning_table("nine_models", "hue"),
+        "learning position": lambda: learning_table("nine_models", "position", timed=False),
+        "learning lightness": lambda: learning_table("nine_models", "lightness", timed=False),
         "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
     },
     "results_frozen": {
