@@ -67,8 +67,11 @@ def test_all_metadata_say_the_same():
     assert zenodo["license"] == citation["license"] == "Apache-2.0"
 
 
-def test_the_papers_references_are_those_it_cites():
+def test_the_papers_head_can_be_read_and_its_references_are_those_it_cites():
     text = (REPOSITORY / "docs/paper.md").read_text()
+    nothing, head, _ = text.split("---\n", 2)
+    keys = sorted(yaml.safe_load(head))
+    assert not nothing and keys == ["authors", "bibliography", "date", "tags", "title"]
     entries = re.findall(r"^@\w+{(\w+),", (REPOSITORY / "docs/paper.bib").read_text(), re.M)
     assert set(re.findall(r"@(\w+)\]", text)) == set(entries)
 
