@@ -25,11 +25,12 @@ class CounterfactualAndFactual(Method):
 
     def setup(self, data):
         super().setup(data)
+        if "flip" not in (self.settings.get("augment") or ()):
+            return
         boxes = data.counterfactuals.object_boxes(
             torch.arange(len(data), device=data.labels.device)
         )
-        centred = (boxes[:, 1] + boxes[:, 3] == self.image_size).all()
-        if "flip" in (self.settings.get("augment") or ()) and not centred:
+        if not (boxes[:, 1] + boxes[:, 3] == self.image_size).all():
             raise DiagvibError(
                 "augment: flip mirrors images, but the boxes around their objects, which method "
                 f"{self.name} needs, would stay where they are; leave out flip"

@@ -11,10 +11,10 @@ from diagvib.methods.retraining import Retraining, batches, descend
 
 class Dpe(Retraining):
     """`members` sets of prototypes, one per class, read the features of held-out images, each
-    image's standardised to mean 0 and variance 1. With groups, `held_out` is that share of each
-    group, but at least one image. Each set is fitted for `head_epochs` of SGD to a
+    image's standardised to mean 0 and variance 1. Each set is fitted for `head_epochs` of SGD to a
     subset of its own, with equally many images of every class, or of every group: target x all cues
-    (`supervision: cues`), or x one (`cue-1`). A prediction is the mean of the sets' probabilities.
+    (`supervision: cues`), or x one (`cue-1`). With groups, the share `held_out` of each is held out,
+    but at least one image. A prediction is the mean of the sets' probabilities.
 
     The logits are minus the distances, times a learnt scale (`Prototypes`). The loss is the cross
     entropy of `entropic_scale` times the logits, plus `shrinkage` times the mean squared norm of

@@ -5,7 +5,6 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, StepOutput
@@ -74,8 +73,7 @@ class W2d(Method):
         losses = self.losses(logits, batch.labels)
         hard = self.hard(losses.detach())
         erased = self.erased(maps.detach(), batch.labels, hard)
-        rest = self.pool(maps.masked_fill(erased, 0)).flatten(1)
-        rest = F.dropout(rest, self.model.dropout, self.training)
+        rest = self.model.dropped(self.pool(maps.masked_fill(erased, 0)).flatten(1))
         of_rest = self.losses(self.model.head(rest), batch.labels)
         update("model", (hard * of_rest).sum() / hard.sum())
         self.memory["step"].add_(1)

@@ -31,7 +31,10 @@ class Network(nn.Module):
     def features(self, inputs: Tensor) -> Tensor:
         output = self.body(inputs)
         # googlenet and inception_v3 add auxiliary logits while training.
-        features = (output[0] if isinstance(output, tuple) else output).flatten(1)
+        return self.dropped((output[0] if isinstance(output, tuple) else output).flatten(1))
+
+    def dropped(self, features: Tensor) -> Tensor:
+        """Features of which training sets a share to 0."""
         return F.dropout(features, self.dropout, self.training) if self.dropout else features
 
     def forward(self, inputs: Tensor) -> Tensor:
