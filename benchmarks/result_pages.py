@@ -57,7 +57,7 @@ FROZEN = {
     "small_cnn": "small_cnn, end to end",
 }
 # Folders with a map of shortcuts.
-MAPS = ("laptop", "frozen")
+MAPS = ("laptop", "frozen", "cue_strength")
 # The paper's network that ours stand beside, and its number of dataset samples.
 PAPER, PAPER_SAMPLES = "resnet18", 5
 CONTRASTS = [("zgo", "zso"), *((study, "zgo") for study in STUDIES[2:])]
@@ -632,7 +632,8 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "falls": lambda: falls("laptop", "small_cnn"),
         "half-way, Lite0": lambda: half_way_table("frozen", "lite0"),
         "falls, Lite0": lambda: falls("frozen", "lite0"),
-        "half-way, small_cnn": lambda: half_way_table("frozen", "small_cnn"),
+        "half-way, eight": lambda: half_way_table("cue_strength", "small_cnn"),
+        "falls, eight": lambda: falls("cue_strength", "small_cnn"),
     },
     "claims": {"commands": claim_commands, "claims": claim_list},
     "watermark": {

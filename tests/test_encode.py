@@ -2,6 +2,7 @@
 itself for training heads."""
 
 import json
+import re
 
 import pyarrow.parquet as pq
 import pytest
@@ -299,6 +300,36 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
     ):
         with pytest.raises(DiagvibError, match=said):
             loaded(**given)
+
+
+def test_names_decide_which_tensor_is_which(package, images, tmp_path):
+    """Also with a prefix, and in another order; only names that are all others give way to order."""
+    saved, _ = package
+    named = {
+        "plain": saved,
+        "sorted": dict(sorted(saved.items())),
+        "prefixed": {f"module.{key}": value for key, value in sorted(saved.items())},
+        "twice": {f"module.net.{key}": value for key, value in reversed(saved.items())},
+    }
+
+    def loaded(state):
+        path = tmp_path / "state.pth"
+        torch.save(state, path)
+        weights = {"file": str(path), "sha256": file_sha256(path)}
+        settings = encoder_settings(frozen(name="shufflenet_v2_x0_5", weights=weights))
+        return load_network(Encoding(settings, CPU), images)
+
+    for state in named.values():
+        found = loaded(state).body.state_dict()
+        assert all(torch.equal(saved[key], value) for key, value in found.items())
+    first = next(iter(saved))
+    odd = {key.replace(first, "x"): value for key, value in saved.items()}
+    for state, said in (
+        (odd, rf"another model: .*do not fit: body\.{re.escape(first)}, head\.x$"),
+        ({"model": saved}, "no dict of tensors; perhaps they are under 'model'"),
+    ):
+        with pytest.raises(DiagvibError, match=said):
+            loaded(state)
 
 
 def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,15 +57,23 @@ def of_file(
     """A network with the weights of a file, and a new head if that has another number of classes.
 
     make: the network's family. The file's tensors have the names of the network's own, as a whole
-    or cut before its last layer, or the same shapes in the same order. DiagvibError for a file that
-    is missing, has another hash, or does not fit.
+    or cut before its last layer, also after a prefix that all of them have; or other names and the
+    same shapes in the same order. DiagvibError for a file that is missing, has another hash, or does
+    not fit.
     """
     given = settings["weights"]
     path = Path(given["file"]) if given["file"] else _in_package(given["package"])
     _check_hash(path, given["sha256"].lower(), True)
     saved = read_state(path)
+    # The last layer is mostly the last one; where it is not, its name tells.
     classes = len(next(reversed(saved.values())))
     network = make({**settings, "weights": None}, classes, image_size)
+    own = network.state_dict()
+    saved = _renamed(own, saved)
+    head = (key for key in own if key in saved and key.startswith("head."))
+    found = next((len(saved[key]) for key in head), classes)
+    if found != classes:
+        classes, network = found, make({**settings, "weights": None}, found, image_size)
     fill(network, saved, path)
     if classes != n_classes and settings.get("head") != "published":
         if not network.separable:
@@ -95,6 +103,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         if saved and all(isinstance(value, Tensor) for value in saved.values()):
             return saved
         reason = "no dict of tensors"
+        entries = saved.items() if isinstance(saved, dict) else ()
+        if nested := [key for key, value in entries if isinstance(value, dict)]:
+            reason += f"; perhaps they are under {', '.join(map(repr, nested[:3]))}"
     except Exception as error:  # torch.load may raise anything for damaged files
         reason = one_line(error, 160)
     raise DiagvibError(
@@ -102,20 +113,34 @@ def read_state(path: Path) -> dict[str, Tensor]:
     )
 
 
-def fill(network: Network, saved: dict[str, Tensor], path: Path) -> None:
-    """Fill a network with a state dict of it, of the model that was cut to make it, or of tensors
-    with the same shapes in the same order. DiagvibError if it is of another model."""
-    own = network.state_dict()
-    if not saved.keys() <= own.keys():
-        last = {key: value for key, value in saved.items() if f"body.{key}" not in own}
-        cut = {f"body.{key}": value for key, value in saved.items() if key not in last}
+def _renamed(own: Mapping[str, Tensor], saved: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors under the names of a network: those of a state dict of it, or of the model that was
+    cut to make it; in their order if fewer than half of the names agree."""
+    body = {key for key in own if key.startswith("body.")}
+    found, rest = {}, saved
+    while rest:
+        last = {key: value for key, value in rest.items() if f"body.{key}" not in own}
+        cut = {f"body.{key}": value for key, value in rest.items() if key not in last}
         cut |= {f"head.{key.rpartition('.')[2]}": value for key, value in last.items()}
-        saved = cut if cut.keys() == own.keys() else dict(zip(own, saved.values(), strict=False))
-    odd = [key for key in own if key not in saved or saved[key].shape != own[key].shape]
-    if odd or len(saved) != len(own):
+        found = max(found, rest, cut, key=lambda names: len(names.keys() & body))
+        # Without a prefix of all names, such as `module.` or `model.`
+        prefixes = {key.partition(".")[0] for key in rest}
+        shorter = {key.partition(".")[2]: value for key, value in rest.items()}
+        rest = {} if len(prefixes) > 1 or "" in shorter else shorter
+    if 2 * len(found.keys() & body) > len(body):
+        return found
+    return dict(zip(own, saved.values(), strict=False)) | dict([*saved.items()][len(own) :])
+
+
+def fill(network: Network, saved: dict[str, Tensor], path: Path) -> None:
+    """Fill a network with tensors under its names. DiagvibError if they are of another model."""
+    own = network.state_dict()
+    odd = [*own.keys() - saved.keys(), *saved.keys() - own.keys()]
+    odd += [key for key in own if key in saved and saved[key].shape != own[key].shape]
+    if odd:
         raise DiagvibError(
-            f"{path}: holds the weights of another model: {len(saved)} tensors for {len(own)}, of "
-            f"which {len(odd)} do not fit"
+            f"{path}: holds the weights of another model: {len(saved)} tensors for {len(own)}; "
+            f"these do not fit: {', '.join(sorted(odd)[:5])}{', ...' if len(odd) > 5 else ''}"
         )
     network.load_state_dict(saved)
 
