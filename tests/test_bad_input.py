@@ -130,7 +130,7 @@ WRONG = [
     (
         "config.yaml",
         b"baselines: [small_cnn, {name: Small_cnn}]",
-        "small_cnn and Small_cnn differ only in case",
+        "'small_cnn' and 'Small_cnn' differ only in case",
     ),
     ("config.yaml", b"# a comment\n", "is empty"),
     ("config.yaml", b"[" * 5000, "not valid YAML"),

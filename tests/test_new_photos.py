@@ -78,6 +78,14 @@ def test_the_cue_agrees_where_photos_say_so_most_often(tmp_path):
     assert found == {"animal": ["bird", "cow"], "ground": ["land", "sea"]}
 
 
+def test_a_photo_that_cannot_be_used_does_not_count_for_that(tmp_path):
+    found = photos(tmp_path, dict.fromkeys(EVEN, 40))
+    odd = found.query("animal == 'bird' and ground == 'land'")["path"].iloc[0]
+    (tmp_path / odd).write_text("no photo")
+    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]))
+    assert proposal.classes == {"animal": ["bird", "cow"], "ground": ["sea", "land"]}
+
+
 def test_a_published_split_is_kept(tmp_path, monkeypatch):
     """Every photo once, in its own split; the files say so."""
     monkeypatch.chdir(tmp_path)

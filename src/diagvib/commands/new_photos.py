@@ -149,6 +149,7 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
         definition["unit"] = columns.unit
     # Without photos that cannot be used; each is named.
     listed, _ = labelled_photos(validated(PhotoSet, definition, name), folder, name)
+    definition["factors"] = _classes(listed, target, cues)
     left = {c: n for c, n in numbers.items() if n > 1 and c not in (target, *cues)}
     unused = split if split and not splits else ""
     return _with_counter_examples(Proposal(name, folder, definition, listed, left, unused))
@@ -214,9 +215,10 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
         shown = "; ".join(f"{', '.join(cell)}: {n}" for cell, n in rarest.items())
         unit = proposal.definition.get("unit")
         raise DiagvibError(
-            f"{proposal.folder}: too few photos of some combinations of classes ({shown})"
+            f"{proposal.folder}: too few photos of some combinations of classes ({shown}) for "
+            f"{LEAST_IMAGES} images in each split"
             + (f", with those of one {unit} in one split" if unit else "")
-            + "; leave out their rows, or choose other columns"
+            + "; add photos of these, leave out a class, or choose other columns"
         )
     return proposal
 
@@ -365,7 +367,10 @@ def cells_text(proposal: Proposal) -> str:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         lines.append(f"no photo of: {'; '.join(missing[:10])}{more}")
     if proposal.unused:
-        lines.append(f"{proposal.unused} is not used: it does not name train, val and test")
+        lines.append(
+            f"{proposal.unused} is not used, and photos are split anew: it lacks one value for each of "
+            "train, val and test, or has others"
+        )
     cue = [*proposal.classes][1]
     shown = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()
     return "\n".join([*lines, shown.to_string()])

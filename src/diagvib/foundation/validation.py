@@ -71,7 +71,9 @@ def no_item_twice(items: list) -> list:
         if seen.get(folded) == name:
             raise ValueError(f"{name} is listed twice; list it once")
         if folded in seen:
-            raise ValueError(f"{seen[folded]} and {name} differ only in case or spaces; rename one")
+            raise ValueError(
+                f"{seen[folded]!r} and {name!r} differ only in case or spaces; rename one"
+            )
         seen[folded] = name
     return items
 
