@@ -142,7 +142,7 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     taken = {columns.file, split, columns.unit}
     numbers = {c: n for c, n in found.nunique().items() if c not in taken}
     target, cues = _roles(folder, columns, numbers)
-    definition["factors"] = _classes(found, target, cues)
+    definition["factors"] = {c: _values(found[c]) for c in (target, *cues)}
     if splits:
         definition["split"] = {"column": split, **splits}
     if columns.unit:
@@ -368,8 +368,8 @@ def cells_text(proposal: Proposal) -> str:
         lines.append(f"no photo of: {'; '.join(missing[:10])}{more}")
     if proposal.unused:
         lines.append(
-            f"{proposal.unused} is not used, and photos are split anew: it lacks one value for each of "
-            "train, val and test, or has others"
+            f"{proposal.unused} is not used, and photos are split anew: it does not have exactly one "
+            "value for each of train, val and test"
         )
     cue = [*proposal.classes][1]
     shown = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()

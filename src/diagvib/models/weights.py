@@ -70,8 +70,8 @@ def of_file(
     network = make({**settings, "weights": None}, classes, image_size)
     own = network.state_dict()
     saved = _renamed(own, saved)
-    head = (key for key in own if key in saved and key.startswith("head."))
-    found = next((len(saved[key]) for key in head), classes)
+    heads = [key for key in own if key in saved and key.startswith("head.")]
+    found = len(saved[heads[0]]) if heads else classes
     if found != classes:
         classes, network = found, make({**settings, "weights": None}, found, image_size)
     fill(network, saved, path)
@@ -115,7 +115,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 def _renamed(own: Mapping[str, Tensor], saved: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors under the names of a network: those of a state dict of it, or of the model that was
-    cut to make it; in their order if fewer than half of the names agree."""
+    cut to make it; in their order unless more than half of the names agree."""
     body = {key for key in own if key.startswith("body.")}
     found, rest = {}, saved
     while rest:

@@ -82,10 +82,10 @@ def resolve(given: dict, where: str) -> ResolvedConfiguration:
     """
     config = validated(Configuration, _merged(given, read_yaml(default_path())), where)
     with within(where):
-        studies = _real_names(config, config.studies, "studies")
+        names = _real_names(config, config.studies, "studies")
         (study,) = _real_names(config, [config.tuning.study], "tuning.study")
         tuning = config.tuning.model_copy(update={"study": study})
-        config = config.model_copy(update={"studies": studies, "tuning": tuning})
+        config = config.model_copy(update={"studies": names, "tuning": tuning})
         studies = [config.study(name) for name in config.studies]
         _check_scenes([*studies, config.study(study)])
         _check_counts(config, studies)
