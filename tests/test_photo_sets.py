@@ -192,12 +192,20 @@ def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):
     ("change", "changes", "says"),
     [
         (lambda t: t.drop(columns="y"), {}, "labels.csv (named in {}): unknown column 'y'"),
-        (lambda t: t.assign(name=["../a.jpg", *t["name"][1:]]), {}, "row 1: name: ../a.jpg is not"),
-        (lambda t: t.assign(name=["./1/001.png", *t["name"][1:]]), {}, "row 2: name: 1/001.png is"),
+        (
+            lambda t: t.assign(name=["../a.jpg", *t["name"][1:]]),
+            {},
+            "row 1 below the header: name: ../a.jpg is not",
+        ),
+        (
+            lambda t: t.assign(name=["./1/001.png", *t["name"][1:]]),
+            {},
+            "row 2 below the header: name: 1/001.png is",
+        ),
         (
             lambda t: t.assign(person=[*t["person"][1:], ""]),
             {"unit": "person"},
-            "row 12: person is",
+            "row 12 below the header: person is",
         ),
         (lambda t: t, {"split": {}, "unit": "person"}, "the person 0 is in several splits"),
         (lambda t: t.rename(columns={"place": "y"}), {}, "labels.csv: has the column y twice"),

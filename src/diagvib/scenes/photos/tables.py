@@ -223,12 +223,16 @@ def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFr
     for column in filter(None, (its.file, its.unit, its.lot)):
         if (table[column] == "").any():
             row = (table[column] == "").idxmax() + 1
-            raise DiagvibError(f"{path}: row {row}: {column} is empty; it needs a value")
+            raise DiagvibError(
+                f"{path}: row {row} below the header: {column} is empty; it needs a value"
+            )
     files, twice = table[its.file], table[its.file].map(normpath).duplicated()
     outside = files.map(lambda name: bool({"..", "/"} & {*Path(name).parts}) or "\0" in name)
     for wrong, why in ((twice, "is in an earlier row, too"), (outside, f"is not in {folder}")):
         if wrong.any():
             row = wrong.idxmax()
-            raise DiagvibError(f"{path}: row {row + 1}: {its.file}: {files[row]} {why}")
+            raise DiagvibError(
+                f"{path}: row {row + 1} below the header: {its.file}: {files[row]} {why}"
+            )
     below = f"{its.photos}/" if its.photos else ""
     return len(table), table.assign(path=below + files)
