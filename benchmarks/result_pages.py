@@ -21,7 +21,14 @@ from result_tables.comparison import (
     groups_table,
     rules_table,
 )
-from result_tables.cue_strength import MAPS, falls, half_way_table, strength_csv, strength_figure
+from result_tables.cue_strength import (
+    MAPS,
+    falls,
+    half_way_table,
+    strength_csv,
+    strength_figure,
+    visibility_table,
+)
 from result_tables.diagvib6 import (
     accuracy_table,
     claim_table,
@@ -83,6 +90,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "falls, Lite0": lambda: falls("frozen", "lite0"),
         "half-way, eight": lambda: half_way_table("cue_strength", "small_cnn"),
         "falls, eight": lambda: falls("cue_strength", "small_cnn"),
+        "visibility": lambda: visibility_table("cue_strength", "small_cnn"),
     },
     "claims": {"commands": claim_commands, "claims": claim_list},
     "watermark": {
