@@ -14,7 +14,9 @@ import torch
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
+from diagvib.images import DIGESTS_FILE
 from diagvib.settings.config import load_config
+from diagvib.settings.grid import Layout
 from diagvib.sharing.export import export
 from diagvib.studies import study_cells
 from test_library import COUNTS, follow
@@ -176,6 +178,9 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
     assert found["confusion"] == 1 and found["id_accuracy"] == 1 and found["ood_accuracy"] == 0
     with pytest.raises(DiagvibError, match="train.parquet: was drawn from an earlier definition"):
         export(config, tmp_path / "export")
+    (Layout(tmp_path).images(*names) / DIGESTS_FILE).unlink()  # as Snakemake does before it renders
+    with pytest.raises(DiagvibError, match="shape-hue: its images are being rendered, or are left"):
+        diagvib.load(*names, "test", root=tmp_path, studies_from="mine.yaml")
 
 
 def test_cues_that_cannot_be_added_to_a_study_are_refused():

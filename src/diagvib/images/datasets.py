@@ -114,6 +114,11 @@ class ImageFiles(Datasets):
                     "configuration with `images: parquet`, get it with `dvc pull`, or leave out "
                     "`root` to render the images now"
                 )
+            if self.name(sample, split) not in self._digests:
+                raise DiagvibError(
+                    f"{self.folder}: its images are being rendered, or are left from a run that was stopped; finish it "
+                    f"with the same command (a finished one has {DIGESTS_FILE})"
+                )
             parts.append(self.load(sample, split))
         pixels = torch.cat([part.pixels for part in parts]) if len(parts) > 1 else parts[0].pixels
         table, metadata = pa.concat_tables(part.table for part in parts), parts[0].metadata
