@@ -310,6 +310,7 @@ def test_names_decide_which_tensor_is_which(package, images, tmp_path):
         "sorted": dict(sorted(saved.items())),
         "prefixed": {f"module.{key}": value for key, value in sorted(saved.items())},
         "twice": {f"module.net.{key}": value for key, value in reversed(saved.items())},
+        "without its last layer": {k: value for k, value in saved.items() if k[:3] != "fc."},
     }
 
     def loaded(state):

@@ -58,19 +58,25 @@ def of_file(
 
     make: the network's family. The file's tensors have the names of the network's own, as a whole
     or cut before its last layer, also after a prefix that all of them have; or other names and the
-    same shapes in the same order. DiagvibError for a file that is missing, has another hash, or does
-    not fit.
+    same shapes in the same order. Without a last layer, as self-supervised training leaves them, the
+    head is new. DiagvibError for a file that is missing, has another hash, or does not fit.
     """
     given = settings["weights"]
     path = Path(given["file"]) if given["file"] else _in_package(given["package"])
     _check_hash(path, given["sha256"].lower(), True)
     saved = read_state(path)
     # The last layer is mostly the last one; where it is not, its name tells.
-    classes = len(next(reversed(saved.values())))
+    last = next(reversed(saved.values()))
+    classes = len(last) if last.ndim else n_classes
     network = make({**settings, "weights": None}, classes, image_size)
     own = network.state_dict()
     saved = _renamed(own, saved)
     heads = [key for key in own if key in saved and key.startswith("head.")]
+    if not heads and network.separable and settings.get("head") != "published":
+        network = make({**settings, "weights": None}, n_classes, image_size)
+        new = {key: value for key, value in network.state_dict().items() if key not in saved}
+        saved |= {key: value for key, value in new.items() if key.startswith("head.")}
+        classes = n_classes
     found = len(saved[heads[0]]) if heads else classes
     if found != classes:
         classes, network = found, make({**settings, "weights": None}, found, image_size)
