@@ -253,7 +253,9 @@ def evaluate(
     override: Override = None,
     root: Annotated[
         str | None,
-        typer.Option(help="Folder for data/ and results/; default: outputs/evaluate/MODEL."),
+        typer.Option(
+            help="Folder for data/ and results/; default: outputs/evaluate/MODEL-WEIGHTS."
+        ),
     ] = None,
     cores: Annotated[int | None, typer.Option(min=1, help="Default: all.")] = None,
 ) -> None:

@@ -46,9 +46,15 @@ def write_configuration(
     """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
     returns the latter's path and content. base: a configuration with all that is not given here;
     `config/frozen.yaml` by default. DiagvibError for whatever is wrong in them."""
-    short = re.sub(r"[^\w.-]+", "-", entry["model"]["name"].removeprefix("timm/"))
+    short, weights = (
+        _in_paths(entry["model"]["name"].removeprefix("timm/")),
+        entry["model"]["weights"],
+    )
+    if isinstance(weights, dict):
+        weights = weights.get("package") or Path(weights["file"]).stem
     name = f"frozen_{short}"  # baselines that are trained have the names of their networks
-    root = Path(root or f"outputs/evaluate/{short}")
+    folder = f"{short}-{_in_paths(weights)}" if weights else short
+    root = Path(root or f"outputs/evaluate/{folder}")
     found = overridden(base or definition_path("frozen.yaml"), overrides)
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
     given = {"root": str(root), "studies": studies, "baselines": [name]}
@@ -56,6 +62,10 @@ def write_configuration(
     write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
     write_text(file, yaml.safe_dump({**found, **given}, sort_keys=False))
     return file, load_config(file)
+
+
+def _in_paths(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)
 
 
 def weights_of(given: str | None) -> str | dict | None:
