@@ -274,7 +274,9 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
 
 def _flow(value: object) -> str:
     """One line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
+    )
     text = text.removesuffix("\n").removesuffix("\n...")
     return json.dumps(value) if "\n" in text else text
 
