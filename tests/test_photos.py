@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -88,6 +89,14 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     for name, why in wanted.items():
         (line,) = (line for line in lines if name in line)
         assert line.startswith(str(folder)) and "left out" in line and why in line
+
+
+def test_a_name_in_another_unicode_form_is_recognised(folder, capsys):
+    """macOS and tables often write accents in different forms, which look the same."""
+    (folder / "cars/urban/b.jpg").rename(folder / normalize("NFD", "käfer.jpg"))
+    assert not usable(folder, [normalize("NFC", "käfer.jpg"), "none.jpg"])
+    one, none = capsys.readouterr().err.splitlines()
+    assert "its accents in another Unicode form" in one and none.endswith("No such file")
 
 
 def test_a_folder_that_links_to_itself_is_named(folder):

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 import pyarrow as pa
 
@@ -69,6 +70,10 @@ def usable(folder: Path, paths: Sequence[str]) -> dict[str, tuple[str, Glance]]:
             return hashlib.sha256(data).hexdigest(), check_photo(folder / path, data)
         except DiagvibError as error:
             return str(error).removeprefix(f"{folder / path}: ")
+        except FileNotFoundError:
+            forms = [folder / normalize(form, path) for form in ("NFC", "NFD")]
+            hint = "; one with that name has its accents in another Unicode form (NFC or NFD)"
+            return "No such file" + hint * any(map(Path.exists, forms))
         except OSError as error:
             return str(error.strerror)
 
