@@ -221,6 +221,7 @@ other_shape = lambda n_classes, image_size: Linear(n_classes + 1, image_size)
 MODELS = [
     (model("own_model:other_shape"), "logits of shape (2, 5)"),
     (model("small_cnn", options={"widht": 2}), ("small_cnn", "widht")),
+    (model("own_model:good", options={"widht": 2}), ("own_model:good", "widht")),
 ]
 OWN_METHOD = """
 import diagvib.methods.method

@@ -1,5 +1,7 @@
 """A user's own networks, `package.module:function`, installed or in the current folder."""
 
+import inspect
+
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
@@ -11,10 +13,16 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """`package.module:function`: function(n_classes, image_size, **options) -> torch.nn.Module.
 
     A `Network` and an nn.Sequential that ends in a linear layer say where their head begins; any
-    other module stays `Whole`. DiagvibError if it cannot be imported or does not return a trainable
-    torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes].
+    other module stays `Whole`. DiagvibError if it cannot be imported, does not take its options, or
+    does not return a trainable torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes].
     """
     where, function = f"model: {settings['name']}", imported(settings["name"], "model")
+    try:
+        inspect.signature(function).bind(n_classes, image_size, **settings["options"])
+    except TypeError as error:
+        raise DiagvibError(
+            f"{where} cannot be called with (n_classes, image_size, **options): {error}"
+        ) from None
     net = function(n_classes, image_size, **settings["options"])
     if not isinstance(net, nn.Module):
         raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")
