@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from diagvib.operations.failures import what_failed
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
@@ -123,3 +125,14 @@ def test_a_rate_limit_of_the_users_still_limits(repository):
         assert running.poll() is None
     drawn = list((repository / "toy/data/recipes").rglob("*.parquet"))
     assert len(drawn) == 4, "prepare, and four of draw"
+
+
+def test_only_a_job_without_a_traceback_may_have_lacked_memory_or_time(tmp_path):
+    log = tmp_path / "log"
+    job = SimpleNamespace(is_group=lambda: False, log=[str(log)])
+    for text, said in (
+        ("epoch 1\n", "perhaps because memory or time ran out; the log ends with: epoch 1"),
+        ("Traceback (most\n  ...\nTypeError: x\n", "by an error in the code; the log ends with: T"),
+    ):
+        log.write_text(text)
+        assert what_failed([job]).startswith(f"error: a job was ended, {said}")

@@ -23,7 +23,9 @@ def what_failed(jobs: Iterable) -> str:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         for error in [line for line in lines if line.startswith("error: ")][-1:]:
             reasons.setdefault(error, []).append(log)
-        ended = "error: a job was ended, perhaps because memory or time ran out; the log ends with:"
+        raised = any(line.startswith("Traceback") for line in lines)
+        why = "by an error in the code" if raised else "perhaps because memory or time ran out"
+        ended = f"error: a job was ended, {why}; the log ends with:"
         reason = f"{' '.join([ended, *lines[-1:]])} (log: {log})"
     said = [
         f"{reason} (log: {logs[-1]}{f' and {len(logs) - 1:,} more' * (len(logs) > 1)})"
