@@ -44,6 +44,22 @@ def test_what_cannot_be_probed_is_said(features, method, says):
         diagvib.probe(features, "zgo", "hue-shape", method=method, **SMALL)
 
 
+@pytest.mark.parametrize(
+    ("given", "rest"),
+    [
+        ({"train": 90}, {"val": 360, "id": 360, "ood": 360}),
+        ({"test": 9}, {"train": 1800, "val": 360}),
+    ],
+)
+def test_counts_that_are_not_given_are_those_of_the_docstring(monkeypatch, given, rest):
+    def load(*names, counts):
+        raise DiagvibError(str(counts == {**given, **rest}))
+
+    monkeypatch.setattr("diagvib.library.load", load)
+    with pytest.raises(DiagvibError, match="True"):
+        diagvib.probe(colours, "zgo", "hue-shape", counts=given)
+
+
 def test_a_command_takes_a_network_through_studies(repository, tmp_path):
     """Its weights are those of the file, named by their hash, and its tables are printed."""
     network = make_network({"name": "small_cnn", "options": {}}, 3, 64)

@@ -301,7 +301,9 @@ def probe(
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")
     if "root" not in options:
-        options = {"counts": _PROBED, **options}
+        given = options.get("counts") or {}
+        usual = ("train", "val") if "test" in given else _PROBED
+        options["counts"] = {**{key: _PROBED[key] for key in usual}, **given}
     data = {split: load(study, binding, split, sample, **options) for split in SPLITS}
     splits = {
         split: features_by(features, Images(own.pixels, own.table, own._about))
