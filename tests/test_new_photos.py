@@ -116,6 +116,8 @@ def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):
     assert all((picture == colour).all(1).sum() > 500 for colour in colours)
     with pytest.raises(DiagvibError, match="lie 2 folders deep, but --levels names 1"):
         look(tmp_path / "mine", None, Columns(levels=["animal"]))
+    with pytest.raises(DiagvibError, match="--levels names animal twice"):
+        look(tmp_path / "mine", None, Columns(levels=["animal", "animal"]))
 
 
 def test_it_asks_where_a_guess_is_not_safe(tmp_path):

@@ -329,6 +329,8 @@ def _by_levels(folder: Path, levels: Sequence[str]) -> tuple[dict, pd.DataFrame]
             f"{folder}: most photos lie {depth} folders deep, but --levels names {len(names)}; give a "
             "name to each level, such as --levels place,animal"
         )
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise DiagvibError(f"--levels names {twice} twice; give each level a name of its own")
     rows = [path.parts[:-1] for path in paths if len(path.parts) == depth + 1]
     pattern = "/".join([*(f"{{{name}}}" for name in names), "*"])
     return {"pattern": pattern}, pd.DataFrame(rows, columns=names)
