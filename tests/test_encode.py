@@ -19,7 +19,7 @@ from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import encoder_settings, network_name
-from diagvib.settings.config import load_config
+from diagvib.settings.config import check_baseline, load_config
 from diagvib.settings.grid import Layout, Run
 from diagvib.settings.jobs import stage_settings
 from diagvib.stages import draw, prepare
@@ -247,6 +247,11 @@ def test_methods_that_need_pixels_or_learning_features_are_refused():
 def test_what_a_model_may_not_say(model, said):
     with pytest.raises(DiagvibError, match=f"model.{said}"):
         settings_of({"name": "small_cnn", **model})
+
+
+def test_watermarks_are_for_a_scene_that_has_them():
+    with pytest.raises(DiagvibError, match="study zgo: model.views: watermark needs .* not digits"):
+        check_baseline(frozen(views=["watermark"]), load_config(), ["zgo"])
 
 
 def test_a_plan_counts_what_is_encoded_once_for_all_baselines(tmp_path):

@@ -209,6 +209,11 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
         try:
             check_supervision(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
+            watermark = "watermark" in (settings.get("model") or {}).get("views", ())
+            if watermark and "watermark" not in load_scene(study.scene).factors:
+                raise DiagvibError(
+                    f"model.views: watermark needs a scene with a watermark, not {study.scene}"
+                )
         except DiagvibError as error:
             raise DiagvibError(
                 f"study {name}: {error}; or restrict the baseline to other studies with its key "
