@@ -192,6 +192,7 @@ import squares
 from diagvib.scenes.scene import Scene
 class Good(squares.Squares): pass
 class Bare: pass
+def tiny(n_classes): pass
 class Empty(Scene): pass
 class Clashing(squares.Squares):
     factors = {**squares.Squares.factors, "group": ("a", "b")}
@@ -216,6 +217,7 @@ class Broken(squares.Squares):
         ("digit", "unknown scene 'digit'; did you mean digits"),
         ("own_scene:Absent", "own_scene:Absent cannot be imported"),
         ("own_scene:Bare", "own_scene:Bare is not a subclass of diagvib.scenes.scene.Scene"),
+        ("own_scene:tiny", "own_scene:tiny is not a subclass of diagvib.scenes.scene.Scene"),
         ("own_scene:Empty", "own_scene:Empty: factors: "),
         ("own_scene:Clashing", "'group' cannot be used; a factor is one word"),
         ("own_scene:OneClass", "factors: only: must have at least 2 items"),

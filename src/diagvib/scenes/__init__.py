@@ -39,9 +39,10 @@ def load_scene(name: str) -> Scene:
 
 @cache
 def _of_class(name: str) -> Scene:
-    scene = imported(SCENES.get(name, name), "scene")()
-    if not isinstance(scene, Scene):
+    kind = imported(SCENES.get(name, name), "scene")
+    if not (isinstance(kind, type) and issubclass(kind, Scene)):
         raise DiagvibError(f"scene: {name} is not a subclass of diagvib.scenes.scene.Scene")
+    scene = kind()
     if name not in SCENES:
         validated(Factors, getattr(scene, "factors", None), f"scene: {name}: factors")
         absent = next((file for file in scene.depends if not Path(file).is_file()), None)
