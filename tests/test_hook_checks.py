@@ -48,6 +48,15 @@ def test_what_torch_would_take_for_something_else_is_refused(data, hook, given, 
         Trainer(method, *data, RUN, PROTOCOL).fit()
 
 
+def test_a_step_that_trains_nothing_is_refused_unless_there_is_no_optimiser(data):
+    method = small_cnn()
+    method.training_step = lambda phase, batch, update: method.validation_step(phase, batch)
+    with pytest.raises(DiagvibError, match="training_step of erm never called update in the phase"):
+        fit(method, data)
+    method.optimisers = lambda phase: {}
+    fit(method, data)
+
+
 def test_an_optimiser_may_be_given_a_parameter_twice_or_a_generator():
     weight = torch.nn.Parameter(torch.ones(2))
     for given in (iter([weight]), [weight, weight]):

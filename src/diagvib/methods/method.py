@@ -258,7 +258,7 @@ class Method(nn.Module):
         run continues."""
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
-        """The optimisers of a phase, by the names that `update` takes."""
+        """The optimisers of a phase, by the names that `update` takes; {} if nothing is trained."""
         return {"model": self.optimiser(self.model)}
 
     def optimiser(self, *modules: nn.Module, **changed) -> Optimiser:

@@ -26,6 +26,9 @@ def seen(method: Method, view: str, batch: Batch) -> Tensor:
 class Published(Method):
     """Nothing is trained: one epoch without an update. For networks with `head: published`."""
 
+    def optimisers(self, phase):
+        return {}
+
     def training_step(self, phase, batch, update):
         return self.validation_step(phase, batch)
 

@@ -202,6 +202,7 @@ class Trainer:
         images = sum(map(len, batches))
         metrics = RunningMetrics(self.device, self.method.n_classes)
         self.method.train()
+        self._updated = False
         # All indices at once, so that no step waits for a copy of its own.
         for index in torch.cat(batches).to(self.device).split(len(batches[0])):
             batch = self.train.batch(index)
@@ -209,12 +210,17 @@ class Trainer:
                 output = self.method.training_step(self.phase.name, batch, self._update)
             metrics.add(output, batch)
             self.callback.on_step(len(index))
+        if self.optimisers and not self._updated:
+            raise DiagvibError(
+                f"method: training_step of {self.method.name} never called update in the phase "
+                f"{self.phase.name}, so nothing was trained; call update(name, loss) in each step"
+            )
         means = metrics.means(images)
         self.timings.append(Timing(self.phase.name, images, time.perf_counter() - started))
         return means
 
     def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
-        optimiser = self.optimisers[name]
+        self._updated, optimiser = True, self.optimisers[name]
         if forget is not None:
             forget_where(optimiser, forget)
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
