@@ -102,6 +102,9 @@ def test_times_follow_from_rates(measured, tmp_path):
         estimate(small_config(), "cpu", gpus=2)
     with pytest.raises(DiagvibError, match=r"a.json: no rates for cpu; its rows are for cuda"):
         read_rates("cpu", [measured])
+    (tmp_path / "mine.yaml").write_text("samples: 1\n")
+    with pytest.raises(DiagvibError, match=r"not readable as JSON \(.*\); name a result file"):
+        read_rates("cpu", [tmp_path / "mine.yaml"])
 
 
 def test_every_phase_counts(tmp_path):

@@ -80,7 +80,8 @@ def read_rates(device: str, paths: list[Path]) -> Rates:
     without rates for it."""
     rates = Rates([], [])
     for path in paths:
-        result = validated(ResultFile, read_json(path), str(path))
+        found = read_json(path, "name a result file, like those in benchmarks/results")
+        result = validated(ResultFile, found, str(path))
         machine, own = result.machine, [row for row in result.rows if row.device == device]
         if not own:
             others = ", ".join(sorted({row.device for row in result.rows}))

@@ -163,18 +163,16 @@ def write_json(path: str | Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def read_json(path: str | Path) -> dict:
-    """A JSON file as a dict. DiagvibError if it is missing or damaged."""
+def read_json(path: str | Path, remedy: str = "delete it and run again") -> dict:
+    """A JSON file as a dict. DiagvibError if it is missing or, with the remedy, damaged."""
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
     except (ValueError, OSError, RecursionError) as error:
-        raise DiagvibError(
-            f"{path}: not readable as JSON ({one_line(error)}); delete it and run again"
-        ) from None
+        raise DiagvibError(f"{path}: not readable as JSON ({one_line(error)}); {remedy}") from None
     if not isinstance(value, dict):
-        raise DiagvibError(f"{path}: is not a JSON object; delete it and run again")
+        raise DiagvibError(f"{path}: is not a JSON object; {remedy}")
     return value
 
 

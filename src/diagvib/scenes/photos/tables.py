@@ -157,7 +157,7 @@ def _as_first_of_group(its: PhotoSet, folder: Path, found: pd.DataFrame) -> None
 def read_groups(path: Path, n_classes: int) -> dict[int, int]:
     """Class index -> group, of the classes that have one (in the file, others have -1).
     DiagvibError, naming the file, for anything else."""
-    groups = validated(dict[str, int], read_json(path), str(path))
+    groups = validated(dict[str, int], read_json(path, "correct it"), str(path))
     known = {int(index): group for index, group in groups.items() if index.isdecimal()}
     if len(known) < len(groups) or max(known, default=0) >= n_classes:
         raise DiagvibError(f"{path}: must map class indices below {n_classes} to groups")
