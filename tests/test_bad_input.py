@@ -234,6 +234,10 @@ class Unknown(Method):
     supervision = ("queue",)
 class Bare(Method):
     options = {"rate": 1.0}
+class Typed(Method):
+    options = {"rate": {"type": "numbr", "default": 1.0}}
+class Nullable(Method):
+    options = {"rate": {"type": ["numbr", "null"], "default": None}}
 """
 METHODS = [
     ("broken_model:C", "broken_model.py is not valid Python"),
@@ -241,6 +245,8 @@ METHODS = [
     ("own_method:Computed", "must be literals"),
     ("own_method:Unknown", "Unknown: supervision.0"),
     ("own_method:Bare", "Bare: options.rate"),
+    ("own_method:Typed", "Typed: options.rate.type: unknown value 'numbr'; did you mean number?"),
+    ("own_method:Nullable", ("options.rate.type.0", "'numbr'")),
 ]
 
 

@@ -5,6 +5,7 @@ the source.
 """
 
 import ast
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -68,11 +69,13 @@ METHODS = {
 
 # The type of an option whose schema does not name it, by that of its default.
 _TYPES = {float: "number", bool: "boolean", int: "integer"}
+_Type = Literal["array", "boolean", "integer", "null", "number", "object", "string"]
 
 
 class _Schema(Strict):
     model_config = ConfigDict(extra="allow")
     default: JsonValue
+    type: _Type | Sequence[_Type] | None = None
 
 
 class Declaration(Strict):
