@@ -120,10 +120,11 @@ def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):
         look(tmp_path / "mine", None, Columns(levels=["animal", "animal"]))
 
 
-def test_spaces_around_the_names_of_columns_do_not_count(tmp_path):
-    (tmp_path / "t.csv").write_text("path, ground ,\n1.png,sea,\n")
+def test_spaces_around_names_and_after_commas_do_not_count(tmp_path):
+    (tmp_path / "t.csv").write_text("path, ground ,\n1.png, sea,\n")
     pd.DataFrame({"path": ["1.png"], " ground": ["sea"]}).to_parquet(tmp_path / "t.parquet")
-    assert [*read_labels(tmp_path / "t.csv", "")] == ["path", "ground", "column_3"]
+    table = read_labels(tmp_path / "t.csv", "")
+    assert table.to_dict("list") == {"path": ["1.png"], "ground": ["sea"], "column_3": [""]}
     assert [*read_labels(tmp_path / "t.parquet", "")] == ["path", "ground"]
 
 

@@ -166,8 +166,8 @@ def read_groups(path: Path, n_classes: int) -> dict[int, int]:
 
 def read_labels(path: Path, where: str) -> pd.DataFrame:
     """A CSV or Parquet file as text, "" for missing values, without spaces around the names of its
-    columns. where: the key or option that names it. DiagvibError if it cannot be read, or has no
-    rows, a column twice or another separator than commas."""
+    columns or after commas. where: the key or option that names it. DiagvibError if it cannot be
+    read, or has no rows, a column twice or another separator than commas."""
     try:
         if path.suffix.lower() == ".parquet":
             table = pq.read_table(path).to_pandas(ignore_metadata=True).rename(columns=str.strip)
@@ -175,7 +175,7 @@ def read_labels(path: Path, where: str) -> pd.DataFrame:
         else:
             # With the names as its first row: as a header, pandas would rename what is there twice.
             options = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
-            table = pd.read_csv(path, header=None, **options)
+            table = pd.read_csv(path, header=None, skipinitialspace=True, **options)
             names = [name.strip() or f"column_{n}" for n, name in enumerate(table.iloc[0], 1)]
             table = table.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
     except FileNotFoundError:
