@@ -82,6 +82,9 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "gains, environments": lambda: gains_table("frozen_environments_tuned"),
         "controls, environments": lambda: controls_table("frozen_environments_tuned"),
         "rules, environments": lambda: rules_table("frozen_environments_tuned"),
+        "gains, small_cnn": lambda: gains_table("environments_tuned"),
+        "controls, small_cnn": lambda: controls_table("environments_tuned"),
+        "rules, small_cnn": lambda: rules_table("environments_tuned"),
     },
     "results_cue_strength": {
         "half-way": lambda: half_way_table("laptop", "small_cnn"),
