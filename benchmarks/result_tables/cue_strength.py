@@ -24,9 +24,9 @@ def strength(folder: str) -> pd.DataFrame:
     return cue_strength(runs(folder).fillna({"cue": ""}), SHIPPED)
 
 
-def half_way_table(folder: str, baseline: str, spread: float = 1) -> list[Row]:
+def half_way_table(folder: str, baseline: str) -> list[Row]:
     """Half-way strengths with intervals, of one baseline at one spread."""
-    frame = strength(folder).query("baseline == @baseline and spread == @spread")
+    frame = strength(folder).query("baseline == @baseline")
     (made,) = half_way_tables(frame, FACTORS)
     return [row[2:] for row in (made.heads, *made.rows)]
 
@@ -50,10 +50,9 @@ def visibility_table(folder: str, baseline: str) -> list[Row]:
     return rows
 
 
-def falls(folder: str, baseline: str, spread: float = 1) -> str:
-    """Whether accuracy rises with the share of counter-examples, at one spread."""
-    frame = strength(folder).query("spread == @spread")
-    shares = frame.drop_duplicates("study").set_index("study")["counter_examples"]
+def falls(folder: str, baseline: str) -> str:
+    """Whether accuracy rises with the share of counter-examples."""
+    shares = strength(folder).drop_duplicates("study").set_index("study")["counter_examples"]
     own = runs(folder).query("baseline == @baseline and study in @shares.index")
     own = own.assign(share=own["study"].map(shares))
     steps = []

@@ -46,15 +46,13 @@ def write_configuration(
     """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
     returns the latter's path and content. base: a configuration with all that is not given here;
     `config/frozen.yaml` by default. DiagvibError for whatever is wrong in them."""
-    short, weights = (
-        _in_paths(entry["model"]["name"].removeprefix("timm/")),
-        entry["model"]["weights"],
-    )
+    model = entry["model"]["name"].removeprefix("timm/")
+    weights = entry["model"]["weights"] or ""
     if isinstance(weights, dict):
         weights = weights.get("package") or Path(weights["file"]).stem
-    name = f"frozen_{short}"  # baselines that are trained have the names of their networks
-    folder = f"{short}-{_in_paths(weights)}" if weights else short
-    root = Path(root or f"outputs/evaluate/{folder}")
+    # Baselines that are trained have the names of their networks.
+    name = f"frozen_{_in_paths(model)}"
+    root = Path(root or f"outputs/evaluate/{_in_paths(f'{model} {weights}'.strip())}")
     found = overridden(base or definition_path("frozen.yaml"), overrides)
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
     given = {"root": str(root), "studies": studies, "baselines": [name]}

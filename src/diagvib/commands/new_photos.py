@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import write_text
-from diagvib.foundation.validation import Name, validated
+from diagvib.foundation.validation import Name, repeated, validated
 from diagvib.scenes.photos.decoding import open_photo, square
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import EXTENSIONS, files_in
@@ -329,7 +329,7 @@ def _by_levels(folder: Path, levels: Sequence[str]) -> tuple[dict, pd.DataFrame]
             f"{folder}: most photos lie {depth} folders deep, but --levels names {len(names)}; give a "
             "name to each level, such as --levels place,animal"
         )
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if twice := repeated(names):
         raise DiagvibError(f"--levels names {twice} twice; give each level a name of its own")
     rows = [path.parts[:-1] for path in paths if len(path.parts) == depth + 1]
     pattern = "/".join([*(f"{{{name}}}" for name in names), "*"])

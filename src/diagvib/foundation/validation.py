@@ -129,6 +129,11 @@ def misplaced(path: str) -> Iterator[None]:
         raise Misplaced(path, str(error)) from None
 
 
+def repeated(values: list[str]) -> str | None:
+    """The first value that is there twice, or None."""
+    return next((value for value in values if values.count(value) > 1), None)
+
+
 def validated(kind: type[Kind], value: object, where: str) -> Kind:
     """`value` (as read from YAML or JSON) as a `kind`: a record, or any type that pydantic knows.
 

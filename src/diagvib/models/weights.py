@@ -72,11 +72,8 @@ def of_file(
     own = network.state_dict()
     saved = _renamed(own, saved)
     heads = [key for key in own if key in saved and key.startswith("head.")]
-    if not heads and network.separable and settings.get("head") != "published":
-        network = make({**settings, "weights": None}, n_classes, image_size)
-        new = {key: value for key, value in network.state_dict().items() if key not in saved}
-        saved |= {key: value for key, value in new.items() if key.startswith("head.")}
-        classes = n_classes
+    if not heads and settings.get("head") != "published":
+        saved |= {key: value for key, value in own.items() if key.startswith("head.")}
     found = len(saved[heads[0]]) if heads else classes
     if found != classes:
         classes, network = found, make({**settings, "weights": None}, found, image_size)

@@ -203,7 +203,7 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
 
 def check_baseline(settings: dict, config: Configuration, studies: list[str]) -> None:
     """DiagvibError unless every study has the supervision that a baseline's method needs, its scene
-    can do what the method needs, and its selection fits the configuration."""
+    can do what method and views need, and its selection fits the configuration."""
     for name in studies:
         study, method = config.study(name), settings["method"]
         try:

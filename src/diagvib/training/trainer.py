@@ -220,7 +220,8 @@ class Trainer:
         return means
 
     def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
-        self._updated, optimiser = True, self.optimisers[name]
+        self._updated = True
+        optimiser = self.optimisers[name]
         if forget is not None:
             forget_where(optimiser, forget)
         parameters = [p for group in optimiser.param_groups for p in group["params"]]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from diagvib.foundation.validation import Misplaced, Strict
+from diagvib.foundation.validation import Misplaced, Strict, repeated
 from diagvib.scenes.photos.watermark import TEXT
 from diagvib.scenes.scene import Classes, FactorName
 from diagvib.scenes.shapes import PATTERNS, SHAPES
@@ -34,8 +34,7 @@ class Factor(Strict):
     @classmethod
     def _apart(cls, classes: list | dict) -> list | dict:
         given = [value for values in _by_class(classes).values() for value in values]
-        twice = next((value for value in given if given.count(value) > 1), None)
-        if twice is not None:
+        if (twice := repeated(given)) is not None:
             raise ValueError(f"the value {twice} stands for two classes")
         if len(classes) < 2:
             raise ValueError("at least two classes are needed")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import read_json
-from diagvib.foundation.validation import validated
+from diagvib.foundation.validation import repeated, validated
 from diagvib.scenes.photos.alike import look_alikes
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in, leave_out, usable, without_twins
@@ -186,10 +186,9 @@ def read_labels(path: Path, where: str) -> pd.DataFrame:
             f"({one_line(error)})"
         ) from None
     names = [*table]
-    twice = next((name for name in names if names.count(name) > 1), None)
     if len(names) == 1 and (separator := re.search("[;\t|]", names[0])):
         raise DiagvibError(f"{path}: columns are separated by {separator[0]!r}; use commas")
-    if twice is not None:
+    if (twice := repeated(names)) is not None:
         raise DiagvibError(f"{path}: has the column {twice} twice; rename one")
     if table.empty:
         raise DiagvibError(f"{path}: has no rows")
