@@ -42,6 +42,8 @@ def test_doses_are_the_studies_that_differ_in_nothing_else():
     expected = {name: (1, share) for name, share in SHARES.items()}
     for (name, share), (ending, spread) in product(shares.items(), SPREADS.items()):
         expected[name + ending] = (spread, share)
+    for spread in (50, 25, 10):
+        expected[f"zso-spread-{spread}"] = (spread / 100, pytest.approx(2 / 3))
     found = {name: dose(study) for name, study in load_studies().items()}
     assert {name: its for name, its in found.items() if its} == expected
 
@@ -130,6 +132,16 @@ def test_a_curve_has_a_row_for_each_share(frame):
     assert not len(frame[frame["cue"] == "lightness"]), "two shares are no curve"
     assert not len(cue_strength(runs({"shape-hue": {"zgo": 0.1, "cgo-1": 0.2}}), SHIPPED))
     assert frame.loc[frame["target"] == "hue", ["without", "half_way"]].isna().all(axis=None)
+
+
+def test_a_curve_that_ends_without_a_relation_is_its_own_reference():
+    curve = {"zgo": 0.2, "fgo-5": 0.3, "fgo-20": 0.4, "zso": 0.5}
+    curve = {f"{study}-spread-25": value for study, value in curve.items()}
+    made = cue_strength(runs({"shape": {"zso": 0.9}, "shape-hue": curve}), SHIPPED)
+    assert made["counter_examples"].to_list() == pytest.approx([0, 0.05, 0.2, 2 / 3])
+    assert made["without"].to_list() == pytest.approx([0.51] * 4)
+    # Half-way is 0.36, half of the way from 5 to 20 %.
+    assert made["half_way"].to_list() == pytest.approx([0.1] * 4)
 
 
 def test_the_table_for_readers(frame):

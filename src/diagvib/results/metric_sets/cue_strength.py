@@ -49,7 +49,8 @@ def dose(study: Study) -> tuple[float, float] | None:
 
 def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     """COLUMNS: accuracy where the cue misleads by curve and share of counter-examples, for curves
-    with at least two shares above 0; without: accuracy without a shortcut.
+    with at least two shares above 0; without: accuracy without a shortcut, which is that of the
+    curve's own study without a relation, if there is one, and otherwise of the headline's.
 
     runs: RUN_KEYS, and accuracies on the groups id and ood.
     """
@@ -66,7 +67,8 @@ def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
         shares, values = table.index.to_numpy(), table["ood_accuracy"].to_numpy(float)
         if len(shares) < 3 or shares[0] > 0:
             continue
-        without = table["without"].to_numpy()[0]
+        unrelated = np.isclose(shares[-1], 1 - known.chance(curve["study"].iloc[0]))
+        without = values[-1] if unrelated else table["without"].to_numpy()[0]
         half = dict(zip(HALF_WAY, half_way(shares, values, without), strict=True))
         for share, name, each in zip(shares, table["study"].iloc[:, 0], values, strict=True):
             about = dict(zip(CURVE, keys, strict=True)) | {"study": name, DOSE[1]: share}
