@@ -317,9 +317,7 @@ def test_own_checkpoints_of_known_networks_are_loaded(tmp_path):
     with torch.inference_mode():
         assert torch.allclose(encoder.network(images), net(images), atol=1e-5)
     assert weights == "own.pth" and crop == Crop(73, 64)
-    with pytest.raises(
-        DiagvibError, match="resnet18 has 4 classes, but the validation folder has 5"
-    ):
+    with pytest.raises(DiagvibError, match="resnet18 has 4 classes, but 5 are needed"):
         load_classifier("resnet18", str(tmp_path / "own.pth"), 5, 64, None)
 
 

@@ -67,6 +67,11 @@ def test_rendering_on_the_fly_needs_no_disk_for_images():
     assert "weights" not in plan["disk"]
 
 
+def test_only_scenes_that_are_downloaded_need_disk_for_sources():
+    photos = load_config("config/waterbirds.yaml", ["baselines=[small_cnn]"])
+    assert estimate(photos)["disk"]["sources"] == 0 < estimate(small_config())["disk"]["sources"]
+
+
 def test_kept_weights_take_their_size_but_a_plan_does_not_import_a_users_model(capsys):
     """It could not: there is none of this name."""
     config = small_config("keep_weights=true", "baselines=[resnet18, small_cnn]")

@@ -70,6 +70,14 @@ def test_a_root_without_enough_runs_or_tables_is_named(root, tmp_path):
     assert "run `diagvib tabulate`" in str(submitted(tmp_path, tmp_path).exception)
 
 
+def test_an_entry_is_replaced_only_by_those_who_made_it(root, tmp_path):
+    for _ in range(2):
+        assert submitted(root, tmp_path).exit_code == 0
+    other = submitted(root, tmp_path, "--by", "someone else")
+    assert "zgo/small_cnn.json: this entry is by me; rename" in str(other.exception)
+    assert "by: who submits is missing" in str(submitted(root, tmp_path, "--by", " ").exception)
+
+
 def renumbered(entry):
     """The three best of more runs."""
     entry["runs"] = {f"shape-hue/{2 * at}": run for at, run in enumerate(entry["runs"].values())}

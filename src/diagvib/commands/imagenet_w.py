@@ -149,8 +149,8 @@ def load_classifier(
         found = network(torch.zeros(1, 3, side, side)).shape[1]
     if found != n_classes:
         raise DiagvibError(
-            f"model: {name} has {found:,} classes, but the validation folder has {n_classes:,} class folders; there "
-            "must be one for each class, since their sorted order gives the indices"
+            f"model: {name} has {found:,} classes, but {n_classes:,} are needed: one for each class folder of the "
+            "validation images, in sorted order; ImageNet's 1,000 if no folder is named by a synset"
         )
     crop = Crop(prepared["resize"], side, prepared.get("interpolation", "bilinear"))
     return encoder, crop, shown or ""

@@ -147,6 +147,8 @@ def submit(
     """Write the entries of a root to `out`, each checked; returns their paths. DiagvibError if
     nothing can be submitted."""
     written = []
+    if not by.strip():
+        raise DiagvibError("by: who submits is missing; write a name")
     for entry in entries(root, by, link):
         check_entry(entry, f"{entry.study}, {entry.baseline}")
         written.append(write(entry, out))
@@ -158,8 +160,14 @@ def submit(
 
 
 def write_entry(entry: Entry, out: Path) -> Path:
-    """Write {out}/{study}/{baseline}.json; a run's cells take a line each."""
+    """Write {out}/{study}/{baseline}.json; a run's cells take a line each. DiagvibError if it would
+    replace an entry by someone else."""
     path = out / entry.study / f"{entry.baseline}.json"
+    if path.exists() and (other := read_entry(path).by) != entry.by:
+        raise DiagvibError(
+            f"{path}: this entry is by {other}; rename your baseline {entry.baseline}, and run it "
+            "under its new name"
+        )
     text = json.dumps(entry.model_dump(mode="json"), indent=2)
     write_text(path, re.sub(r"\[\s+([^][{}]*?)\s+\]", _in_a_line, text) + "\n")
     return path
