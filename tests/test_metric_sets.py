@@ -221,8 +221,7 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
         "curves/faavg_squares",
         "training/net",
     }
-    said = "Trained with corner as a shortcut to colour, net recognises colour in 33\N{NO-BREAK SPACE}%"
-    assert said in page
+    assert "net recognises colour in 33\N{NO-BREAK SPACE}% of the test images where corner" in page
     assert "DiagViB" not in page and "hue" not in json.dumps(
         json.loads(page.split('id="matrix-data">')[1].split("</script>")[0])["cells"]
     )

@@ -126,7 +126,7 @@ def _predictions(material: Material, run: dict) -> pd.DataFrame:
 
 
 def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[int]]:
-    """Of all test images of each cell: right, wrong because of the cue, wrong otherwise."""
+    """Of all test images of each cell: right, wrong as the cue says, wrong otherwise."""
     counts = {cell: [0, 0, 0] for cell in cells}
     for (*cell, predicted), n in predictions.groupby([*by, "prediction"]).size().items():
         outcome = 0 if predicted == cell[0] else 1 if predicted in cells[tuple(cell)] else 2

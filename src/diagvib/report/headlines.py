@@ -42,11 +42,12 @@ def findings(material: Material) -> list[Finding]:
 def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
     """The most telling binding of each of some baselines; only baselines and studies that ran."""
     bindings, headline = telling_bindings(p, known), known.headline(p["study"])
-    best = bindings[bindings["shortcut"].notna()].drop_duplicates("baseline").head(_MOST)
+    ran = bindings[bindings["shortcut"].notna()]
+    best, pairs = ran.drop_duplicates("baseline").head(_MOST), ran["baseline"].value_counts()
     return [
         Finding(
             METRIC_SETS["shortcut"].title,
-            _shortcut_text(row, headline, known),
+            _shortcut_text(row, pairs[row.baseline], headline, known),
             known.chance(headline.shortcut),
             {
                 f"{known.title(study)}: {known.studies[study].meaning}": value
@@ -62,14 +63,15 @@ def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
     ]
 
 
-def _shortcut_text(row, headline: Headline, known: KnownStudies) -> str:
+def _shortcut_text(row, pairs: int, headline: Headline, known: KnownStudies) -> str:
+    chosen = f" (the clearest of {pairs} pairs)" if pairs > 1 else ""
     text = (
-        f"Trained with {row.cue} as a shortcut to {row.target}, {row.baseline} recognises {row.target} "
+        f"Trained with {row.cue} as a shortcut to {row.target}{chosen}, {row.baseline} recognises {row.target} "
         f"in {whole_percent(row.shortcut)} of the test images where {row.cue} misleads"
     )
     text += f", instead of {whole_percent(row.without)}." if row.without == row.without else "."
     if row.recovered == row.recovered:
-        verb = "bring it back to" if row.recovered > row.shortcut + 0.05 else "leave it at"
+        verb = "raise it to" if row.recovered > row.shortcut + 0.05 else "leave it at"
         text += f" {known.studies[row.by].opportunity} {verb} {whole_percent(row.recovered)}."
     return text
 
@@ -191,8 +193,8 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
         return curves, ""
     chance, lowest = known.chance(headline.shortcut), ran.loc[ran["mean"].idxmin()]
     matrix = (
-        f"The cue wins, with accuracy below chance, in {int((ran['mean'] < chance).sum())} of {len(ran)} "
-        f"trained pairs of target and cue ({known.title(headline.shortcut)}). The lowest is "
+        f"Accuracy is below chance in {int((ran['mean'] < chance).sum())} of {len(ran)} trained "
+        f"pairs of target and cue ({known.title(headline.shortcut)}). The lowest is "
         f"{lowest['target']} by {lowest['cue']}, {whole_percent(lowest['mean'])} ({lowest['baseline']})."
     )
     return curves, matrix

@@ -22,8 +22,8 @@ BINS = 15
 _ECE = "_ece"
 _ABOUT = [
     f"Expected calibration error of the predicted class, {BINS} bins of equal width (Guo et al., 2017): the mean "
-    "difference between a bin's accuracy and its mean probability, weighted by its images; in percent, mean ± standard "
-    "error over the dataset samples."
+    "absolute difference between a bin's accuracy and its mean probability, weighted by its images; in percent, mean ± "
+    "standard error over the dataset samples."
 ]
 
 

@@ -9,9 +9,9 @@ from diagvib.results.table import Table, whole_percent
 
 TITLE = "Where networks look"
 ABOUT = (
-    "Of what speaks for the prediction in 48 test images of each run (Grad-CAM), the share that lies where the image "
-    "shows the target or a cue; in brackets, that part's share of the image, which is what a network that looks "
-    "everywhere equally would have."
+    "Of what speaks for the prediction in 48 test images of each run (HiResCAM; in networks without a feature map, the "
+    "gradient), the share that lies where the image shows the target or a cue; in brackets, that part's share of the "
+    "image, which is what a network that looks everywhere equally would have."
 )
 
 
