@@ -59,6 +59,11 @@ BaselineNames = Annotated[
 ]
 
 
+def _option(kind: type, help: str, *names: str, **more: object) -> object:
+    """The type of an option that may be left out."""
+    return Annotated[kind | None, typer.Option(*names, help=help, **more)]
+
+
 _SHARED = {"config": Config, "override": Override, "settings": Settings, "root": Root}
 # Names of a job after which folders are named, so that none may lead elsewhere.
 _FOLDERS = ("study", "binding", "baseline", "network")
@@ -183,9 +188,7 @@ def compare(
     others: Annotated[
         list[Path], typer.Argument(help="Other results folders, each compared with the first.")
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="Also write the tables: .csv, .md or .html.")
-    ] = None,
+    out: _option(Path, "Also write the tables: .csv, .md or .html.") = None,
 ) -> None:
     """Compare the runs of results folders, cell by cell, and what they were made with."""
     from diagvib.results.compare import compare_results, shown, write_comparison
@@ -237,27 +240,18 @@ def evaluate(
     studies: Annotated[
         list[str], typer.Argument(metavar="STUDY...", help="Studies from config/studies.")
     ],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="The name of published weights, a file, or an installed package; default: random."
-        ),
-    ] = None,
-    input_size: Annotated[
-        int | None,
-        typer.Option(help="Pixels per side to which images are resized; default: as they are."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="Everything else; default: config/frozen.yaml.")
-    ] = None,
+    weights: _option(
+        str, "The name of published weights, a file, or an installed package; default: random."
+    ) = None,
+    input_size: _option(
+        int, "Pixels per side to which images are resized; default: as they are."
+    ) = None,
+    config: _option(Path, "Everything else; default: config/frozen.yaml.", "--config") = None,
     override: Override = None,
-    root: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder for data/ and results/; default: outputs/evaluate/MODEL-WEIGHTS."
-        ),
-    ] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Default: all.")] = None,
+    root: _option(
+        str, "Folder for data/ and results/; default: outputs/evaluate/MODEL-WEIGHTS."
+    ) = None,
+    cores: _option(int, "Default: all.", min=1) = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
@@ -280,17 +274,12 @@ def evaluate(
 def plan(
     config: Config = None,
     override: Override = None,
-    device: Annotated[
-        Literal["cpu", "cuda"] | None,
-        typer.Option(help="cpu or cuda; default: the configuration's."),
-    ] = None,
+    device: _option(Literal["cpu", "cuda"], "cpu or cuda; default: the configuration's.") = None,
     gpus: Annotated[int, typer.Option(min=1, help="Estimate for this many GPUs together.")] = 1,
-    rates: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Result file of benchmarks/render.py or train.py from another machine; repeatable."
-        ),
-    ] = None,
+    rates: _option(
+        list[Path],
+        "Result file of benchmarks/render.py or train.py from another machine; repeatable.",
+    ) = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print JSON instead of a table.")
     ] = False,
@@ -357,12 +346,11 @@ def _ledger(
 
 @app.command()
 def prune(
-    config: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--config", help="Configuration whose files are kept; repeatable. Default: the paper's."
-        ),
-    ] = None,
+    config: _option(
+        list[Path],
+        "Configuration whose files are kept; repeatable. Default: the paper's.",
+        "--config",
+    ) = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; delete nothing.")] = False,
 ) -> None:
@@ -388,35 +376,26 @@ def imagenet_w(
             help="A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable."
         ),
     ],
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="For each --model, in order: a published name, an installed package with weights, or "
-            "a .pt or .pth file of yours."
-        ),
-    ] = None,
-    weights_folder: Annotated[
-        Path | None,
-        typer.Option(help="Folder with torchvision's weight files, used instead of a download."),
-    ] = None,
+    weights: _option(
+        list[str],
+        "For each --model, in order: a published name, an installed package with weights, or "
+        "a .pt or .pth file of yours.",
+    ) = None,
+    weights_folder: _option(
+        Path, "Folder with torchvision's weight files, used instead of a download."
+    ) = None,
     size: Annotated[
         int, typer.Option(min=16, max=2048, help="Input size of your own models, pixels per side.")
     ] = 224,
-    font: Annotated[
-        Path | None,
-        typer.Option(
-            help="Font file for the watermark; default: the installed font closest to the paper's."
-        ),
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="The watermark's text; default: the paper's.")
-    ] = None,
-    sin: Annotated[Path | None, typer.Option(help="Stylized-ImageNet's validation photos.")] = None,
-    in_r: Annotated[Path | None, typer.Option("--in-r", help="ImageNet-R.")] = None,
-    in9: Annotated[
-        Path | None,
-        typer.Option("--in9", help="ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json."),
-    ] = None,
+    font: _option(
+        Path, "Font file for the watermark; default: the installed font closest to the paper's."
+    ) = None,
+    text: _option(str, "The watermark's text; default: the paper's.") = None,
+    sin: _option(Path, "Stylized-ImageNet's validation photos.") = None,
+    in_r: _option(Path, "ImageNet-R.", "--in-r") = None,
+    in9: _option(
+        Path, "ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json.", "--in9"
+    ) = None,
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option(help="auto, cpu or cuda.")
     ] = "auto",
@@ -450,40 +429,24 @@ app.add_typer(new, name="new")
 @new.command("photos")
 def new_photos(
     folder: Annotated[Path, typer.Argument(help="The folder of the photos.")],
-    table: Annotated[
-        str | None,
-        typer.Option(
-            help="A CSV or Parquet file in the folder, with a row for each photo; by default the "
-            "only one there. Without one, the folders' names are the labels."
-        ),
-    ] = None,
-    file: Annotated[
-        str | None, typer.Option(help="The column with the photos' paths in the folder.")
-    ] = None,
-    levels: Annotated[
-        str | None,
-        typer.Option(help="Names of the levels of folders, from the top, such as place,animal."),
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="The column or level that should be learned.")
-    ] = None,
-    cue: Annotated[
-        list[str] | None,
-        typer.Option(help="A column or level that may be a shortcut to it; repeatable."),
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="The column or level with train, val and test.")
-    ] = None,
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            help="The column that says which person, animal or place a photo shows; all photos of one "
-            "are in one split."
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="A name for all files; default: the folder's.")
-    ] = None,
+    table: _option(
+        str,
+        "A CSV or Parquet file in the folder, with a row for each photo; by default the "
+        "only one there. Without one, the folders' names are the labels.",
+    ) = None,
+    file: _option(str, "The column with the photos' paths in the folder.") = None,
+    levels: _option(
+        str, "Names of the levels of folders, from the top, such as place,animal."
+    ) = None,
+    target: _option(str, "The column or level that should be learned.") = None,
+    cue: _option(list[str], "A column or level that may be a shortcut to it; repeatable.") = None,
+    split: _option(str, "The column or level with train, val and test.") = None,
+    unit: _option(
+        str,
+        "The column that says which person, animal or place a photo shows; all photos of one "
+        "are in one split.",
+    ) = None,
+    name: _option(str, "A name for all files; default: the folder's.") = None,
     out: Annotated[Path, typer.Option(help="The folder for the files.")] = Path(),
 ) -> None:
     """Turn a folder of labelled photos into a scene, studies and a configuration. Says what it
