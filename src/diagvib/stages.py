@@ -11,7 +11,6 @@ module itself, so whatever affects a result belongs elsewhere.
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from diagvib.foundation.files import write_digests
+from diagvib.foundation.messages import say
 from diagvib.foundation.progress import counting
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
@@ -299,7 +299,7 @@ def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
     from diagvib.results.table import missing_runs
 
     if said := missing_runs(runs, listed):
-        print(said, file=sys.stderr, flush=True)
+        say(said)
 
 
 def plot(layout: Layout, job: jobs.Plot, threads: Threads = None) -> None:

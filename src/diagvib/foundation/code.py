@@ -8,7 +8,6 @@ that a user's code reads; paths of such files can be entries, too.
 """
 
 import ast
-import hashlib
 import importlib.util
 import os
 import re
@@ -26,6 +25,7 @@ from typing import NamedTuple
 from diagvib.foundation.files import (
     definition_path,
     file_sha256,
+    text_sha256,
 )
 from diagvib.foundation.versions import once_per_version
 
@@ -63,7 +63,7 @@ class Code:
     def digest(self) -> str:
         """sha256, as hex, of all files, wherever they are. OSError if one cannot be read."""
         programs = sorted((name, program_digest(path)) for name, path in self.files.items())
-        return hashlib.sha256(repr(programs).encode()).hexdigest()
+        return text_sha256(repr(programs))
 
 
 def code_of(entries: Iterable[str | Path]) -> Code:
@@ -162,7 +162,7 @@ def _source(path: Path) -> _Source:
         return _Source([], [], file_sha256(path))
     text = importlib.util.decode_source(path.read_bytes())
     imports = [name for node in ast.walk(tree) for name in _named_by(node)]
-    program = hashlib.sha256(_program(text, tree).encode()).hexdigest()
+    program = text_sha256(_program(text, tree))
     return _Source(imports, _QUOTED_FILE.findall(text), program)
 
 

@@ -141,6 +141,11 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def text_sha256(text: str) -> str:
+    """The sha256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def named_hash(url: str) -> str:
     """The first digits of the sha256 in the name of a file of torchvision's weights, such as
     resnet50-0676ba61.pth."""

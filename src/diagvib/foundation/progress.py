@@ -16,6 +16,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from diagvib.foundation.messages import say
+
 # The variable with the terminal of the workflow that started this process, if it has one.
 TERMINAL = "DIAGVIB_TERMINAL"
 
@@ -58,4 +60,4 @@ def counting(name: str, total: int, unit: str) -> Iterator[Callable[[int], None]
 
         yield advance
     done, seconds = bar.tasks[0].completed, time.perf_counter() - start
-    print(f"{name}: {done:,} {unit} in {seconds:.1f} s, {speed()}", file=sys.stderr)
+    say(f"{name}: {done:,} {unit} in {seconds:.1f} s, {speed()}")

@@ -18,6 +18,11 @@ def name_digest(*names: object) -> bytes:
     return hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
 
 
+def name_seed(*names: object) -> int:
+    """A seed of torch that depends only on the names."""
+    return int.from_bytes(name_digest(*names)[:7], "big")
+
+
 def seed_generators(seed: int) -> None:
     """Seed the global generators of torch, NumPy and Python's `random`."""
     import torch  # here, because it takes long to load

@@ -1,7 +1,6 @@
 """Features of a frozen network in place of images: files that the stage `encode` makes and training
 maps into memory."""
 
-import hashlib
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, read_json, read_table
+from diagvib.foundation.files import file_sha256, read_json, read_table, text_sha256
 from diagvib.images import FEATURES_FILE
 from diagvib.images.files import Images
 
@@ -72,4 +71,4 @@ def view_path(path: Path, view: str) -> Path:
 def features_digest(path: Path, *views: Path) -> str:
     """The sha256 of a split's files."""
     files = (path, path.with_suffix(".parquet"), *views)
-    return hashlib.sha256(" ".join(map(file_sha256, files)).encode()).hexdigest()
+    return text_sha256(" ".join(map(file_sha256, files)))

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.seeding import name_digest, seed_generators
+from diagvib.foundation.seeding import name_seed, seed_generators
 from diagvib.methods.supervision import check_supervision
 from diagvib.models.registry import make_network
 
@@ -344,9 +344,9 @@ class _SeededDraws(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         if torch.Tag.nondeterministic_seeded in function.tags:
             name = f"{function}{[getattr(argument, 'shape', argument) for argument in arguments]}"
-            digest = name_digest(self._seed, name, self._drawn[name])
+            seed = name_seed(self._seed, name, self._drawn[name])
             self._drawn[name] += 1
-            torch.random.default_generator.manual_seed(int.from_bytes(digest[:7], "big"))
+            torch.random.default_generator.manual_seed(seed)
         return function(*arguments, **(keywords or {}))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.messages import say
 from diagvib.operations.dvc import changes, dvc, lock_of, outs_of, stages_of, why_no_ledger
 from diagvib.operations.records import made_here, pack
 from diagvib.operations.root_stages import config_of, configuration_text, write_root_stages
@@ -170,4 +171,4 @@ def _check_complete(config: Configuration) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"ledger: {text}", file=sys.stderr, flush=True)
+    say(f"ledger: {text}")

@@ -1,13 +1,12 @@
 """Prepared sources for use without a workflow, kept in the user's cache."""
 
-import hashlib
 from pathlib import Path
 
 from filelock import AcquireReturnProxy, FileLock
 
 from diagvib.foundation.code import code_of
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import cache_folder
+from diagvib.foundation.files import cache_folder, text_sha256
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Scene
 
@@ -27,7 +26,7 @@ def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
         )
     photos = scene.state(mirror) if sources == "official" else ""
     made_from = repr([scene.name, photos, code_of(scene.entries).digest])
-    folder = cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest()
+    folder = cache_folder() / sources / text_sha256(made_from)
     raw, prepared = (folder / "data" / kind / scene.name for kind in ("raw", "prepared"))
     if not is_prepared(prepared):
         with _locked(folder):  # of several processes, one makes it; free again when that is killed

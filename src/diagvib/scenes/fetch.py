@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import file_sha256, read_yaml, whole_file
+from diagvib.foundation.messages import say
 from diagvib.foundation.validation import Strict, no_item_twice, text_like, unique, validated
 
 # All URLs of a file are tried in turn, and then all of them again this many times: many failures
@@ -80,7 +81,7 @@ def _is_right(target: Path, source: Source) -> bool:
         return False
     found = file_sha256(target)
     if found != source.sha256:
-        _say(f"{target}: has sha256 {found}, expected {source.sha256}; replacing it")
+        say(f"{target}: has sha256 {found}, expected {source.sha256}; replacing it")
     return found == source.sha256
 
 
@@ -120,7 +121,7 @@ def _download(source: Source, temporary: Path) -> str:
         if round_number:
             time.sleep(PAUSE_SECONDS)
         for url in source.urls:
-            _say(f"{source.path}: downloading {url}")
+            say(f"{source.path}: downloading {url}")
             try:
                 download(url, str(temporary), None)
             except requests.RequestException as error:
@@ -130,9 +131,5 @@ def _download(source: Source, temporary: Path) -> str:
                 if found == source.sha256:
                     return ""
                 reasons[url] = f"wrong content, sha256 {found}"
-            _say(f"{source.path}: {reasons[url]}")
+            say(f"{source.path}: {reasons[url]}")
     return "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

@@ -3,7 +3,6 @@ outside a scene's folder knows its factors."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,13 @@ from pydantic import BeforeValidator, Field
 
 from diagvib.foundation.code import program_digest
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, file_sha256, write_digests, write_json
+from diagvib.foundation.files import (
+    DIGESTS_FILE,
+    file_sha256,
+    text_sha256,
+    write_digests,
+    write_json,
+)
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import text_like, unique
 from diagvib.scenes.fetch import Source, fetch
@@ -236,7 +241,7 @@ class Scene:
         if not (prepared / DESCRIPTION).exists():
             made = [(name, file_sha256(prepared / name)) for name in self.prepared_files(prepared)]
             code = program_digest(Path(inspect.getfile(type(self))))
-            digest = hashlib.sha256(repr((code, made)).encode()).hexdigest()
+            digest = text_sha256(repr((code, made)))
             described = {"sources": sources, "comparable": False, "digest": digest}
             write_json(prepared / DESCRIPTION, described)
         write_digests(prepared, self.prepared_files(prepared))

@@ -4,7 +4,6 @@ how it is trained.
 Does not import torch, so that planning stays quick.
 """
 
-import hashlib
 import json
 import math
 import re
@@ -24,7 +23,7 @@ from pydantic import (
 )
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.files import definition_path, read_yaml
+from diagvib.foundation.files import definition_path, read_yaml, text_sha256
 from diagvib.foundation.validation import (
     Misplaced,
     Name,
@@ -392,9 +391,9 @@ def network_name(settings: Mapping) -> str | None:
     encoder = encoder_settings(settings)
     if encoder is None:
         return None
-    text = json.dumps(encoder, sort_keys=True).encode()
+    text = json.dumps(encoder, sort_keys=True)
     name = re.sub(r"[^\w.-]+", "-", encoder["model"]["name"])
-    return f"{name}-{hashlib.sha256(text).hexdigest()[:8]}"
+    return f"{name}-{text_sha256(text)[:8]}"
 
 
 def shortened(settings: dict) -> dict:

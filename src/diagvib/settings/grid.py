@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagvib.foundation.files import file_sha256
-from diagvib.foundation.seeding import name_digest
+from diagvib.foundation.seeding import name_seed
 from diagvib.images import DIGESTS_FILE
 
 
@@ -49,7 +49,7 @@ class Run:
         dataset."""
         if not self.shared or not self.sample:
             return training
-        return int.from_bytes(name_digest(training, "replicate", self.sample)[:7], "big")
+        return name_seed(training, "replicate", self.sample)
 
 
 class Layout:

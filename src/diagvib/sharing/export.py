@@ -7,7 +7,6 @@ and Croissant metadata.
 import io
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ from diagvib.foundation.files import (
     whole_file,
     with_metadata,
 )
+from diagvib.foundation.messages import say
 from diagvib.images import DIGESTS_FILE
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
@@ -75,7 +75,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
                 exported.images[split] = _export_split(files, sample, split, config, target)
             found.append(exported)
             count = sum(exported.images.values())
-            print(f"{exported.name}: {count:,} images", file=sys.stderr, flush=True)
+            say(f"{exported.name}: {count:,} images")
     scene = load_scene(scenes[0])
     licences = scene.licences(config.sources)
     for exported in found if png else ():

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import Field
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_table, read_yaml, write_text
+from diagvib.foundation.messages import say
 from diagvib.foundation.validation import Strict, validated
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
 from diagvib.results.known_studies import SHIPPED, KnownStudies, known_studies
@@ -94,10 +94,9 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
     baselines = baseline_settings(runs["baseline"].unique(), settings)
     for (study, baseline), own in runs.groupby(["study", "baseline"], sort=False):
         if (own["status"] != "ok").any() or own["sample"].nunique() < FEWEST_RUNS:
-            print(
+            say(
                 f"{study}, {baseline}: left out; it needs all its runs, on at least {FEWEST_RUNS} "
-                "dataset samples or seeds",
-                file=sys.stderr,
+                "dataset samples or seeds"
             )
             continue
         metrics = tables["metrics"].query("study == @study and baseline == @baseline")

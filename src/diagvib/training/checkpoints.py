@@ -1,8 +1,6 @@
 """Checkpoints: the state of an unfinished run, so that a killed job continues where it stopped."""
 
-import hashlib
 import json
-import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,8 @@ from pathlib import Path
 import torch
 
 from diagvib.foundation.errors import one_line
-from diagvib.foundation.files import whole_file
+from diagvib.foundation.files import text_sha256, whole_file
+from diagvib.foundation.messages import say
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,7 @@ class Checkpoint:
             reason = "made with other settings, images, code or packages"
         except Exception as error:  # torch.load may raise anything for damaged files
             reason = f"damaged: {one_line(error, 160)}"
-        print(
-            f"{self.path}: checkpoint ignored ({reason}); the run starts over",
-            file=sys.stderr,
-            flush=True,
-        )
+        say(f"{self.path}: checkpoint ignored ({reason}); the run starts over")
         return None
 
     def write(self, state: dict) -> None:
@@ -62,4 +57,4 @@ def save_tensors(path: Path, value: object) -> None:
 
 def digest(content: dict) -> str:
     """sha256, as hex, of a JSON-able description."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return text_sha256(json.dumps(content, sort_keys=True))

@@ -17,7 +17,7 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json, write_table
 from diagvib.foundation.progress import counting
-from diagvib.foundation.seeding import name_digest
+from diagvib.foundation.seeding import name_seed
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import Datasets, RenderedRecipes
 from diagvib.images.features import FeatureFiles, features_digest, view_path
@@ -197,7 +197,7 @@ def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
             "configuration"
         )
     with torch.random.fork_rng([]):
-        torch.manual_seed(int.from_bytes(name_digest("view", view, int(rows[0]))[:7], "big"))
+        torch.manual_seed(name_seed("view", view, int(rows[0])))
         labels, none = part.labels, torch.zeros_like
         donors = Partners(none(labels), labels).draw(none(rows), labels[rows])
     own, others = (part.table.take(at.numpy()) for at in (rows, donors))

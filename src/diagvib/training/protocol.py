@@ -10,7 +10,7 @@ import torch
 from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import out_of_memory
-from diagvib.foundation.seeding import name_digest
+from diagvib.foundation.seeding import name_seed
 from diagvib.settings.grid import Run
 
 
@@ -59,7 +59,7 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
 
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:
     """Seed of one epoch's order and noise; the same for every baseline on the same data."""
-    return int.from_bytes(name_digest(seed, run.study, run.binding, run.sample, epoch)[:7], "big")
+    return name_seed(seed, run.study, run.binding, run.sample, epoch)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 (study, binding)."""
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -18,6 +17,7 @@ import torch
 from diagvib.foundation.devices import machine
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
+from diagvib.foundation.messages import say
 from diagvib.images.counterfactuals import SceneCounterfactuals
 from diagvib.images.datasets import Datasets
 from diagvib.images.features import FeatureFiles
@@ -212,13 +212,10 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     accuracy = ", ".join(
         f"{name} {100 * group['accuracy']:.1f} %" for name, group in metrics["groups"].items()
     )
-    print(
+    say(
         f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
         f"{len(fitted.history)} selected, {done - started:.0f} s",
         *(f"{run.name}: doubtful, {doubt}" for doubt in doubts),
-        sep="\n",
-        file=sys.stderr,
-        flush=True,
     )
 
 

@@ -1,7 +1,6 @@
 """The training runs of a tuning: one baseline with several settings, on several datasets. Each is
 kept when finished, so that a killed tuning continues."""
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from diagvib.foundation.errors import Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
+from diagvib.foundation.messages import say
 from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.foundation.progress import print_wide
 from diagvib.images.datasets import Datasets
@@ -140,7 +140,7 @@ def _train(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str
             raise
         status, says = "out of memory", "does not fit into the GPU's memory"
     seconds = time.perf_counter() - started
-    print(f"{name}: {says}, {seconds:.0f} s", file=sys.stderr, flush=True)
+    say(f"{name}: {says}, {seconds:.0f} s")
     return {**outcome, "status": status, "train_images": len(loaded.train)}
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from diagvib.foundation.seeding import name_digest, named_generator
+from diagvib.foundation.seeding import name_seed, named_generator
 from diagvib.images.files import BATCH
 from diagvib.methods.method import Batch, Method
 from diagvib.methods.registry import make_baseline
@@ -30,7 +30,7 @@ def view_inputs(
         return inputs(scene.marked(pixels, named_generator("view", family, number))), None
     method = _method(family)
     with torch.random.fork_rng([pixels.device] if pixels.device.type == "cuda" else []):
-        torch.manual_seed(int.from_bytes(name_digest("view", family, number)[:7], "big"))
+        torch.manual_seed(name_seed("view", family, number))
         if family == "augmix":
             method.data = SimpleNamespace(inputs=inputs)
             return method.views(pixels)[int(which)], None

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import whole_file, write_json, write_table
+from diagvib.foundation.files import text_sha256, whole_file, write_json, write_table
 from diagvib.foundation.seeding import name_digest, named_generator
 from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA
 from diagvib.scenes.cars.geometry import CANVAS, CLASSES, FACTORS, tile_side
@@ -73,7 +73,7 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
         for photo, split in zip(own, assign_splits(own, tenths), strict=True):
             rows.append({"class": photo.name, "split": split, **photo._asdict()})
     table = pa.Table.from_pylist(rows, SCHEMA)
-    digest = hashlib.sha256(json.dumps([packs, rows]).encode()).hexdigest()
+    digest = text_sha256(json.dumps([packs, rows]))
     noted = {"sources": sources, "comparable": official, "digest": digest}
     write_table(out / CATALOGUE, table, noted)
     write_json(out / DESCRIPTION, noted)
@@ -142,7 +142,7 @@ def _drawn() -> list[Photo]:
     for factor, name, number in product(FACTORS, CLASSES, range(COUNT)):
         kinds = _KINDS[factor][name]
         path = f"{name}/{kinds[number % len(kinds)]}-{number // len(kinds):03d}"
-        photos.append(Photo(factor, name, path, hashlib.sha256(path.encode()).hexdigest()))
+        photos.append(Photo(factor, name, path, text_sha256(path)))
     return photos
 
 

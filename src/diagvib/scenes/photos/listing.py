@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
+from diagvib.foundation.messages import say
 
 if TYPE_CHECKING:
     from diagvib.scenes.photos.decoding import Glance
@@ -104,7 +104,7 @@ def write_listing(raw: Path, photos: pa.Table, folder: Path, every: int) -> None
     left_out = f"{missing:,} of {every:,} files left out" if missing else ""
     write_json(raw / FOLDER, {"folder": str(folder), "left out": left_out})
     if left_out:
-        print(f"{folder}: {left_out}", file=sys.stderr)
+        say(f"{folder}: {left_out}")
 
 
 def read_listing(raw: Path) -> tuple[pa.Table, Path, str]:
@@ -141,7 +141,7 @@ def read_listed(path: Path, sha256: str) -> bytes:
 def leave_out(path: Path, why: str) -> None:
     """Report on standard error that a file is left out, and why."""
     name = str(path) if str(path).isprintable() else ascii(str(path))[1:-1]
-    print(f"{name}: left out, {why}", file=sys.stderr, flush=True)
+    say(f"{name}: left out, {why}")
 
 
 def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_result]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +14,15 @@ import pandas as pd
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_table, read_yaml, write_json, write_table
+from diagvib.foundation.files import (
+    read_json,
+    read_table,
+    read_yaml,
+    text_sha256,
+    write_json,
+    write_table,
+)
+from diagvib.foundation.messages import say
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import validated
 from diagvib.foundation.versions import file_version, once_per_version
@@ -90,7 +96,7 @@ class Photos(Scene):
             return ""
         # The table may be in another folder.
         tables = [file_version(folder / name)[1:] for name in self.definition.tables]
-        return hashlib.sha256(f"{folder}\0{tables}\0{found}".encode()).hexdigest()
+        return text_sha256(f"{folder}\0{tables}\0{found}")
 
     def raw_files(self, sources):
         return [LISTING, FOLDER] if sources == "official" else []
@@ -113,7 +119,7 @@ class Photos(Scene):
             )
         table, every = labelled_photos(self.definition, folder, str(self.path))
         for line in self._unlike_published(table):
-            print(f"{folder}: {line}", file=sys.stderr)
+            say(f"{folder}: {line}")
         write_listing(raw, pa.Table.from_pandas(table, preserve_index=False), folder, every)
 
     def prepare(self, raw, prepared, sources):
@@ -144,7 +150,7 @@ class Photos(Scene):
     def _digest(self, photos: pd.DataFrame) -> str:
         font = self._font()
         drawn = drawn_with(font, self.definition.watermark.text) if font else ""
-        return hashlib.sha256((photos.to_csv(index=False) + drawn).encode()).hexdigest()
+        return text_sha256(photos.to_csv(index=False) + drawn)
 
     def _is_published(self, photos: pd.DataFrame) -> bool:
         """Whether the numbers of photos are the published ones, if any are known."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from functools import partial, reduce
 from os.path import normpath
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import read_json
+from diagvib.foundation.messages import say
 from diagvib.foundation.validation import repeated, validated
 from diagvib.scenes.photos.alike import look_alikes
 from diagvib.scenes.photos.definition import PhotoSet
@@ -79,12 +79,12 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     ):
         if odd:
             more = f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
-            print(f"{folder}: {what}: {', '.join(odd[:_SHOWN])}{more}", file=sys.stderr)
+            say(f"{folder}: {what}: {', '.join(odd[:_SHOWN])}{more}")
     for name, part in its.parts.items():
         absent = [known for known in part.values if known not in set(listed[name])]
         if absent:
             more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-            print(f"{folder}: no photo of {name} {', '.join(absent[:5])}{more}", file=sys.stderr)
+            say(f"{folder}: no photo of {name} {', '.join(absent[:5])}{more}")
     if its.split is not None and its.unit is not None:
         splits = listed.groupby("unit")["split"].nunique()
         if (splits > 1).any():
@@ -113,19 +113,18 @@ def _without_contradictions(
 def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Glance]) -> None:
     """Name photos that look alike and may be in different splits, on standard error."""
     if len(listed) > _COMPARED:
-        print(f"{folder}: too many photos to look for ones that look alike", file=sys.stderr)
+        say(f"{folder}: too many photos to look for ones that look alike")
         return
     pairs = look_alikes(np.stack([glance.small for glance in glances.values()]))
     apart = [listed[column].to_numpy()[pairs] for column in ("split", "unit", "path")]
     same = [(each[:, 0] == each[:, 1]) & (each[:, 0] != "") for each in apart]
     pairs = apart[-1][~(same[1] | (same[0] if (listed["split"] != "").any() else False))]
     for first, second in pairs[:_SHOWN]:
-        print(f"{folder / first}: looks like {second}", file=sys.stderr)
+        say(f"{folder / first}: looks like {second}")
     if len(pairs):
-        print(
+        say(
             f"{folder}: pairs of photos that look alike and may be in different splits: {len(pairs):,}; "
-            "leave out one of each, or give both the same value in a column for `unit`",
-            file=sys.stderr,
+            "leave out one of each, or give both the same value in a column for `unit`"
         )
 
 
