@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods import dfr
+from diagvib.methods.balancing import SubG
 from diagvib.methods.groups import domain_index, equal_groups, group_index
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.trainer import Trainer
@@ -51,17 +52,21 @@ def test_an_image_trains_its_own_domains_head_alone(data):
     assert torch.allclose(method.predict(batch), sum(logits) / 3, atol=1e-6)
 
 
-def test_subg_trains_on_one_subset_of_equal_groups(data):
-    train, subsets = data[0], []
+def test_subg_trains_on_one_subset_of_equal_groups(data, monkeypatch):
+    train, subsets, sampling = data[0], [], SubG.sampling
+
+    def noted(*given):
+        subsets.append(sampling(*given))
+        return subsets[-1]
+
+    monkeypatch.setattr(SubG, "sampling", noted)
     for sample in (0, 1):
-        method = made("subg")
-        Trainer(method, *data, replace(RUN, sample=sample), PROTOCOL).fit()
-        subsets.append(method.memory["subset"])
+        Trainer(made("subg"), *data, replace(RUN, sample=sample), PROTOCOL).fit()
+    assert len(subsets) == 2, "drawn once in a run"
     groups = torch.stack([train.labels, train.cues[:, 0]], 1)
     smallest = groups.unique(dim=0, return_counts=True)[1].min()
     assert groups[subsets[0]].unique(dim=0, return_counts=True)[1].tolist() == [smallest] * 9
     assert len(subsets[0].unique()) == len(subsets[0]), "no image twice"
-    assert torch.equal(method.sampling("classify", train.training_data()), subsets[1])
     assert not torch.equal(*subsets), "another dataset, another draw"
 
 

@@ -1,4 +1,5 @@
-"""`rwg`, `rwy`, `suby`: plain training on balanced groups or classes (Idrissi et al., 2022)."""
+"""`rwg`, `rwy`, `subg`, `suby`: plain training on balanced groups or classes (Idrissi et al.,
+2022)."""
 
 from diagvib.methods.groups import balancing_weights, equal_groups, group_index
 from diagvib.methods.method import Method
@@ -24,9 +25,21 @@ class Rwy(Method):
         return balancing_weights(data.labels, self.n_classes)
 
 
+class SubG(Method):
+    """An epoch is a subset, drawn once, with equally many images of every group, as many as the
+    smallest has: with a small group it has few images and few steps.
+
+    Groups: as for `rwg`.
+    """
+
+    supervision = ("cues", "cue")
+
+    def sampling(self, phase, data):
+        return equal_groups(*group_index(data, self.options.supervision, self.name)).flatten()
+
+
 class SubY(Method):
-    """`subg` whose groups are the target's classes: an epoch is a subset, drawn once, with as many
-    images of every class as the rarest has."""
+    """`subg` whose groups are the target's classes."""
 
     def sampling(self, phase, data):
         found, index = data.labels.unique(return_inverse=True)

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.methods.method import Batch, Method, StepOutput, Update
-from diagvib.models.registry import make_network
 
 
 class Debian(Method):
@@ -26,7 +25,7 @@ class Debian(Method):
 
     def build(self):
         super().build()
-        self.discoverer = make_network(self.settings["model"], self.n_classes, self.image_size)
+        self.discoverer = self._new_network()
 
     def optimisers(self, phase):
         return {**super().optimisers(phase), "discoverer": self.optimiser(self.discoverer)}

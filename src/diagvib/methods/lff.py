@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.method import Batch, Method, StepOutput
-from diagvib.models.registry import make_network
 
 
 class Lff(Method):
@@ -25,7 +24,7 @@ class Lff(Method):
 
     def build(self):
         super().build()
-        self.biased = make_network(self.settings["model"], self.n_classes, self.image_size)
+        self.biased = self._new_network()
 
     def setup(self, data):
         super().setup(data)

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import name_seed, seed_generators
 from diagvib.methods.supervision import check_supervision
+from diagvib.models.network import Network
 from diagvib.models.registry import make_network
 
 
@@ -227,7 +228,7 @@ class Method(nn.Module):
     def build(self) -> None:
         """Make the network, and anything else with weights; random ones from torch's global
         generator. DiagvibError if the network lacks features or a head that the method uses."""
-        self.model = make_network(self.settings["model"], self.n_classes, self.image_size)
+        self.model = self._new_network()
         whose = f"but model {self.settings['model']['name']} does not"
         if (self.uses_features or self.uses_head) and not self.model.has_features:
             raise DiagvibError(
@@ -238,6 +239,10 @@ class Method(nn.Module):
                 f"method: {self.name} needs a head of its own, {whose} say where it begins; "
                 "return diagvib.models.network.Network(body, head)"
             )
+
+    def _new_network(self) -> Network:
+        """A network as the baseline names it, with random weights of its own."""
+        return make_network(self.settings["model"], self.n_classes, self.image_size)
 
     def setup(self, data: TrainingData) -> None:
         """Make what depends on the training data, such as groups or `memory`. Called once, on the

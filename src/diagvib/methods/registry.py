@@ -42,7 +42,7 @@ METHODS = {
     "augmix": "diagvib.methods.augmix:AugMix",
     "sd": "diagvib.methods.sd:SpectralDecoupling",
     "di": "diagvib.methods.di:DomainIndependent",
-    "subg": "diagvib.methods.subg:SubG",
+    "subg": "diagvib.methods.balancing:SubG",
     "dfr": "diagvib.methods.dfr:Dfr",
     "irm": "diagvib.methods.irm:Irm",
     "vrex": "diagvib.methods.vrex:Vrex",

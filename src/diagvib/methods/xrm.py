@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from diagvib.methods.group_dro import InferredGroups
 from diagvib.methods.method import Phase, StepOutput, Unlabelled
-from diagvib.models.registry import make_network
 
 
 class Xrm(InferredGroups):
@@ -25,8 +24,7 @@ class Xrm(InferredGroups):
 
     def build(self):
         super().build()
-        settings = self.settings["model"], self.n_classes, self.image_size
-        self.twins = nn.ModuleList(make_network(*settings) for _ in range(2))
+        self.twins = nn.ModuleList(self._new_network() for _ in range(2))
 
     def setup(self, data):
         super().setup(data)
