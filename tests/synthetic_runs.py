@@ -37,7 +37,7 @@ CLASSES = ("first", "second", "third")
 def run_of(baseline: str, study: str, binding: str, sample: int) -> dict:
     """`grid.Run.keys`."""
     target, *cues = binding.split("-")
-    names = (baseline, study, binding, target, "-".join(cues) or None, sample)
+    names = (baseline, study, binding, target, "-".join(cues), sample)
     return dict(zip(RUN_KEYS, names, strict=True))
 
 
@@ -56,7 +56,7 @@ def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
 
 def right(run: dict, group: str) -> int:
     """How many of PER_CLASS images of each class a run predicts correctly."""
-    if group == "id" or run["cue"] is None:
+    if group == "id" or not run["cue"]:
         return PER_CLASS - 1
     step = {
         "zgo": 0,

@@ -15,7 +15,6 @@ from diagvib.metrics import (
     per_class_accuracy,
 )
 from diagvib.results.cells import count_cells
-from diagvib.results.metrics import paired_change
 
 
 def test_classes_weigh_alike_whatever_their_size():
@@ -61,14 +60,14 @@ def test_accuracies_must_be_samples_by_cues(acc):
         faavg(acc)
 
 
-def test_paired_change_pairs_samples_and_cues():
+def test_faavg_of_differences_pairs_samples_and_cues():
     zgo = np.array([[0.1, 0.3], [0.5, 0.1], [0.2, 0.2]])
     gain = np.array([[0.2, 0.4], [0.1, 0.1], [0.4, 0.2]])  # per-sample means 0.3, 0.1, 0.3
-    result = paired_change(zgo + gain, zgo)
+    result = faavg(zgo + gain - zgo)
     assert result.mean == pytest.approx(0.7 / 3)
     assert result.std == pytest.approx(np.std([0.3, 0.1, 0.3], ddof=1))
     zgo[1, 0] = np.nan
-    assert paired_change(zgo + gain, zgo).n == 2
+    assert faavg(zgo + gain - zgo).n == 2
 
 
 def test_an_estimate_is_a_number_and_survives_pickling():

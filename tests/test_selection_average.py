@@ -106,7 +106,7 @@ def test_random_searches_count_with_the_trial_that_each_rule_would_choose(tmp_pa
         "oracle": 2,
     }
     tables = shown_tables(read_tables(tmp_path / "tables"), SHIPPED)
-    (trials,) = (one for one in tables if one.name == "selection_trials")
+    (trials,) = (one for one in tables if one.title == "Random searches")
     assert next(row for row in trials.rows if row[1] == "b")[-1] == "45.0 ± 5.0 (trial 2)"
 
 

@@ -238,7 +238,7 @@ def test_words_that_are_the_same_in_all_rows_stand_below_the_table():
         ["paper", "", "", "", "12"],
         ["two", "cnn", "last", "some", "10.0"],
     ]
-    found = narrowed(Table("t", "T", heads, rows, ["A note."]))
+    found = narrowed(Table("T", heads, rows, ["A note."]))
     assert found.heads == ["baseline", "binding", "accuracy"]
     assert found.rows == [["one", "all", "10.0"], ["paper", "", "12"], ["two", "some", "10.0"]]
     assert found.notes == ["A note.", "The same in all rows: model cnn, selection last."]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.files import write_digests
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import counting
@@ -131,7 +132,6 @@ def render(
     """Render the recipes of a study and binding to image files. Covers all dataset samples."""
     import torch
 
-    from diagvib.foundation.devices import resolve_device
     from diagvib.images.datasets import ImageFiles
     from diagvib.images.files import write_images
 
@@ -203,7 +203,6 @@ def encode(
 ) -> None:
     """Compute the features of a frozen network for a study and binding. Covers all dataset
     samples; all baselines with this network share them."""
-    from diagvib.foundation.devices import resolve_device
     from diagvib.training.encode import Encoding, encode
 
     chosen, its = resolve_device(device), job.encoder.model.input
@@ -246,7 +245,6 @@ def _training(
     layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: Path | None
 ) -> Training:
     """How a job trains a baseline, but for the images."""
-    from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Job
 

@@ -173,7 +173,7 @@ def network_table(found: Sequence[Mapping], drawn: str, published: bool) -> Tabl
             "watermark is only an imitation."
         )
     heads = ["model", "weights", *MEASURES.values()]
-    return Table("imagenet_w", METRIC_SET.title, heads, rows, notes)
+    return Table(METRIC_SET.title, heads, rows, notes)
 
 
 def measure_networks(

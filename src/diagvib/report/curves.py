@@ -26,6 +26,7 @@ from diagvib.reproduction.published import PAPER_CUES, paper_range
 from diagvib.reproduction.verdicts import COMPARED
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import cue_strength
+from diagvib.results.table import in_order
 from diagvib.results.tables import metrics_of
 
 CURVES = "From no shortcut to nothing but the shortcut"
@@ -81,7 +82,7 @@ def study_curves(
     of_study = {study: metric if known.studies[study].cues else "faavg" for study in studies}
     # Of a study without cues, faavg is its P_i.
     rows = metrics[metrics["metric"] == metrics["study"].map(of_study)]
-    targets = [factor for factor in known.factors(studies) if factor in set(rows["target"])]
+    targets = in_order(rows["target"], known.factors(studies))
     figure, panels = new_panels(len(targets), 3, (2.6, 2.35), (1.2, 0.7))
     looks = by_baseline(metrics["baseline"].unique())
     for axes, target in zip(panels, targets, strict=True):
@@ -157,9 +158,7 @@ def cue_strength_figures(material: Material) -> Iterator[Figure]:
 def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: float) -> Drawing:
     """A panel for each target and cue, a line for each value of the column `by`. frame: of
     `cue_strength`; factors: of the scene. Panels of pairs that are not configured are left out."""
-    targets, cues = (
-        [factor for factor in factors if factor in set(frame[role])] for role in ("target", "cue")
-    )
+    targets, cues = (in_order(frame[role], factors) for role in ("target", "cue"))
     figure = new_figure(1.35 * len(cues) + 1.2, 1.25 * len(targets) + 1)
     grid = figure.subplots(len(targets), len(cues), sharex=True, sharey=True, squeeze=False)
     looks, shares = by_baseline(frame[by].unique()), np.unique(frame["counter_examples"])

@@ -23,6 +23,7 @@ from diagvib.foundation.files import read_table, write_text
 from diagvib.report.figure import Material
 from diagvib.report.sheets import images_at, webp_address
 from diagvib.results.read_runs import run_folder
+from diagvib.results.table import in_order
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Renderer
@@ -63,11 +64,11 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
 
 def _dataset(material: Material, read_images: Callable, runs: list[dict], most: int) -> dict | None:
     """The runs on one dataset, as the page's script reads them; None if there are no images."""
-    target, cues = runs[0]["target"], runs[0]["cue"].split("-") if runs[0]["cue"] else []
-    by, scene = [target, *cues], load_scene(material.known.studies[runs[0]["study"]].scene)
+    target, *cues = by = runs[0]["binding"].split("-")
+    scene = load_scene(material.known.studies[runs[0]["study"]].scene)
     first = _predictions(material, runs[0])
     there = first[by].drop_duplicates()
-    rows, *others = (_in_order(there[name], scene.factors[name]) for name in by)
+    rows, *others = (in_order(there[name], scene.factors[name]) for name in by)
     columns = [*product(*others)]
     points = material.known.pointed(runs[0]["study"], by, runs[0]["sample"])
     cells = {
@@ -114,11 +115,6 @@ def _dataset(material: Material, read_images: Callable, runs: list[dict], most: 
         "across": _COLUMNS,
         "sprite": webp_address(_sprite(images)),
     }
-
-
-def _in_order(names: pd.Series, known: Sequence[str]) -> list[str]:
-    at = {name: number for number, name in enumerate(known)}
-    return sorted(names.unique(), key=lambda name: at.get(name, len(at)))
 
 
 def _predictions(material: Material, run: dict) -> pd.DataFrame:

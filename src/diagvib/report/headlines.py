@@ -13,7 +13,6 @@ from diagvib.results.metric_sets.gaps import CUE_GAPS
 from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.results.table import whole_percent
 from diagvib.results.tables import metrics_of
-from diagvib.studies.study import Headline
 
 # Baselines that have a headline of their own, where the cue is the shortcut.
 _MOST = 3
@@ -47,7 +46,7 @@ def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
     return [
         Finding(
             METRIC_SETS["shortcut"].title,
-            _shortcut_text(row, pairs[row.baseline], headline, known),
+            _shortcut_text(row, pairs[row.baseline], known),
             known.chance(headline.shortcut),
             {
                 f"{known.title(study)}: {known.studies[study].meaning}": value
@@ -63,7 +62,7 @@ def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
     ]
 
 
-def _shortcut_text(row, pairs: int, headline: Headline, known: KnownStudies) -> str:
+def _shortcut_text(row, pairs: int, known: KnownStudies) -> str:
     chosen = f" (the clearest of {pairs} pairs)" if pairs > 1 else ""
     text = (
         f"Trained with {row.cue} as a shortcut to {row.target}{chosen}, {row.baseline} recognises {row.target} "

@@ -18,8 +18,8 @@ from diagvib.report.style import (
     write,
 )
 from diagvib.results.known_studies import KnownStudies, sample_of
-from diagvib.results.metric_sets.shortcut import OOD, matrix_columns
-from diagvib.results.table import of_samples
+from diagvib.results.metric_sets.shortcut import OOD
+from diagvib.results.table import in_order, of_samples
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name
 
@@ -80,7 +80,7 @@ def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str
     without = p.loc[p["cue"] == "", "study"].unique()
     alone = next((name for name in without if known.factors([name]) == factors), "")
     targets = set(p.loc[p["study"].isin([study, alone]), "target"])
-    columns = [cue for cue in matrix_columns(cues, factors) if cue in set(cues)]
+    columns = in_order(cues, factors)
     return [factor for factor in factors if factor in targets], columns, alone
 
 

@@ -124,7 +124,7 @@ def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> I
     ]
     heads = ["by", "name", "compared", "mean difference", "RMS z", "90 % of honest below", "p"]
     heads += ["statement"]
-    yield Table("agreement", "All cells together", heads, rows, section=VERDICT, about=about)
+    yield Table("All cells together", heads, rows, section=VERDICT, about=about)
     ran = comparison[comparison["n"] > 0]
     title = f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}"
     heads = ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference"]
@@ -145,7 +145,7 @@ def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> I
         ]
         for r in ran.itertuples(index=False)
     ]
-    yield Table("comparison", title, heads, rows, section=VERDICT, about=about, folded=True)
+    yield Table(title, heads, rows, section=VERDICT, about=about, folded=True)
 
 
 def write_tables(

@@ -75,4 +75,4 @@ def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Tabl
         heads = {name: name.removesuffix(_ECE) for name in own["metric"].unique()}
         lines = pivot(of_all_bindings(own), [*BASELINE, "binding"], "metric", heads, of_samples)
         title = known.title(str(study))
-        yield Table(f"{SET}_{study}", title, *lines, [], TITLE, _ABOUT, folded=True)
+        yield Table(title, *lines, [], TITLE, _ABOUT, folded=True)

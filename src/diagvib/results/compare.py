@@ -9,11 +9,11 @@ import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import Collected, read_runs
 from diagvib.results.table import Table, describe_missing, html, interval, markdown, percent, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
+from diagvib.settings.grid import Run
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 _MADE_WITH = (
@@ -115,10 +115,8 @@ def find_runs(folder: Path) -> list[dict]:
     runs = []
     for path in sorted(folder.glob("*/*/*/*")):
         baseline, study, binding, sample = path.relative_to(folder).parts
-        target, _, cue = binding.partition("-")
         if path.is_dir() and sample.isdecimal():
-            names = (baseline, study, binding, target, cue or None, int(sample))
-            runs.append(dict(zip(RUN_KEYS, names, strict=True)))
+            runs.append(Run(baseline, study, binding, int(sample)).keys)
     return runs
 
 
@@ -186,10 +184,10 @@ def shown(table: pd.DataFrame, letter: str = "B") -> list[Table]:
     ]
     heads = [*KEYS, "A", letter, f"{letter} - A", "95 % interval", "n", "verdict"]
     title = f"A and {letter} compared (percent)"
-    cells = Table("comparison", title, heads, rows, [compare_sentence(table)])
+    cells = Table(title, heads, rows, [compare_sentence(table)])
     changes = table.attrs.get("changes", [])
     what = f"What the runs of A and {letter} were made with, where it differs"
-    made = Table("changes", what, ["baselines", "key", "A", letter], changes)
+    made = Table(what, ["baselines", "key", "A", letter], changes)
     return [cells, *([made] if changes else [])]
 
 

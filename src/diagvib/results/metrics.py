@@ -32,18 +32,6 @@ def famin(acc: np.ndarray) -> Estimate:
     return estimate(_checked(acc).min(axis=1))
 
 
-def paired_change(acc: np.ndarray, reference: np.ndarray) -> Estimate:
-    """Mean over samples of the mean over cues of paired differences, a study's minus a reference
-    study's (Table 2).
-
-    Its `.std`, over the samples' means over the cues with ddof 1, is compared with the paper's
-    spread, which is taken to be the same; the paper does not state its ddof. acc, reference:
-    float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is
-    missing.
-    """
-    return faavg(acc - reference)
-
-
 def _checked(acc: np.ndarray) -> np.ndarray:
     acc = np.asarray(acc, dtype=np.float64)
     if acc.ndim != 2 or acc.shape[1] == 0:

@@ -130,8 +130,7 @@ def read_runs(
     are not those that its run.json names is damaged.
     """
     expected = list(expected)
-    keys = [{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected]
-    frame = pd.DataFrame(keys, columns=RUN_KEYS)
+    frame = pd.DataFrame(expected, columns=RUN_KEYS)
     columns = history_columns(known, frame["study"].unique())
     found = in_processes(
         partial(_read_run, Path(runs), known, columns), expected, threads, RUNS_A_PROCESS
@@ -222,9 +221,9 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
 
 def _roles(run: dict) -> dict[str, str]:
     """Role -> factor: target, and cue or cue_1 and so on."""
-    cues = run["cue"].split("-") if run["cue"] else []
+    target, *cues = run["binding"].split("-")
     names = ["cue"] if len(cues) == 1 else [f"cue_{at + 1}" for at in range(len(cues))]
-    return {"target": run["target"], **dict(zip(names, cues, strict=True))}
+    return {"target": target, **dict(zip(names, cues, strict=True))}
 
 
 @contextmanager
@@ -246,19 +245,19 @@ def _read_cells(
     path: Path, run: dict, known: KnownStudies
 ) -> tuple[_Origin, list[dict], dict[str, float]]:
     """Origin, cells, and the measures of metric sets beyond cells."""
-    cues = run["cue"].split("-") if run["cue"] else []
-    table = read_predictions(path, run["target"], cues)
+    target, *cues = factors = run["binding"].split("-")
+    table = read_predictions(path, target, cues)
     noted = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
-    spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
-    cells = count_cells(table, run["target"], cues, spoken, noted.trained)
+    spoken = known.spoken(run["study"], factors, run["sample"])
+    cells = count_cells(table, target, cues, spoken, noted.trained)
     study = known.studies.get(run["study"])
     measures = {}
     if "confidence" in table.column_names:
-        measures = calibration_errors(table, run["target"])
+        measures = calibration_errors(table, target)
         del measures["ece"]  # the table `runs` has the groups'
     if study is not None and study.metrics == "watermark":
         photos = read_table(path).to_pandas()
-        measures |= measure(photos.assign(label=photos[run["target"]]))
+        measures |= measure(photos.assign(label=photos[target]))
     return noted, cells, measures
 
 

@@ -40,7 +40,7 @@ def saliency_tables(runs: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
         ]
         rows.append([known.title(str(study)), baseline, *texts, str(len(own))])
     heads = ["study", "baseline", *(f"on the {role.replace('_', ' ')}" for role in roles), "runs"]
-    yield Table("saliency", "Mean over runs", heads, rows, section=TITLE, about=[ABOUT])
+    yield Table("Mean over runs", heads, rows, section=TITLE, about=[ABOUT])
 
 
 def saliency_sentence(runs: pd.DataFrame, known: KnownStudies) -> str:

@@ -56,7 +56,7 @@ def selection_table(
     trial, the one that a search would choose. All rules use the same runs: those that recorded
     their test accuracies. A baseline without any has no rows.
     """
-    values = run_values(collected, known)
+    values = run_values(collected)
     plain, several = (
         values[values["study"].isin(known.judged_by(name, values["study"]))]
         for name in ("shortcut", "average")
@@ -73,7 +73,7 @@ def selection_table(
     return concatenated(parts, COLUMNS).reindex(columns=COLUMNS)
 
 
-def run_values(collected: Collected, known: KnownStudies) -> pd.DataFrame:
+def run_values(collected: Collected) -> pd.DataFrame:
     """RUN_KEYS, and each run's test accuracy by rule: on `ood`, without cues on `id`."""
     as_run, history = _tested(collected.frame), collected.history
     history = history.assign(**{TESTED: _tested(history)})
@@ -162,14 +162,14 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
         rows = rows.assign(study=rows["study"].map(known.title), as_run=as_run, rule=names)
         lines = pivot(rows, ["study", "baseline", "rule"], "target", factors, _changed)
         title = METRIC_TITLES[metric]
-        yield Table(f"selection_{metric}", title, *lines, [], TITLE, ABOUT, folded=True)
+        yield Table(title, *lines, [], TITLE, ABOUT, folded=True)
     for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
         rules = {rule: head for rule, head in RULES.items() if rule in set(rows["rule"])}
         rows = of_all_bindings(rows)
         rows = rows.assign(study=[known.title(name) if name else "mean" for name in rows["study"]])
         labels = ["study", "baseline", "method", "supervision", "binding"]
         lines = pivot(rows, labels, "rule", rules, _with_trial)
-        yield Table(f"selection_{over}", _OVER[over], *lines, [], TITLE, ABOUT)
+        yield Table(_OVER[over], *lines, [], TITLE, ABOUT)
 
 
 def selection_sentence(selection: pd.DataFrame, known: KnownStudies) -> str:

@@ -42,7 +42,6 @@ class Table:
     page that holds it; about: paragraphs at the beginning of that part. folded: shown on request on
     the page."""
 
-    name: str
     title: str
     heads: list[str]
     rows: list[list[str]]
@@ -70,6 +69,12 @@ def narrowed(table: Table) -> Table:
         rows=[[row[at] for at in kept] for row in table.rows],
         notes=[*table.notes, *([f"The same in all rows: {alike}."] if alike else [])],
     )
+
+
+def in_order(names: pd.Series, known: Sequence[str]) -> list[str]:
+    """The distinct names, in the order of the known ones; others come last."""
+    at = {name: number for number, name in enumerate(known)}
+    return sorted(names.unique(), key=lambda name: at.get(name, len(at)))
 
 
 def by_section(tables: Sequence[Table]) -> list[tuple[str, list[str], list[Table]]]:

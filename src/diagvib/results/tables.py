@@ -80,7 +80,7 @@ def time_table(times: pd.DataFrame) -> Table:
         texts = ["-" if mean != mean else f"{mean:,.1f}" for mean in means]
         rows.append([baseline, *texts, f"{len(own):,}"])
     heads = ["baseline", "images/s", *(f"{name.removeprefix('seconds_')}, s" for name in stages)]
-    return Table("run_times", "Mean over runs", [*heads, "runs"], rows, section="Run times")
+    return Table("Mean over runs", [*heads, "runs"], rows, section="Run times")
 
 
 def write_tidy(tables: Mapping[str, pd.DataFrame], collected: Collected, out: Path) -> None:

@@ -29,10 +29,9 @@ class Run:
 
     @property
     def keys(self) -> dict:
-        """Its names, as tables have them; several cues are joined, no cue is None."""
-        cue = "-".join(self.cues) or None
+        """Its names, as tables have them; several cues are joined, none are ""."""
         names = {key: getattr(self, key) for key in ("baseline", "study", "binding", "target")}
-        return {**names, "cue": cue, "sample": self.sample}
+        return {**names, "cue": "-".join(self.cues), "sample": self.sample}
 
     @property
     def dataset(self) -> int:

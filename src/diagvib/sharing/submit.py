@@ -227,7 +227,7 @@ def _runs(entry: Entry) -> list[Run]:
 
 
 def _check_numbers(entry: Entry, where: str) -> None:
-    frame = pd.DataFrame([run.keys for run in _runs(entry)]).fillna({"cue": ""})
+    frame = pd.DataFrame([run.keys for run in _runs(entry)])
     rows = [
         [dict(zip(_COUNTED, row, strict=True)) for row in run.cells] for run in entry.runs.values()
     ]

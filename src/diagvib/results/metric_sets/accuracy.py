@@ -62,7 +62,7 @@ class Accuracy(MetricSet):
                 lines.append([*names, group, "all", *texts[metric], "", ""])
         heads = ["study", "baseline", "binding", "group", "environment"]
         heads += ["accuracy", "95 % interval", "worst cell", "95 % interval"]
-        yield Table("accuracy", "All groups", heads, lines, section=self.title, about=self.about)
+        yield Table("All groups", heads, lines, section=self.title, about=self.about)
 
 
 def _places(study: str, known: KnownStudies) -> list[tuple[str, str]]:

@@ -76,7 +76,6 @@ class Average(MetricSet):
             for row in noted.itertuples(index=False)
         ]
         yield Table(
-            "average",
             "All studies",
             *pivot(rows, [*BASELINE, "binding"], "study", titles, self.text),
             list(dict.fromkeys(notes)),

@@ -9,7 +9,7 @@ import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
-from diagvib.results.table import Table
+from diagvib.results.table import Table, in_order
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.rows import TARGET
 from diagvib.studies.study import Study
@@ -121,7 +121,7 @@ def half_way(
 
 def half_way_tables(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Table]:
     """Half-way strengths by target and cue. frame: from `cue_strength`."""
-    cues = [factor for factor in factors if factor in set(frame["cue"])]
+    cues = in_order(frame["cue"], factors)
     rows = []
     for (baseline, spread, target), own in frame.groupby(
         ["baseline", "spread", "target"], sort=False
@@ -129,7 +129,7 @@ def half_way_tables(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Tab
         texts = {str(cue): half_way_text(curve) for cue, curve in own.groupby("cue", sort=False)}
         rows.append([baseline, f"{100 * spread:g}", target, *(texts.get(cue, "") for cue in cues)])
     heads = ["baseline", "spread", TARGET, *cues]
-    yield Table("cue_strength", "Half-way strength by cue, %", heads, rows, [], TITLE, [_ABOUT])
+    yield Table("Half-way strength by cue, %", heads, rows, [], TITLE, [_ABOUT])
 
 
 def half_way_text(curve: pd.DataFrame) -> str:

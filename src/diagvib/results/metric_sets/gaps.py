@@ -102,7 +102,6 @@ class Gaps(MetricSet):
         ):
             for study, part in rows[chosen].groupby("study", sort=False):
                 yield Table(
-                    f"gaps_{study}_{title.split()[1]}",
                     f"{known.title(str(study))}: {title}",
                     *pivot(part, [*BASELINE, "binding"], "metric", SHOWN, self._beside_erm),
                     section=self.title,

@@ -84,7 +84,6 @@ class MetricSet:
         for study, part in of_all_bindings(own).groupby("study", sort=False):
             names = {name: name for name in part["metric"].unique()}
             yield Table(
-                f"{part['metric_set'].iloc[0]}_{study}",
                 known.title(str(study)),
                 *pivot(part, [*BASELINE, "binding"], "metric", names, self.text),
                 section=self.title,

@@ -23,7 +23,7 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
     untuned_notes,
 )
-from diagvib.results.metrics import accuracy_array, faavg, famin, paired_change
+from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.table import Table, describe_missing, interval, of_samples, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 
@@ -95,7 +95,6 @@ class Shortcut(MetricSet):
                 tuned = rows["note"] != NOT_TUNED
                 marked = rows["baseline"].where(tuned, rows["baseline"] + f" {UNTUNED}")
                 yield Table(
-                    f"{metric}_{study}",
                     f"{known.title(str(study))}: {title}",
                     *pivot(
                         rows.assign(baseline=marked), ["baseline"], "target", factors, self.text
@@ -148,7 +147,10 @@ def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
                 first, other = (accuracy_array(one, one[f"{OOD}_accuracy"]) for one in pair)
                 about = {"study": contrast.study, "baseline": baseline, "target": target}
                 about |= {"metric": metric, "cues": first.shape[1]}
-                yield about | numbers(paired_change(first, other), NO_INTERVAL)
+                # Paired by sample and cue. The standard deviation over the samples' means over the
+                # cues, with ddof 1, is compared with the paper's spread, which is taken to be the
+                # same; the paper does not state its ddof.
+                yield about | numbers(faavg(first - other), NO_INTERVAL)
 
 
 def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[str]:
@@ -252,13 +254,6 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     return found.loc[score.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 
-def matrix_columns(cues: pd.Series, factors: Sequence[str]) -> list[str]:
-    """Columns of a P_ij matrix: all factors, or the cue combinations of a study with several cues;
-    '' for none."""
-    asked = list(dict.fromkeys(cues))
-    return list(factors) if asked != [""] and set(asked) <= set(factors) else asked
-
-
 def overall_sentence(pairs: pd.DataFrame, known: KnownStudies) -> str:
     """The largest difference of two baselines, from the table `baselines`; empty if there is none."""
     if (ran := pairs.dropna(subset=["difference"])).empty:
@@ -288,7 +283,7 @@ def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
     ]
     heads = ["baseline", "study", "mean", "95 % interval", "bindings"]
     title = "Mean over all bindings and samples"
-    yield Table("overall", title, heads, rows, [], OVERALL, about, folded=True)
+    yield Table(title, heads, rows, [], OVERALL, about, folded=True)
     rows = [
         [
             known.title(r.study),
@@ -307,4 +302,4 @@ def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
         "number of comparisons."
     )
     title = "Baselines compared, paired by dataset"
-    yield Table("baselines", title, heads, rows, [note], OVERALL, about, folded=True)
+    yield Table(title, heads, rows, [note], OVERALL, about, folded=True)
