@@ -107,7 +107,7 @@ def main(
         rows = [measure(stage, overrides) for stage in ("tabulate", "plot")]
         files = [path for path in layout.figures.rglob("*") if path.is_file()]
         size = {
-            "runs": len(config.runs),
+            "runs": len(config.train_jobs) * config.samples,
             "figure_files": len(files),
             "figures_mb": sum(path.stat().st_size for path in files) / 1e6,
             "page_mb": layout.report.stat().st_size / 1e6,

@@ -24,10 +24,12 @@ import typer
 import yaml
 from result_file import REPOSITORY, RESULTS, Out, save_result
 
-from diagvib.images import DIGESTS_FILE, FEATURES_FILE, IMAGE_FILES
+from diagvib.foundation.files import DIGESTS_FILE
+from diagvib.images import FEATURES_FILE
 from diagvib.results import TABLE_FILES
 from diagvib.scenes.digits.factors import classes
 from diagvib.settings.grid import RUN_FILES
+from diagvib.studies.study import SPLITS
 
 # The paper's nine (Sec. 4).
 BASELINES = [
@@ -117,7 +119,7 @@ def environment_with_stand_in(folder: Path) -> Path:
         % {
             "samples": " ".join(map(str, range(SAMPLES))),
             "textures": " ".join(f"{texture}.png" for texture in classes("texture")),
-            "images": " ".join(IMAGE_FILES),
+            "images": " ".join(f"{split}.parquet" for split in SPLITS),
             "digests": DIGESTS_FILE,
             "features": FEATURES_FILE,
             "runs": " ".join(RUN_FILES),

@@ -65,7 +65,7 @@ def publish(root: Path, folder: Path) -> dict:
     runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
     about = {
         "runs": len(runs),
-        "expected": len(config.runs),
+        "expected": len(config.train_jobs) * config.samples,
         "date": date.today().isoformat(),
         "machine": machine(),
         "precision": sorted({run["precision"] for run in runs}),

@@ -39,8 +39,8 @@ from result_file import (
 from diagvib.foundation.devices import resolve_device
 from diagvib.images.files import BATCH, read_images, write_images
 from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, classes, draw_realizations
-from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, Renderer
-from diagvib.scenes.digits.resizing import TEXTURE_SIZE
+from diagvib.scenes.digits.renderer import Renderer
+from diagvib.scenes.digits.resizing import CANVAS, OBJECT_SIDE, TEXTURE_SIZE
 from diagvib.scenes.digits.scene import RecipeRenderer
 
 GOLDEN = REPOSITORY / "tests/golden_renders.npz"

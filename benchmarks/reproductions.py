@@ -27,12 +27,30 @@ from scipy.stats import beta, norm
 
 from diagvib.foundation.files import write_text
 from diagvib.foundation.seeding import named_generator
-from diagvib.reproduction.agreement import RULE, agreement_table
+from diagvib.reproduction import agreement
+from diagvib.reproduction.agreement import agreement_table
 from diagvib.reproduction.comparability import judge_runs
 from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
-from diagvib.reproduction.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_table
+from diagvib.reproduction.verdicts import (
+    COMPARED,
+    KEYS,
+    LEAST_SAMPLES,
+    MARGIN,
+    PAPER_SAMPLES,
+    comparison_table,
+)
 from diagvib.results.table import markdown_table
 
+# The assumptions of the simulations: the columns of `config/papers/reproductions.csv` that state
+# them.
+RULE = {
+    "margin": MARGIN,
+    "least samples": LEAST_SAMPLES,
+    "level": agreement.LEVEL,
+    "tolerance": agreement.TOLERANCE,
+    "shared": agreement.SHARED,
+    "simulated": agreement.DRAWS,
+}
 DRAWS = 8
 # Times as many for honest reproductions, whose false alarms are counted, and for one baseline.
 HONEST_DRAWS = 3

@@ -26,7 +26,8 @@ from diagvib.images.files import write_images
 from diagvib.methods.method import Method
 from diagvib.methods.registry import make_baseline
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.renderer import PAPER_SIZE, Renderer
+from diagvib.scenes.digits.renderer import Renderer
+from diagvib.scenes.digits.resizing import PAPER_SIZE
 from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config

@@ -4,7 +4,8 @@ from functools import cache
 from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
-from diagvib.images import DIGESTS_FILE, FEATURES_FILE
+from diagvib.foundation.files import DIGESTS_FILE
+from diagvib.images import FEATURES_FILE
 from diagvib.operations.stage_code import stage_code
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene

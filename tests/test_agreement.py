@@ -9,7 +9,6 @@ from diagvib.foundation.seeding import named_generator
 from diagvib.reproduction.agreement import (
     DRAWS,
     LEVEL,
-    RULE,
     agreement_sentence,
     agreement_table,
     simulated_reproductions,
@@ -80,7 +79,7 @@ def test_every_group_has_its_own_p_and_the_whole_the_smallest(truth):
 
 def test_what_is_shipped_and_on_the_page_was_simulated_under_the_rule_as_it_is():
     shipped, page = simulated_reproductions(), (ROOT / "docs/agreement.md").read_text()
-    assert (shipped[list(RULE)] == pd.Series(RULE)).all(axis=None)
+    assert (shipped[list(reproductions.RULE)] == pd.Series(reproductions.RULE)).all(axis=None)
     newest = max((ROOT / "benchmarks/results").glob("reproductions-*.csv"))
     pd.testing.assert_frame_equal(shipped, pd.read_csv(newest))
     assert reproductions.markdown(shipped) in page

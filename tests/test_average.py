@@ -309,5 +309,5 @@ def test_the_page_of_environments_alone(tmp_path):
 def test_the_configuration_on_digits_has_all_six_with_exact_shares():
     config = load_config(definition_path("environments.yaml"))
     assert set(config.studies) == set(SIX) and config.counts["train"] % 6336 == 0
-    plain = [run for run in config.runs if run.baseline == "erm_env"]
-    assert {run.cues for run in plain} == {("hue",), ("position",)} and len(plain) == 36
+    plain = [binding for baseline, _, binding in config.train_jobs if baseline == "erm_env"]
+    assert set(plain) == {"shape-hue", "shape-position"} and len(plain) * config.samples == 36

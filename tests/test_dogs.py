@@ -146,8 +146,8 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
     settings = {entry.name: entry.settings for entry in CONFIG.baselines}
     frame = pd.DataFrame(
         [
-            {"baseline": run.baseline, "study": run.study, "status": "ok", "comparable": True}
-            for run in CONFIG.runs
+            {"baseline": baseline, "study": study, "status": "ok", "comparable": True}
+            for baseline, study, _ in CONFIG.train_jobs
         ]
     )
     found = beside_papers(accuracies_of([*CONFIG.studies, ""], settings), frame, SHIPPED, settings)

@@ -14,7 +14,7 @@ import torch
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
-from diagvib.images import DIGESTS_FILE
+from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.sharing.export import export

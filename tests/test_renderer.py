@@ -8,7 +8,8 @@ from skimage.io import imread
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.renderer import CANVAS, Renderer
+from diagvib.scenes.digits.renderer import Renderer
+from diagvib.scenes.digits.resizing import CANVAS
 
 
 def random_recipes(

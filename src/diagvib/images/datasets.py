@@ -4,15 +4,14 @@ give the same."""
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, read_json, read_metadata, read_table
-from diagvib.images import DIGESTS_FILE, made_from
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json, read_metadata, read_table
+from diagvib.images import made_from
 from diagvib.images.files import (
     Images,
     pixel_format,
@@ -27,31 +26,6 @@ from diagvib.studies.preference import speaks_for
 from diagvib.studies.recipes import read_recipes, select_recipes
 from diagvib.studies.study import Study, parse_study
 
-
-class Datasets(Protocol):
-    """The datasets of a (study, binding), one for each dataset sample, each with splits train, val
-    and test."""
-
-    def path(self, sample: int, split: str) -> Path:
-        """The file to name in a message about a split."""
-
-    def metadata(self, sample: int, split: str) -> dict:
-        """Metadata of a split: study, binding, roles, scene, sample, split, sources, comparable,
-        digests, image_shape; the part of the study's definition that images depend on; and the
-        target class that each class of a cue points to (`studies.preference`). It does not depend
-        on which other samples exist."""
-
-    def load(self, sample: int, split: str) -> Images:
-        """A split in memory."""
-
-    def table(self, sample: int, split: str) -> pa.Table:
-        """The recipe columns of a split."""
-
-    def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
-        """The pixels of a split, uint8[B, H, W, 3], a few hundred images at a time. start: the
-        first row, which is the end of an earlier chunk."""
-
-
 # Keys of a study's definition. How results are judged is no property of the images.
 _DRAWN_FROM = {"roles", "bound", "rows", "spread"}
 
@@ -65,7 +39,7 @@ def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:
     )
 
 
-class ImageFiles(Datasets):
+class ImageFiles:
     """Datasets as image files: `folder`/{sample}/{split}.parquet.
 
     If the folder has digests, loading a file that differs from the rendered one raises
@@ -80,26 +54,35 @@ class ImageFiles(Datasets):
         """A split's file within the folder."""
         return f"{sample}/{split}.parquet"
 
-    def path(self, sample, split):
+    def path(self, sample: int, split: str) -> Path:
+        """The file to name in a message about a split."""
         return self.folder / self.name(sample, split)
 
-    def metadata(self, sample, split):
+    def metadata(self, sample: int, split: str) -> dict:
+        """Metadata of a split: study, binding, roles, scene, sample, split, sources, comparable,
+        digests, image_shape; the part of the study's definition that images depend on; and the
+        target class that each class of a cue points to (`studies.preference`). It does not depend
+        on which other samples exist."""
         path = self.path(sample, split)
         return {
             **read_metadata(path),
             "sha256": self._digests.get(self.name(sample, split)) or file_sha256(path),
         }
 
-    def load(self, sample, split):
+    def load(self, sample: int, split: str) -> Images:
+        """A split in memory."""
         self.check(sample, split)
         return read_images(self.path(sample, split))
 
-    def table(self, sample, split):
+    def table(self, sample: int, split: str) -> pa.Table:
+        """The recipe columns of a split."""
         path = self.path(sample, split)
         names = pq.read_schema(path).names if path.exists() else []
         return read_table(path, [name for name in names if name != "image"])
 
-    def chunks(self, sample, split, start=0):
+    def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
+        """The pixels of a split, uint8[B, H, W, 3], a few hundred images at a time. start: the
+        first row, which is the end of an earlier chunk."""
         self.check(sample, split)
         return read_chunks(self.path(sample, split), start)
 
@@ -139,9 +122,9 @@ class ImageFiles(Datasets):
         return read_json(path) if path.exists() else {}
 
 
-class RenderedRecipes(Datasets):
+class RenderedRecipes:
     """Datasets rendered from a recipe file on `device`, with a scene's prepared data in the folder
-    `prepared`.
+    `prepared`. Methods as of `ImageFiles`.
 
     DiagvibError if the recipes were drawn for other sources.
     """
@@ -217,3 +200,8 @@ class RenderedRecipes(Datasets):
         rows = self.table(sample, split)
         pixels = rendered(rows, self.renderer, self._path.parent)
         return Images(pixels, rows, self.metadata(sample, split))
+
+
+# The datasets of a (study, binding), one for each dataset sample, each with splits train, val and
+# test.
+Datasets = ImageFiles | RenderedRecipes

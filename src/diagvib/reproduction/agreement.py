@@ -11,7 +11,7 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.seeding import named_generator
-from diagvib.reproduction.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, PAPER_SAMPLES
+from diagvib.reproduction.verdicts import COMPARED, LEAST_SAMPLES, PAPER_SAMPLES
 from diagvib.results.known_studies import SHIPPED
 
 # Below this p, the results differ from the paper.
@@ -160,18 +160,6 @@ def rule_sentence() -> str:
         "reproduced. A group's score is its RMS z: the root mean square of the differences, each in units of its "
         "standard error."
     )
-
-
-# The assumptions of the simulations: the columns of `config/papers/reproductions.csv` that state
-# them.
-RULE = {
-    "margin": MARGIN,
-    "least samples": LEAST_SAMPLES,
-    "level": LEVEL,
-    "tolerance": TOLERANCE,
-    "shared": SHARED,
-    "simulated": DRAWS,
-}
 
 
 @cache

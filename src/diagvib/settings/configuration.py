@@ -9,7 +9,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Name, Strict, no_item_twice, text_like, unique
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import network_name
-from diagvib.settings.grid import Run
 from diagvib.settings.search_space import ALL, RandomSearch, read_ranges
 from diagvib.studies.binding import Binding, chosen_bindings, spreads
 from diagvib.studies.study import Study, load_study
@@ -191,11 +190,6 @@ class Experiment(Strict):
         """The folder of each frozen network's features -> the first baseline with that network."""
         found = reversed(self.baselines)
         return {entry.network: entry.name for entry in found if entry.network}
-
-    @property
-    def runs(self) -> list[Run]:
-        """Every run, once resolved."""
-        return [Run(*names, sample) for names in self.train_jobs for sample in range(self.samples)]
 
 
 class Configuration(Experiment):

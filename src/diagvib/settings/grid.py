@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.foundation.files import file_sha256
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256
 from diagvib.foundation.seeding import name_seed
-from diagvib.images import DIGESTS_FILE
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
+    DIGESTS_FILE,
     file_metadata,
     is_noted,
     open_parquet,
@@ -25,7 +26,6 @@ from diagvib.foundation.files import (
     with_metadata,
 )
 from diagvib.foundation.messages import say
-from diagvib.images import DIGESTS_FILE
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
 from diagvib.scenes import load_scene
@@ -53,7 +53,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
     several scenes; for a configuration that makes no image files; and for a folder whose README.md
     is not such a card.
     """
-    check_card(Path(out))
+    check_card(out)
     if config.images == "render":
         raise DiagvibError(
             "images: this configuration renders images while it trains and makes no image files; set "
@@ -71,7 +71,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
         for sample in range(config.dataset_count):
             exported = Exported(study, binding, sample, {})
             for split in SPLITS:
-                target = Path(out) / exported.folder / f"{split}.parquet"
+                target = out / exported.folder / f"{split}.parquet"
                 exported.images[split] = _export_split(files, sample, split, config, target)
             found.append(exported)
             count = sum(exported.images.values())
@@ -79,7 +79,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
     scene = load_scene(scenes[0])
     licences = scene.licences(config.sources)
     for exported in found if png else ():
-        write_pngs(Path(out), exported, scene, config.image_size, licences)
+        write_pngs(out, exported, scene, config.image_size, licences)
     write_croissant(out, found, licences, write_card(out, config, scene, found))
     return found
 

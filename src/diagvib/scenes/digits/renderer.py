@@ -18,10 +18,7 @@ from diagvib.scenes.digits.resizing import (
     OBJECT_SIDE,
     PAPER_SIZE,
     TRUNCATION_GUARD,
-    resize_matrix,
 )
-
-__all__ = ["CANVAS", "OBJECT_SIDE", "PAPER_SIZE", "Renderer", "resize_matrix"]
 
 # Pixels; anything further away counts as this far. Keeps absurd positions within 32-bit integers.
 _FAR = 2**20
