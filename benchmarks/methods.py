@@ -109,7 +109,7 @@ class Bench:
         layout = Layout(folder)
         self.prepared, recipes = layout.prepared(SCENE), layout.recipes("bench", BINDING)
         stages.prepare(layout, Prepare(sources="embedded"), SCENE)
-        samples = [dataset_sample(0, self.scene.factors, self.scene.published_samples)]
+        samples = [dataset_sample(0, self.scene)]
         counts = {"train": images, "val": 2 * batch_size, "id": 9}
         draw = Draw(study=STUDY, dataset_samples=samples, counts=counts)
         stages.draw(layout, draw, "bench", BINDING)

@@ -42,7 +42,7 @@ M2M = {
 }
 ORDER = ("bulldog", "dachshund", "labrador", "corgi")
 CONFIG = load_config(definition_path("spawrious.yaml"))
-SAMPLE = dataset_sample(0, DOGS.factors, DOGS.published_samples)
+SAMPLE = dataset_sample(0, DOGS)
 
 
 def published(study: str) -> dict[tuple[str, str, str], int]:

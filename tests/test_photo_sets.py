@@ -89,7 +89,7 @@ def listed(path: Path, raw: Path) -> pd.DataFrame:
 def drawn(scene: Photos, prepared: Path) -> pd.DataFrame:
     path = prepared / "studies.yaml"
     path.write_text(STUDIES)
-    study, sample = load_studies([path])["birds"], dataset_sample(0, scene.factors)
+    study, sample = load_studies([path])["birds"], dataset_sample(0, scene)
     binding, catalogue = bind(study, "bird-place", scene.factors), scene.catalogue(prepared)
     return draw_recipes(study, binding, [sample], COUNTS, scene, catalogue).to_pandas()
 

@@ -27,7 +27,7 @@ def test_what_a_cue_mostly_accompanies_comes_before_its_index():
 
 def test_names_are_those_of_the_dataset_sample():
     scene, study = load_scene("digits"), load_studies()["zgo"]
-    sample = dataset_sample(0, scene.factors, scene.published_samples)
+    sample = dataset_sample(0, scene)
     found = speaks_for(study, {"target": "shape", "cue": "hue"}, sample, scene.factors)
     assert found == {"hue": dict(zip(sample.classes["hue"], sample.classes["shape"], strict=True))}
 

@@ -54,7 +54,7 @@ def pool() -> DigitCatalogue:
 
 
 def dataset_sample(number: int) -> DatasetSample:
-    return numbered_sample(number, DIGITS.factors, DIGITS.published_samples)
+    return numbered_sample(number, DIGITS)
 
 
 def recipes_of(

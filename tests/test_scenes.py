@@ -249,14 +249,16 @@ def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("third", ["pink", "red"])
-def test_a_published_sample_is_of_the_scenes_classes(third):
+def test_a_published_sample_is_of_the_scenes_classes(third, monkeypatch):
     squares = load_scene("squares:Squares")
     entry = {"colour": ("red", "blue", "white")} | {
         factor: squares.factors[factor][:3] for factor in ("corner", "extent")
     }
-    assert dataset_sample(0, squares.factors, [entry]).added_cue == (1, 2, 0)
+    monkeypatch.setattr(squares, "published_samples", [entry])
+    assert dataset_sample(0, squares).added_cue == (1, 2, 0)
+    entry["colour"] = ("red", "blue", third)
     with pytest.raises(DiagvibError, match="published sample 0: colour must name each class once"):
-        dataset_sample(0, squares.factors, [entry | {"colour": ("red", "blue", third)}])
+        dataset_sample(0, squares)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,7 @@ def test_a_scene_cannot_change_the_classes_of_images(tmp_path):
         draw_recipes(
             study,
             bind(study, "corner-colour", scene.factors),
-            [dataset_sample(0, scene.factors)],
+            [dataset_sample(0, scene)],
             {"train": 90, "val": 90, "new": 90},
             scene,
             scene.catalogue(tmp_path),
@@ -352,9 +354,9 @@ def test_datasets_of_stand_ins_stay_as_they_were(scene, prepared):
     if scene.name not in FORMER:
         pytest.skip(f"{scene.name} is no scene of a paper")
     name, binding, counts, *wanted = FORMER[scene.name]
-    study, published = load_studies()[name], scene.published_samples
+    study = load_studies()[name]
     numbers = (0, 1, 7) if scene.replicates == "samples" else (0,)
-    samples = [dataset_sample(number, scene.factors, published) for number in numbers]
+    samples = [dataset_sample(number, scene) for number in numbers]
     bound, catalogue = bind(study, binding, scene.factors), scene.catalogue(prepared)
     table = draw_recipes(study, bound, samples, counts, scene, catalogue)
     table = table.replace_schema_metadata(None)

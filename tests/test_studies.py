@@ -63,7 +63,7 @@ QUADRANTS = {
 
 
 def sample_of(number: int) -> DatasetSample:
-    return dataset_sample(number, DIGITS.factors, DIGITS.published_samples)
+    return dataset_sample(number, DIGITS)
 
 
 def as_dict(cells) -> dict[tuple[int, int], float]:

@@ -248,7 +248,7 @@ def load(
         numbers = counts_of(definition, counts or {}, usual, load_studies(studies_from))
         prepared = cached(scene, sources or "official", mirror)
         catalogue = scene.catalogue(prepared)
-        chosen = dataset_sample(sample, scene.factors, scene.published_samples)
+        chosen = dataset_sample(sample, scene)
         recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
         used = resolve_device("cpu" if device is None else str(device))
         with one_thread_in_forks():

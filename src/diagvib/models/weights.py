@@ -164,7 +164,7 @@ def located(model: dict | None, folder: Path | None) -> dict | None:
         return model
     if model["name"].startswith("timm/"):
         return model
-    path = Path(folder) / Path(published(model["name"], model["weights"]).url).name
+    path = folder / Path(published(model["name"], model["weights"]).url).name
     return {**model, "weights_file": str(path)} if path.is_file() else model
 
 

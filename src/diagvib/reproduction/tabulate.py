@@ -165,14 +165,14 @@ def write_tables(
         "tables.md": markdown_page(shown, note, frame, compared),
         "tables.tex": latex_page(shown, note),
     }.items():
-        write_text(Path(out) / name, known.about_repetitions(text, frame["study"]))
+        write_text(out / name, known.about_repetitions(text, frame["study"]))
     made |= {
         "sources": sorted(set(frame["sources"].dropna())),
         "comparable": is_comparable(frame),
         "mixed": mixed,
         "settings": settings,
     }
-    write_json(Path(out) / "versions.json", made)
+    write_json(out / "versions.json", made)
 
 
 def markdown_page(

@@ -185,9 +185,7 @@ def sample_of(scene: str, number: int) -> DatasetSample:
     """The dataset sample for a run's number: always the first if replicates differ only in their
     seeds."""
     found = load_scene(scene)
-    return dataset_sample(
-        0 if found.replicates == "seeds" else number, found.factors, found.published_samples
-    )
+    return dataset_sample(0 if found.replicates == "seeds" else number, found)
 
 
 # The shipped studies alone.

@@ -114,7 +114,7 @@ class _Read:
 
 
 def run_folder(runs: Path, run: dict) -> Path:
-    return Path(runs) / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
+    return runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
 
 
 def read_runs(
@@ -133,7 +133,7 @@ def read_runs(
     frame = pd.DataFrame(expected, columns=RUN_KEYS)
     columns = history_columns(known, frame["study"].unique())
     found = in_processes(
-        partial(_read_run, Path(runs), known, columns), expected, threads, RUNS_A_PROCESS
+        partial(_read_run, runs, known, columns), expected, threads, RUNS_A_PROCESS
     )
     with progress_bar() as bar:
         read = list(bar.track(found, len(expected), description="reading runs"))

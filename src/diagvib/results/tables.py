@@ -86,11 +86,11 @@ def time_table(times: pd.DataFrame) -> Table:
 def write_tidy(tables: Mapping[str, pd.DataFrame], collected: Collected, out: Path) -> None:
     """As CSV and Parquet; an empty field is a missing number."""
     for name, table in tables.items():
-        write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
+        write_text(out / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
     large = {"cells": collected.cells, "history": collected.history.drop(columns=SELECTABLE)}
     for name, table in {**tables, **large}.items():
         content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
-        write_table(Path(out) / f"{name}.parquet", content, {"table": name})
+        write_table(out / f"{name}.parquet", content, {"table": name})
 
 
 def baseline_settings(names: Iterable[str], settings: dict) -> dict[str, dict]:
@@ -107,7 +107,7 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
     """The tidy tables by name. DiagvibError if one is missing or damaged."""
     frames = {}
     for name in TIDY:
-        path = Path(tables) / f"{name}.parquet"
+        path = tables / f"{name}.parquet"
         try:
             frames[name] = read_table(path).to_pandas()
         except (OSError, ValueError, DiagvibError) as error:
@@ -118,16 +118,16 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
 def read_history(tables: Path, by: str, name: str) -> pd.DataFrame:
     """Every recorded epoch of the runs of one baseline or study, as in `read_runs.Collected`."""
     chosen = pc.field(by) == name
-    return read_table(Path(tables) / "history.parquet").filter(chosen).to_pandas()
+    return read_table(tables / "history.parquet").filter(chosen).to_pandas()
 
 
 def write_scores(metrics: pd.DataFrame, known: KnownStudies, out: Path) -> None:
     """One JSON file for each baseline and study. metrics: the tidy table."""
-    Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, even if empty
+    out.mkdir(parents=True, exist_ok=True)  # a stage's output, even if empty
     for (baseline, study), own in metrics.groupby(["baseline", "study"], sort=False):
         if study:
             names = METRIC_SETS[own["metric_set"].iloc[0]].names(study, known)
-            write_json(Path(out) / baseline / f"{study}.json", scores(own, names))
+            write_json(out / baseline / f"{study}.json", scores(own, names))
 
 
 def scores(own: pd.DataFrame, names: list[str]) -> dict[str, float]:

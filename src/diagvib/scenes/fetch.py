@@ -67,7 +67,7 @@ def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> N
             continue
         with whole_file(target) as temporary:
             if mirror is not None:
-                _copy(source, Path(mirror), temporary)
+                _copy(source, mirror, temporary)
             elif tried := _download(source, temporary):
                 raise DiagvibError(
                     f"{target}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "

@@ -13,7 +13,7 @@ DESCRIPTION = "sources.json"
 def read_description(folder: Path) -> dict:
     """Read the origin of a folder from its DESCRIPTION: the fields of `scene.Catalogue`.
     DiagvibError if nothing is prepared."""
-    path = Path(folder) / DESCRIPTION
+    path = folder / DESCRIPTION
     if not path.is_file():
         raise DiagvibError(
             f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first"
@@ -28,7 +28,7 @@ def read_description(folder: Path) -> dict:
 def read_described(folder: Path, name: str, columns: list[str]) -> tuple[dict, pa.Table]:
     """`read_description`, and a table whose metadata has its digest. DiagvibError if it has
     another, and so belongs to another preparation."""
-    described, path = read_description(folder), Path(folder) / name
+    described, path = read_description(folder), folder / name
     if read_metadata(path).get("digest") != described["digest"]:
         raise mismatch(folder, name)
     return described, read_table(path, columns)

@@ -160,8 +160,7 @@ def stage_settings(
         )
         scene = load_scene(definition.scene)
         found["dataset_samples"] = [
-            dataset_sample(number, scene.factors, scene.published_samples)
-            for number in range(found["samples"])
+            dataset_sample(number, scene) for number in range(found["samples"])
         ]
     job = validated(kind, {key: found[key] for key in kind.model_fields}, "configuration")
     return read_settings(

@@ -1,6 +1,6 @@
 """Dataset samples: which classes of each factor a dataset uses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -8,7 +8,7 @@ from pydantic import Field
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Strict
-from diagvib.scenes.scene import AddedCue
+from diagvib.scenes.scene import AddedCue, Scene
 
 # The number of classes chosen for a factor, unless a study's role has another number.
 CLASSES_PER_FACTOR = 3
@@ -44,17 +44,16 @@ class DatasetSample(Strict):
         return tuple(generator.choice(known, count, replace=False).tolist())
 
 
-def dataset_sample(
-    number: int, factors: Mapping[str, tuple[str, ...]], published: Sequence[Mapping] = ()
-) -> DatasetSample:
+def dataset_sample(number: int, scene: Scene) -> DatasetSample:
     """Dataset sample `number` of a scene: the published ones first (benchmark section 4), then
     drawn from the number.
 
     factors: factor -> classes; published: entries with three classes for each factor, or all, and
     perhaps added_cue. DiagvibError for a published sample with other classes.
     """
-    if number < len(published):
-        entry = published[number]
+    factors = scene.factors
+    if number < len(scene.published_samples):
+        entry = scene.published_samples[number]
         for factor, known in factors.items():
             if len(set(entry[factor]) & set(known)) < len(entry[factor]):
                 raise DiagvibError(

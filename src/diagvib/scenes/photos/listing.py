@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 import pyarrow as pa
@@ -18,9 +17,7 @@ import pyarrow as pa
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
 from diagvib.foundation.messages import say
-
-if TYPE_CHECKING:
-    from diagvib.scenes.photos.decoding import Glance
+from diagvib.scenes.photos.decoding import Glance, check_photo, in_threads
 
 LISTING = "files.parquet"
 # Where the photos are, apart from the list, so that moving them does not change it.
@@ -58,7 +55,6 @@ def usable(folder: Path, paths: Sequence[str]) -> dict[str, tuple[str, Glance]]:
     The others are left out, with a line on standard error that says why: empty or damaged ones,
     ones that are not images or not named like images.
     """
-    from diagvib.scenes.photos.decoding import check_photo, in_threads
 
     def look(path: str) -> tuple[str, Glance] | str:
         if not path.lower().endswith(EXTENSIONS):

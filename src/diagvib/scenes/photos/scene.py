@@ -26,6 +26,7 @@ from diagvib.foundation.messages import say
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import validated
 from diagvib.foundation.versions import file_version, once_per_version
+from diagvib.scenes.photos.decoding import Crop, in_threads, open_photo, square
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import (
     FOLDER,
@@ -88,7 +89,7 @@ class Photos(Scene):
         """The folder of the photos."""
         if self.definition.folder is not None:
             return self.path.parent / self.definition.folder
-        return mirror and Path(mirror) / self.name
+        return mirror and mirror / self.name
 
     def state(self, mirror):
         found = state(folder := self.folder(mirror))
@@ -270,8 +271,6 @@ class Photos(Scene):
     ) -> Callable[[np.ndarray], np.ndarray]:
         """A function from the numbers of photos, int[B], to uint8[B, size, size, 3], decoded on all
         cores."""
-        from diagvib.scenes.photos.decoding import Crop, in_threads, open_photo, square
-
         catalogue, its = self.catalogue(prepared), self.definition
         paths, hashes = (catalogue.photos[name].tolist() for name in ("path", "sha256"))
         embedded = catalogue.sources.startswith("embedded")

@@ -7,7 +7,6 @@ from collections import Counter
 from functools import partial, reduce
 from os.path import normpath
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,11 +17,9 @@ from diagvib.foundation.files import read_json
 from diagvib.foundation.messages import say
 from diagvib.foundation.validation import repeated, validated
 from diagvib.scenes.photos.alike import look_alikes
+from diagvib.scenes.photos.decoding import Glance
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in, leave_out, usable, without_twins
-
-if TYPE_CHECKING:
-    from diagvib.scenes.photos.decoding import Glance
 
 _COMPARED = 200_000  # photos, which takes 10 seconds
 _SHOWN = 10  # values of a column, or photos, that are named
