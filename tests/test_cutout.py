@@ -58,7 +58,7 @@ def test_photos_that_need_a_mask_get_one(folder, capsys):
 
 
 def test_what_shows_nothing_of_the_kind_is_named(folder, capsys):
-    assert cut_out_photos(all_trucks, [folder / "a.jpg"], ["horse"], CPU) == 0
+    assert cut_out_photos(all_trucks, [folder / "a.jpg"], ["horse"], CPU, [].append) == 0
     said = f"{folder / 'a.jpg'}: left out, because no horse was found in it\n"
     assert capsys.readouterr().err == said
     assert not (folder / "a.mask.png").exists()

@@ -185,7 +185,7 @@ def measure_networks(
     threads: int,
     weights_folder: Path | None,
     out: Path,
-    text: str = TEXT,
+    text: str,
 ) -> None:
     """Measure models, with their weights, on these folders: val, and perhaps sin, in_r, in_9. Print
     the table, and write it to `out` as CSV and Markdown. text: the watermark's."""

@@ -83,7 +83,7 @@ def cut_out_photos(
     photos: Sequence[Path],
     wanted: Sequence[str],
     device: torch.device,
-    advance: Callable[[int], None] = lambda n: None,
+    advance: Callable[[int], None],
 ) -> int:
     """Write a mask next to each photo; returns how many, since photos without such an object get
     none.

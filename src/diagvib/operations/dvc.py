@@ -25,7 +25,7 @@ def stages_of(root: str) -> Path:
     return Path(root) / "dvc.yaml"
 
 
-def why_no_ledger(root: str = ".") -> str | None:
+def why_no_ledger(root: str) -> str | None:
     """Why DVC keeps no ledger of a root; None if it can."""
     if not (stages_of(".").exists() and Path(".dvc/config").exists()):
         return (

@@ -231,7 +231,7 @@ def _svgs(folder: Path, figure: Figure, found: str) -> Markup:
     return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(*both)
 
 
-def inline_svg(path: Path, figure: Figure, found: str = "") -> Markup:
+def inline_svg(path: Path, figure: Figure, found: str) -> Markup:
     """An SVG figure as part of the page: the theme's colours, unique ids, smaller pictures; for screen
     readers its title, and the numbers that it shows, as far as `found` says them. Parts whose id is
     `tip: TEXT` say so when they are pointed at."""

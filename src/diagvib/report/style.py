@@ -153,8 +153,8 @@ def draw_chance(axes: Axes, chance: float, along: str = "y") -> None:
     line(chance, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
 
 
-def save_figure(figure: Drawing, path: Path, kinds: Sequence[str] = ("png", "svg")) -> None:
-    """Write {path}.png and {path}.svg, complete and without dates."""
+def save_figure(figure: Drawing, path: Path, kinds: Sequence[str]) -> None:
+    """Write {path}.{kind} for each kind, png or svg, complete and without dates."""
     figure.set_dpi(mpl.rcParams["savefig.dpi"])
     figure.get_layout_engine().execute(figure)
     figure.set_layout_engine(None)  # final; savefig would draw everything once more to compute it

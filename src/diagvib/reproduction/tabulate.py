@@ -176,7 +176,7 @@ def write_tables(
 
 
 def markdown_page(
-    tables: Sequence[Table], note: str, runs: pd.DataFrame, compared: Sequence[str] = ()
+    tables: Sequence[Table], note: str, runs: pd.DataFrame, compared: Sequence[str]
 ) -> str:
     """Tables by section, then missing and doubtful runs. note: what must come first; compared: why
     nothing can be compared with the paper."""

@@ -113,7 +113,7 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
     ]
 
 
-def latex(table: Table, remark: str = "") -> list[str]:
+def latex(table: Table, remark: str) -> list[str]:
     """Lines of a table environment (needs booktabs). remark: the end of the caption."""
     parts = [table.title, table.section, remark]
     caption = ". ".join(part.removesuffix(".") for part in parts if part)

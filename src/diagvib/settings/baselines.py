@@ -346,9 +346,9 @@ def _known(further: Sequence[str | Path]) -> dict[str, tuple[Path, object]]:
     return found
 
 
-def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
-    """Every baseline defined in `config/baselines` or in further files."""
-    return [*_known(further)]
+def baseline_names() -> list[str]:
+    """Every baseline defined in `config/baselines`."""
+    return [*_known(())]
 
 
 def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:

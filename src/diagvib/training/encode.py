@@ -219,7 +219,7 @@ def write_features(
     chunks: Callable[[int, list[str]], Iterable[Mapping[str, torch.Tensor]]],
     dtype: str,
     digest: str,
-    advance: Callable[[int], None] = lambda n: None,
+    advance: Callable[[int], None],
 ) -> None:
     """Write features of images, in one or more views, to `paths` (.npy), and their table next to
     each; unless they are there, made from what `digest` says.

@@ -42,7 +42,7 @@ def check_sampling(chosen: Sampling, n: int) -> None:
             )
 
 
-def epoch_shape(chosen: Sampling, n: int, size: int, drop_last: bool = True) -> tuple[int, int]:
+def epoch_shape(chosen: Sampling, n: int, size: int, drop_last: bool) -> tuple[int, int]:
     """Images in an epoch, and in each full batch. With fewer images than a batch, one batch has all
     of them; otherwise drop_last leaves out the last, incomplete one. With several sets there is
     none. DiagvibError if a batch is too small for an image of every set."""
