@@ -52,6 +52,8 @@ CURVES = (
 # Samples that differ more than the fitted ones: in the law, as if each were this many images.
 WIDE = 3
 COUNTER_EXAMPLES = np.array([0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
+# Of curves that end with their own reference: without any relation, the cue misleads in two thirds of the images.
+WITH_REFERENCE = np.array([0, 0.01, 0.05, 0.2, 2 / 3])
 # How far ours are from the paper's mean, in points; more than MARGIN must not be called agreement.
 OFF = (0, 0.06)
 
@@ -129,16 +131,25 @@ def _gaps(n: int, times: int) -> Iterator[dict]:
 def _half_ways(n: int, times: int) -> Iterator[dict]:
     """Half-way strengths, whose truth is that of the mean curve, interpolated as ours; also with
     samples that differ more than the published ones. A third of the draws."""
-    for (floor, top, middle, steep), worth in product(CURVES, (FITTED, WIDE)):
+    for (floor, top, middle, steep), worth, shares in product(
+        CURVES, (FITTED, WIDE), (COUNTER_EXAMPLES, WITH_REFERENCE)
+    ):
         with np.errstate(divide="ignore"):
-            means = floor + (top - floor) * expit(steep * np.log(COUNTER_EXAMPLES / middle))
-        truth = half_way(COUNTER_EXAMPLES, means[:, None], np.array([top]))[0]
+            means = floor + (top - floor) * expit(steep * np.log(shares / middle))
+        own = shares is WITH_REFERENCE
+        means = [top, *(means[:-1] if own else means)]
+
+        def found_in(drawn: np.ndarray, shares=shares, own=own) -> tuple[float, float, float]:
+            """Of a curve behind its reference; with its own reference, that is its last point."""
+            return half_way(shares, np.append(drawn[1:], drawn[:own], axis=0), drawn[0])
+
+        truth = found_in(np.array(means)[:, None])[0]
         shape, generator = (n, times // 3), np.random.default_rng(n)
-        drawn = accuracies(generator, [top, *means], shape, worth)
-        each = [half_way(COUNTER_EXAMPLES, one[1:], one[0]) for one in np.moveaxis(drawn, -1, 0)]
+        drawn = np.moveaxis(accuracies(generator, means, shape, worth), -1, 0)
+        each = [found_in(one) for one in drawn]
         found, low, high = np.array([one for one in each if not np.isnan(one[0])]).T
         yield {
-            "what": "half-way strength",
+            "what": "half-way strength" + (", own reference" if own else ""),
             "curve": (floor, top, middle, steep),
             "worth": worth,
             "truth": str(truth),
