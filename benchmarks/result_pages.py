@@ -26,7 +26,7 @@ from result_tables.cue_strength import (
     falls,
     half_way_table,
     strength_csv,
-    strength_figure,
+    strength_figures,
     visibility_table,
 )
 from result_tables.diagvib6 import (
@@ -94,6 +94,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "half-way, eight": lambda: half_way_table("cue_strength", "small_cnn"),
         "falls, eight": lambda: falls("cue_strength", "small_cnn"),
         "visibility": lambda: visibility_table("cue_strength", "small_cnn"),
+        "half-way, a tenth": lambda: half_way_table("cue_strength", "small_cnn", 0.1),
     },
     "claims": {"commands": claim_commands, "claims": claim_list},
     "watermark": {
@@ -131,7 +132,7 @@ def main() -> None:
     write_text(REPOSITORY / "docs/results/laptop/claims.csv", claims_csv())
     for folder in MAPS:
         write_text(REPOSITORY / f"docs/results/{folder}/cue_strength.csv", strength_csv(folder))
-        strength_figure(folder)
+        strength_figures(folder)
     gains_figure("frozen_cues")
     for name in PAGES:
         write_text(REPOSITORY / f"docs/{name}.md", page(name))

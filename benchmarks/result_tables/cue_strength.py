@@ -1,6 +1,6 @@
 """The map of shortcuts: how strong, and how visible, a cue must be."""
 
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,8 +15,8 @@ from result_tables.committed import FACTORS, Row, gain, percent, runs
 
 # Folders with a map.
 MAPS = ("laptop", "frozen", "cue_strength")
-# Spreads of the cue's classes, from the usual one down, and the studies without counter-examples.
-SPREADS = {100: "zgo", 50: "zgo-spread-50", 25: "zgo-spread-25", 10: "zgo-spread-10"}
+# Spreads of the cue's classes, from the usual one down, and how the names of their studies end.
+SPREADS = {100: "", 50: "-spread-50", 25: "-spread-25", 10: "-spread-10"}
 
 
 def strength(folder: str) -> pd.DataFrame:
@@ -24,35 +24,44 @@ def strength(folder: str) -> pd.DataFrame:
     return cue_strength(runs(folder).fillna({"cue": ""}), SHIPPED)
 
 
-def half_way_table(folder: str, baseline: str) -> list[Row]:
+def half_way_table(folder: str, baseline: str, spread: float = 1) -> list[Row]:
     """Half-way strengths with intervals, of one baseline at one spread."""
-    frame = strength(folder).query("baseline == @baseline")
+    frame = strength(folder).query("baseline == @baseline and spread == @spread")
     (made,) = half_way_tables(frame, FACTORS)
     return [row[2:] for row in (made.heads, *made.rows)]
 
 
 def visibility_table(folder: str, baseline: str) -> list[Row]:
-    """Accuracy where the cue misleads without counter-examples, by spread of the cue's classes, of
-    the pairs in which the cue costs at least LEAST at one of these; and what the smallest spread
-    changes, paired by sample."""
+    """What a cue without counter-examples costs where it misleads, in points, by spread of its
+    classes: accuracy with it less that without a relation at the same spread, paired by sample; and
+    the latter at the usual and the smallest spread. Of the pairs with a cost of at least LEAST at
+    one of these."""
     own = runs(folder).query("baseline == @baseline")
-    without = own[own["study"] == "zso"].groupby("target")["id_accuracy"].mean()
+    without = own[own["study"] == "zso"].pivot(
+        index="sample", columns="target", values="id_accuracy"
+    )
     heads = [f"{spread} %" for spread in SPREADS]
-    rows = [["target", "cue", *heads, "without a shortcut", "10 % less 100 %"]]
+    rows = [["target", "cue", *heads, "no relation, 100 %", "no relation, 10 %"]]
     for target, cue in permutations(FACTORS, 2):
         pair = own.query("target == @target and cue == @cue")
         values = pair.pivot(index="sample", columns="study", values="ood_accuracy")
-        values = values.reindex(columns=[*SPREADS.values()])
-        if (without[target] - values.mean()).max() < LEAST or values.isna().any(axis=None):
+        values["zso"] = without[target]
+        both = [(f"zgo{ending}", f"zso{ending}") for ending in SPREADS.values()]
+        if (
+            not {*chain(*both)} <= {*values}
+            or max((values[free] - values[shortcut]).mean() for shortcut, free in both) < LEAST
+        ):
             continue
-        numbers = map(percent, [*values.mean(), without[target]])
-        rows.append([target, cue, *numbers, gain(values, SPREADS[10], SPREADS[100])])
+        costs = [gain(values, shortcut, free) or "0.0" for shortcut, free in both]
+        ends = [percent(values[free].mean()) for _, free in (both[0], both[-1])]
+        rows.append([target, cue, *costs, *ends])
     return rows
 
 
 def falls(folder: str, baseline: str) -> str:
     """Whether accuracy rises with the share of counter-examples."""
-    shares = strength(folder).drop_duplicates("study").set_index("study")["counter_examples"]
+    usual = strength(folder).query("spread == 1")
+    shares = usual.drop_duplicates("study").set_index("study")["counter_examples"]
     own = runs(folder).query("baseline == @baseline and study in @shares.index")
     own = own.assign(share=own["study"].map(shares))
     steps = []
@@ -68,12 +77,14 @@ def falls(folder: str, baseline: str) -> str:
     )
 
 
-def strength_figure(folder: str) -> None:
-    """The curves, beside the runs."""
+def strength_figures(folder: str) -> None:
+    """The curves, beside the runs: at the usual spread, and of a baseline with several spreads."""
     material = SimpleNamespace(frames={"cue_strength": strength(folder)}, known=SHIPPED)
-    drawing = next(cue_strength_figures(material)).draw()
-    path = REPOSITORY / "docs/results" / folder / "cue_strength.png"
-    drawing.savefig(path, dpi=110, metadata={"Software": None})
+    drawn = {figure.name: figure for figure in cue_strength_figures(material)}
+    names = {"cue_strength/spread_100": "cue_strength", "cue_strength/small_cnn": "visibility"}
+    for figure in names.keys() & drawn.keys():
+        path = REPOSITORY / "docs/results" / folder / f"{names[figure]}.png"
+        drawn[figure].draw().savefig(path, dpi=110, metadata={"Software": None})
 
 
 def strength_csv(folder: str) -> str:

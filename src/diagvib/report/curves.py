@@ -177,7 +177,7 @@ def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: fl
     ticks = shares[np.unique([0, 1, len(shares) // 2, len(shares) - 1])]
     axes.set_xscale("symlog", linthresh=shares[1], linscale=0.5)
     axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.5, 1], xlim=(0, shares[-1] * 1.15))
-    axes.set_xticks(ticks, [f"{100 * share:g}" for share in ticks])
+    axes.set_xticks(ticks, [f"{100 * share:.3g}" for share in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     figure.supxlabel("training images in which the cue misleads, %", fontsize=9)
     add_legend(figure)

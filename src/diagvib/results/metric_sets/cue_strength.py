@@ -138,8 +138,8 @@ def half_way_text(curve: pd.DataFrame) -> str:
 
     def text(share: float) -> str:
         if share == 0:
-            return f"< {100 * shares.iloc[1]:g}"
-        return f"> {100 * shares.iloc[-1]:g}" if np.isinf(share) else f"{100 * share:.1f}"
+            return f"< {100 * shares.iloc[1]:.3g}"
+        return f"> {100 * shares.iloc[-1]:.3g}" if np.isinf(share) else f"{100 * share:.1f}"
 
     middle, low, high = row[HALF_WAY]
     if np.isnan(middle):
