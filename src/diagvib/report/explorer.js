@@ -4,7 +4,7 @@
 // `loaded` with its data.
 const index = JSON.parse(document.getElementById("index").textContent);
 const element = id => document.getElementById(id), kinds = ["right", "misled", "other"];
-const words = { right: "right", misled: "wrong, as the cue says", other: "wrong otherwise" };
+const words = { right: "right", misled: "wrong as the cue says", other: "wrong otherwise" };
 const known = {};
 const hint = element("detail").firstElementChild;
 let state = {}, data, pending;
