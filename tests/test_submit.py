@@ -94,6 +94,7 @@ WRONG = {
         lambda e: e["runs"]["shape-hue/1"]["cells"][-1].__setitem__(5, 9),
         "but the counts give",
     ),
+    "nobody who submits": (lambda e: e.update(by=" "), "by: who submits is missing"),
     "too few runs": (lambda e: e["metrics"][0].update(n=2), r"metrics\.0\.n"),
     "other seeds": (lambda e: e["protocol"]["training"].update(seed=7), "training.seed 1332"),
     "another seed": (

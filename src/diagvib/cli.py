@@ -30,18 +30,15 @@ app = typer.Typer(
 )
 
 
-Config = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file; default: the paper's protocol.")
-]
-Override = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
-]
-Settings = Annotated[
-    str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")
-]
-Root = Annotated[
-    str | None, typer.Option(help="Folder for data/ and results/; default: the configuration's.")
-]
+def _option(kind: type, help: str, *names: str, **more: object) -> object:
+    """The type of an option that may be left out."""
+    return Annotated[kind | None, typer.Option(*names, help=help, **more)]
+
+
+Config = _option(Path, "Configuration file; default: the paper's protocol.", "--config")
+Override = _option(list[str], "Override a key; repeatable.", "--set", metavar="KEY=VALUE")
+Settings = _option(str, "This stage's settings as JSON, instead of a configuration.")
+Root = _option(str, "Folder for data/ and results/; default: the configuration's.")
 SceneName = Annotated[
     str | None,
     typer.Argument(
@@ -57,11 +54,6 @@ BaselineNames = Annotated[
         help="Baselines from config/baselines, or from the configuration's `baselines_from`.",
     ),
 ]
-
-
-def _option(kind: type, help: str, *names: str, **more: object) -> object:
-    """The type of an option that may be left out."""
-    return Annotated[kind | None, typer.Option(*names, help=help, **more)]
 
 
 _SHARED = {"config": Config, "override": Override, "settings": Settings, "root": Root}

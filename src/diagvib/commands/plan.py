@@ -84,21 +84,21 @@ def _images(config: Configuration, study: str) -> int:
 def _disk(config: Configuration) -> dict[str, int]:
     """Bytes by content, without weights."""
     tested = [_split_sizes(config, study)["test"] for _, study, _ in config.train_jobs]
-    size, images, pixels, sources, fetched = config.image_size, 0, 0.0, 0, False
-    for study, _ in config.datasets:
+    scenes = [load_scene(config.study(study).scene) for study, _ in config.datasets]
+    size, images, pixels = config.image_size, 0, 0.0
+    sources = SOURCE_BYTES if any(scene.sources for scene in scenes) else 0
+    for (study, _), scene in zip(config.datasets, scenes, strict=True):
         # Scenes of photos say what theirs need, which is more.
-        scene, count = load_scene(config.study(study).scene), _images(config, study)
-        of_one = scene.bytes_per_pixel
+        count, of_one = _images(config, study), scene.bytes_per_pixel
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
         sources += count * scene.source_bytes_per_image
-        fetched |= bool(scene.sources)
         images += count
     results = PREDICTION_BYTES * sum(tested) + OTHER_RUN_BYTES * len(tested)
     return {
         "recipes": images * RECIPE_BYTES,
         "images": int(pixels) if config.images == "parquet" else 0,
         "results": config.samples * results,
-        "sources": sources + fetched * SOURCE_BYTES,
+        "sources": sources,
     }
 
 

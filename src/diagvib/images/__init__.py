@@ -1,5 +1,4 @@
-"""Image files and datasets. The names of a dataset's files are here, so that importing them does
-not import torch."""
+"""Image files and datasets. What other stages need of them without torch is here."""
 
 # Stands for all features of a (study, binding).
 FEATURES_FILE = "features.json"

@@ -146,8 +146,6 @@ def submit(
     """Write the entries of a root to `out`, each checked; returns their paths. DiagvibError if
     nothing can be submitted."""
     written = []
-    if not by.strip():
-        raise DiagvibError("by: who submits is missing; write a name")
     for entry in entries(root, by, link):
         check_entry(entry, f"{entry.study}, {entry.baseline}")
         written.append(write(entry, out))
@@ -187,7 +185,9 @@ def read_entry(path: Path) -> Entry:
 
 def check_entry(entry: Entry, where: str) -> None:
     """DiagvibError, beginning with `where`, if test images may have chosen anything, the seeds are
-    others than the given ones, or the numbers are not those of the counts."""
+    others than the given ones, the numbers are not those of the counts, or nobody submits it."""
+    if not entry.by.strip():
+        raise DiagvibError(f"{where}: by: who submits is missing; write a name")
     about = describe(entry.baseline, {entry.baseline: entry.settings})
     for key, value in about.items():
         if getattr(entry, key) != value:

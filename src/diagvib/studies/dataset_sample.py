@@ -48,8 +48,8 @@ def dataset_sample(number: int, scene: Scene) -> DatasetSample:
     """Dataset sample `number` of a scene: the published ones first (benchmark section 4), then
     drawn from the number.
 
-    factors: factor -> classes; published: entries with three classes for each factor, or all, and
-    perhaps added_cue. DiagvibError for a published sample with other classes.
+    A published one has three classes for each factor, or all, and perhaps added_cue. DiagvibError
+    if it has other classes.
     """
     factors = scene.factors
     if number < len(scene.published_samples):
