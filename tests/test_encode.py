@@ -234,6 +234,10 @@ def test_methods_that_need_pixels_or_learning_features_are_refused():
             frozen(name)
     with pytest.raises(DiagvibError, match="model.frozen: .* augment changes pixels"):
         settings_of({"name": "small_cnn", "frozen": True}, augment=["flip"])
+    untrained = "diagvib.methods.views:Published"
+    with pytest.raises(DiagvibError, match="model.head: .* trains nothing; write head: published"):
+        frozen(untrained)
+    frozen(untrained, head="published")
 
 
 @pytest.mark.parametrize(

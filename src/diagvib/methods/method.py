@@ -171,8 +171,9 @@ class Method(nn.Module):
     optimisers. `build`, `setup` and `phases` are called again; what a step writes to any other attribute,
     such as a counter, is lost.
 
-    `supervision`, `options`, `own_network`, `needs` and `pixels` are read from the source, without
-    running it, so that a configuration is checked quickly: they must be written as literals.
+    `supervision`, `options`, `own_network`, `trains`, `needs` and `pixels` are read from the
+    source, without running it, so that a configuration is checked quickly: they must be written as
+    literals.
     """
 
     # The labels besides the target's that it can use: "none", "cues" (the class of each cue), "cue"
@@ -184,6 +185,8 @@ class Method(nn.Module):
     options = {}
     # Whether it builds its own network; then a baseline names no `model`.
     own_network = False
+    # Whether it trains anything; if not, the network needs a head of its own, `head: published`.
+    trains = True
     # Abilities that the scene must have: "exchange" cues between images, "object_boxes". Provided as
     # `data.counterfactuals`.
     needs = ()

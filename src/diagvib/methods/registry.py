@@ -88,6 +88,7 @@ class Declaration(Strict):
         Field({})
     )
     own_network: bool = False
+    trains: bool = True
     needs: list[Literal[tuple(ABILITIES)]] = Field([])
     pixels: bool = False
     uses_features: bool = False

@@ -26,6 +26,8 @@ def seen(method: Method, view: str, batch: Batch) -> Tensor:
 class Published(Method):
     """Nothing is trained: one epoch without an update. For networks with `head: published`."""
 
+    trains = False
+
     def optimisers(self, phase):
         return {}
 

@@ -277,7 +277,8 @@ class BaselineSettings(Sparse):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "BaselineSettings":
-        own = declaration(self.method.name).own_network
+        declared = declaration(self.method.name)
+        own = declared.own_network
         if own and self.model:
             raise Misplaced(
                 "model", f"method {self.method.name} builds its own network; leave out this key"
@@ -286,6 +287,10 @@ class BaselineSettings(Sparse):
             raise Misplaced("model", f"the key is missing, but method {self.method.name} needs it")
         with misplaced("model"):
             check_model(self.model and self.model.model_dump())
+        if not declared.trains and self.model.head != "published":
+            raise Misplaced(
+                "model.head", f"method {self.method.name} trains nothing; write head: published"
+            )
         if self.model and self.model.frozen:
             self._check_frozen()
         return self
