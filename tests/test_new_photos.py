@@ -109,6 +109,8 @@ def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):
     proposal = look(tmp_path / "mine", None, columns)
     assert proposal.definition["pattern"] == "{ground}/{animal}/*"
     assert "no photo of: cow, sea" in cells_text(proposal)
+    proposal.photos = proposal.photos.replace({"ground": {"sea": "$_^$"}})  # no formula
+    proposal.definition["factors"]["ground"] = ["$_^$", "land"]
     write_sheet(proposal, tmp_path / "cells.png")
     picture = np.asarray(Image.open(tmp_path / "cells.png").convert("RGB")).reshape(-1, 3)
     shown = proposal.photos.groupby(["animal", "ground"])["path"].first()
@@ -126,6 +128,11 @@ def test_spaces_around_names_and_after_commas_do_not_count(tmp_path):
     table = read_labels(tmp_path / "t.csv", "")
     assert table.to_dict("list") == {"path": ["1.png"], "ground": ["sea"], "column_3": [""]}
     assert [*read_labels(tmp_path / "t.parquet", "")] == ["path", "ground"]
+
+
+def test_a_missing_number_leaves_the_others_whole(tmp_path):
+    pd.DataFrame({"y": [10, None]}).astype("Int64").to_parquet(tmp_path / "t.parquet")
+    assert read_labels(tmp_path / "t.parquet", "")["y"].to_list() == ["10", ""]
 
 
 def test_it_asks_where_a_guess_is_not_safe(tmp_path):
@@ -158,6 +165,10 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         (
             b"animal,ground,path\nbird,s,photos/0000.png\nbird ,t,photos/0001.png\n",
             "case or spaces",
+        ),
+        (
+            "animal,größe,path\nx,a,photos/0000.png\ny,b,photos/0001.png\n".encode(),
+            "'größe' cannot",
         ),
         ("tier\nk\xe4fer\n".encode("utf-16"), "use Parquet, or CSV with commas in UTF-8"),
     ):

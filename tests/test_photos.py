@@ -41,14 +41,14 @@ def folder(tmp_path):
     return tmp_path / "photos"
 
 
-def huge_png(path) -> None:
-    """A file of a few bytes that claims to have 20,000 x 20,000 pixels."""
+def colour_png(path, side: int, bits: int, rows: bytes) -> None:
+    """A colour PNG of this side, with the given bits per channel, whatever `rows` holds."""
     import struct
     import zlib
 
     chunks = [
-        (b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)),
-        (b"IDAT", zlib.compress(b"\0")),
+        (b"IHDR", struct.pack(">IIBBBBB", side, side, bits, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
         (b"IEND", b""),
     ]
     body = b"".join(
@@ -67,12 +67,15 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     (urban / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (urban / "notes.txt").write_text("notes")
     (urban / "gone.jpg").symlink_to(urban / "absent.jpg")
-    huge_png(urban / "huge.png")
+    colour_png(urban / "huge.png", 20_000, 8, b"\0")
+    for name, value in ("dim.png", b"\x0f\xff"), ("z.png", b"\x10\0"):
+        colour_png(urban / name, 20, 16, (b"\0" + 60 * value) * 20)
     Image.new("RGB", (900, 3)).save(urban / "thin.png")
     Image.fromarray(np.eye(20, dtype=np.float32)).save(urban / "deep.jpg", "tiff")
     Image.fromarray(np.full((20, 20), 4095, np.uint16)).save(urban / "dark.png")
     Path(os.fsdecode(os.fsencode(urban) + b"/\xe9.jpg")).write_bytes(whole)
     found = usable(folder, files_in(folder))
+    good["cars/urban/z.png"] = file_sha256(urban / "z.png")
     assert {path: sha256 for path, (sha256, _) in found.items()} == good
     lines = capsys.readouterr().err.splitlines()
     wanted = {
@@ -83,6 +86,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
         "thin.png": "900 x 3 pixels; each side needs at least 16",
         "deep.jpg": "32 bits",
         "dark.png": "16 bits per channel, but no value above 4,095 of 65,535",
+        "dim.png": "16 bits per channel, but no value above 3,855 of 65,535",
         "\\udce9.jpg": "its name cannot be printed",
     }
     assert len(lines) == len(wanted)

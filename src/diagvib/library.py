@@ -71,6 +71,8 @@ class StudyDataset(Dataset):
         as_tensor: bool = False,
     ):
         self.study, self.binding, self.split, self.sample = study.name, binding.name, split, sample
+        if "y" in binding.cues:
+            raise DiagvibError(f"binding {binding.name}: y is the target's class; rename this cue")
         self.classes = images.factors[binding.target]
         self.cue_classes: Mapping[str, tuple[str, ...]] = {
             cue: images.factors[cue] for cue in binding.cues

@@ -13,12 +13,12 @@ import jinja2
 import numpy as np
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import write_text
 from diagvib.foundation.validation import Name, repeated, validated
+from diagvib.report.style import new_figure
 from diagvib.scenes.photos.decoding import open_photo, square
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import EXTENSIONS, files_in
@@ -125,7 +125,7 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     """A proposal for the photos in a folder. DiagvibError, naming the columns, where a guess is not
     safe."""
     name = name or folder.resolve().name.lower().replace(" ", "_")
-    validated(Name, name, "--name")
+    validated(Name, f"{name}-no-shortcut", "--name")
     definition, found = _labelled(folder, table, columns)
     for asked in filter(
         None, (columns.file, columns.target, *columns.cues, columns.split, columns.unit)
@@ -385,7 +385,7 @@ def write_sheet(proposal: Proposal, path: Path) -> None:
     with the number of its photos; at most 12 classes of each."""
     target, cue, *_ = proposal.classes
     rows, columns = (proposal.classes[name][:12] for name in (target, cue))
-    figure = Figure(figsize=(1 + 1.1 * len(columns), 0.6 + 1.3 * len(rows)))
+    figure = new_figure(1 + 1.1 * len(columns), 0.6 + 1.3 * len(rows))
     cells = proposal.photos.groupby([target, cue])
     for number, (row, column) in enumerate(product(rows, columns), 1):
         axes = figure.add_subplot(len(rows), len(columns), number, xticks=[], yticks=[])
@@ -397,5 +397,4 @@ def write_sheet(proposal: Proposal, path: Path) -> None:
             axes.set_ylabel(row, fontsize=9)
         for shown in proposal.photos.loc[paths[:1], "path"]:
             axes.imshow(square(open_photo(proposal.folder / shown), 96))
-    figure.tight_layout()
     figure.savefig(path, dpi=100)

@@ -48,8 +48,8 @@ def text_like(pattern: str, meaning: str) -> Any:
 
 # Names that become part of a path or a command: no separators, no dot or dash at the start.
 Name = text_like(
-    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
-    "a name has at most 64 letters, digits, '_', '-' and '.', and begins with a letter or digit",
+    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
+    "a name has at most 128 letters, digits, '_', '-' and '.', and begins with a letter or digit",
 )
 
 

@@ -45,6 +45,7 @@ _STYLE = {
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "text.color": INK,
+    "text.parse_math": False,  # a class may be called $0-$50
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.7,

@@ -37,8 +37,9 @@ RESERVED = ("sample", "split", "group", "environment", "image")
 # Also taken: further columns of a list of photos.
 _TAKEN = (*RESERVED, "path", "sha256", "unit", "lot", "photo")
 FactorName = text_like(
-    rf"(?!(?:{'|'.join(_TAKEN)})$)[A-Za-z_]\w*",
-    f"a factor is one word, but not {', '.join(_TAKEN)}",
+    rf"(?!(?:{'|'.join(_TAKEN)})$)[A-Za-z][A-Za-z0-9_]{{0,39}}",
+    "a factor is one word of at most 40 letters a to z, digits and '_', which begins with a letter, "
+    f"but not {', '.join(_TAKEN)}",
 )
 Classes = unique(Annotated[str, Field(min_length=1)], least=2)
 Factors = dict[FactorName, Classes]

@@ -31,7 +31,7 @@ def write_pngs(
                     (folder / name).write_bytes(image["bytes"])
                 start += len(table)
                 known = {_FILE: names, "y": table[target], "split": number}
-                tables.append(pd.DataFrame(known).join(table))
+                tables.append(pd.DataFrame({**known, **table}))
     with whole_file(folder / _TABLE) as temporary:
         pd.concat(tables).to_csv(temporary, index=False)
     numbered = {

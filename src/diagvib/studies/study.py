@@ -38,7 +38,7 @@ class Study(Sparse):
     """
 
     name: SkipJsonSchema[Name]  # the study's key in its file
-    title: Annotated[str, Field(min_length=1, max_length=64)]
+    title: Annotated[str, Field(min_length=1, max_length=140)]
     meaning: Annotated[str, Field(min_length=1)]
     """one sentence, for legends and reports"""
     scene: Annotated[str, Field(min_length=1)] = "digits"

@@ -69,12 +69,16 @@ def check_photo(path: Path, data: bytes) -> Glance:
             raise DiagvibError(f"{path}: has 32 bits per channel; save it with 8 or 16")
         # A JPEG is decoded several times faster at reduced size, and just as completely.
         image.draft("L", (64, 64))
+        # With several channels, Pillow keeps the upper 8 of their 16 bits.
+        scale = 1 if image.mode.startswith("I") else 257 if ";16" in str(image.tile) else 0
         image.load()
-        if image.mode.startswith("I") and (highest := image.getextrema()[1]) < _LEAST_WHITE:
-            raise DiagvibError(
-                f"{path}: has 16 bits per channel, but no value above {highest:,} of 65,535, so it would "
-                "be nearly black; save it with 8"
-            )
+        if scale:
+            highest = (image if scale == 1 else image.convert("L")).getextrema()[1] * scale
+            if highest < _LEAST_WHITE:
+                raise DiagvibError(
+                    f"{path}: has 16 bits per channel, but no value above {highest:,} of 65,535, so it "
+                    "would be nearly black; save it with 8"
+                )
         image = _eight_bits(image)
         transparent = image.has_transparency_data and image.convert("LA").getextrema()[1][0] < 255
         grey = image.convert("L").resize((18, 16), Image.Resampling.BOX)

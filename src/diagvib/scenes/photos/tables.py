@@ -166,7 +166,8 @@ def read_labels(path: Path, where: str) -> pd.DataFrame:
     read, or has no rows, a column twice or another separator than commas."""
     try:
         if path.suffix.lower() == ".parquet":
-            table = pq.read_table(path).to_pandas(ignore_metadata=True).rename(columns=str.strip)
+            table = pq.read_table(path).to_pandas(ignore_metadata=True, integer_object_nulls=True)
+            table = table.rename(columns=str.strip)
             table = table.astype(str).where(table.notna(), "")
         else:
             # With the names as its first row: as a header, pandas would rename what is there twice.
