@@ -12,23 +12,26 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_metadata, write_table
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.files import class_indices, read_images
-from diagvib.operations.asked import asked_for
+from diagvib.operations.asked import runs_asked_for
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
-from diagvib.settings.jobs import stage_settings
 from diagvib.studies.recipes import read_recipes
-from diagvib.training.finished_runs import digest_of_images
+from diagvib.training.finished_runs import differing, digest_of_images
 from toy import images_here
 
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory) -> Layout:
     """A root with embedded sources and the files of ZGO shape-hue."""
-    counts = "counts={train: 600, val: 9, id: 9, ood: 9}"
-    names = ("studies=[zgo]", "bindings=[shape-hue]", "image_size=64")
-    config = load_config(None, ["sources=embedded", "samples=1", counts, *names])
-    return images_here(config, tmp_path_factory.mktemp("root"))
+    return images_here(configured(), tmp_path_factory.mktemp("root"))
+
+
+def configured(train: int = 600, size: int = 64, images: str = "parquet"):
+    counts = f"counts={{train: {train}, val: 9, id: 9, ood: 9}}"
+    names = ("studies=[zgo]", "bindings=[shape-hue]", "baselines=[small_cnn]")
+    given = ["sources=embedded", "samples=1", f"image_size={size}", f"images={images}"]
+    return load_config(None, [*given, counts, *names])
 
 
 def rendered(layout: Layout, recipes=None) -> RenderedRecipes:
@@ -83,22 +86,17 @@ def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
 @pytest.mark.parametrize("way", ["parquet", "render"])
 def test_a_runs_images_are_known_without_reading_them(layout, way):
     """The same digests from what lies on disk as from the datasets that a training reads."""
-    config = load_config(
-        None, ["samples=1", f"images={way}", "baselines=[small_cnn]", "image_size=64"]
-    )
-    (asked,) = asked_for(
-        layout,
-        stage_settings(config, "train", "zgo", "small_cnn"),
-        "small_cnn",
-        "zgo",
-        "shape-hue",
-    ).values()
+    (run,) = runs_asked_for(layout, configured(images=way))
+    asked = run["asked"]
     images = ImageFiles(layout.images("zgo", "shape-hue"))
     read = images if way == "parquet" else rendered(layout)
     assert asked["images"] == {
         split: digest_of_images(read.metadata(0, split)) for split in ("train", "val", "test")
     }
     assert len(set(asked["images"].values())) == 3
+    for other in {"train": 300}, {"size": 96}:
+        (run,) = runs_asked_for(layout, configured(images=way, **other))
+        assert differing(asked, run["asked"]) == ["images"]
 
 
 def test_a_missing_sample_is_named(layout):

@@ -31,11 +31,22 @@ def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
     """The names of every run, `Run.keys`, and what it must be made with, `asked`. config: at least
     the settings of the stage `tabulate`."""
     job = cache(lambda baseline, study: stage_settings(config, "train", study, baseline))
+    drawn = cache(lambda *names: _drawn_as_asked(layout, config, *names))
     return [
-        {**run.keys, "asked": asked}
+        {**run.keys, "asked": asked if drawn(*names[1:]) else {**asked, "images": {}}}
         for names in config.train_jobs
         for run, asked in asked_for(layout, job(*names[:2]), *names).items()
     ]
+
+
+def _drawn_as_asked(layout: Layout, config: Configuration, study: str, binding: str) -> bool:
+    """Whether recipes, if there are any, have the configuration's counts and study."""
+    try:
+        noted = read_metadata(layout.recipes(study, binding))
+    except DiagvibError:
+        return True
+    asked = stage_settings(config, "draw", study).plain()
+    return (noted["counts"], noted["definition"]) == (asked["counts"], asked["study"])
 
 
 @cache
@@ -44,7 +55,7 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
-    """By split; None if there is nothing to compare with."""
+    """By split; None if there is nothing to compare with, {} if images have another size."""
     names, dataset = (run.study, run.binding), run.dataset
     try:
         if job.network:
@@ -52,6 +63,8 @@ def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | Non
             return {split: noted[f"{dataset}/{split}"]["sha256"] for split in SPLITS}
         if job.images == "parquet":
             noted = read_json(layout.digests(*names))
+            if noted["image_size"] != job.image_size:
+                return {}
             return {split: noted[f"{dataset}/{split}.parquet"] for split in SPLITS}
         noted = read_metadata(layout.recipes(*names))
         made = {**noted, "image_shape": [job.image_size, job.image_size, 3]}
