@@ -39,14 +39,16 @@ SMALL = {
     "eiil": {"inference_steps": 100},
     "cutout": {"p": 0.5},
     "augmix": {"width": 2},
-    "dfr": {"resamples": 2, "c": 0.1},
+    "dfr": {"resamples": 2, "c": 1.0},
     "irm": {"anneal_steps": 5},
     "vrex": {"anneal_steps": 5},
     "llr": {"head_epochs": 2},
     "afr": {"head_epochs": 5},
-    "self": {"steps": 5},
+    "self": {"steps": 5, "finetuned": 5},
     "dpe": {"members": 2, "head_epochs": 2},
 }
+# Where half of an option's value, or one more, changes nothing in a training as small.
+OTHER = {"eiil": {"inference_steps": 1000}, "self": {"early": 0.9}}
 
 
 class Stripes:
@@ -141,6 +143,38 @@ def test_contract(name, data, tmp_path):
         assert torch.equal(method.eval().predict(batch), method.predict(blind))
     _, where = saliency(method, data[1], np.arange(4), PROTOCOL)
     assert where.shape == (4, SIZE, SIZE) and where.isfinite().all()
+
+
+def other_values(schema: dict, value: object) -> list:
+    """Values of an option besides this one: every other choice, or one that differs."""
+    if "enum" in schema:
+        return [choice for choice in schema["enum"] if choice != value]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1]
+    if isinstance(value, list):
+        return [[each / 2 for each in value]]
+    return [value / 2 or 1.0] if value is not None else [1 if "integer" in schema["type"] else 0.05]
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if declaration(name).options])
+def test_every_option_makes_a_difference(name):
+    """A training with another value of one option ends with other weights."""
+    train = annotated(96, 2, mistaken=8, stripes=True)
+    data = train, annotated(96, 3, scaling=train.scaling)
+    given, usual = SMALL.get(name, {}), fit(made(name), data)
+    for option in declaration(name).options:
+        schema = declaration(name).schemas[option]
+        value, kept = given.get(option, schema["default"]), {}
+        before = usual
+        if name == "dfr" and option in ("head", "retrain_epochs"):  # `sgd` refuses `logistic`'s
+            kept = {"c": None, "resamples": 10} | ({} if option == "head" else {"head": "sgd"})
+            before = fit(made(name, **kept), data)
+        known = OTHER.get(name, {})
+        others = [known[option]] if option in known else other_values(schema, value)
+        for other in others:
+            assert fit(made(name, **kept | {option: other}), data) != before, (option, other)
 
 
 def refusal(train, name, **options) -> str:
