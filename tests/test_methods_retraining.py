@@ -15,6 +15,7 @@ from diagvib.methods.dpe import Prototypes, overlap
 from diagvib.methods.logit_correction import joint
 from diagvib.methods.masktune import hot
 from diagvib.methods.registry import make_baseline
+from diagvib.methods.retraining import fit
 from diagvib.methods.self_disagreement import disagreement
 from diagvib.methods.xrm import class_balanced, flip_chance
 from diagvib.models.network import Network
@@ -60,10 +61,22 @@ def test_the_head_is_retrained_on_images_that_were_held_out(batches, images):
     features, labels = method.held_out()
     wanted = method.eval().model.features(source.batch(torch.arange(len(source))).inputs)[held]
     assert torch.allclose(features, wanted, atol=1e-5) and torch.equal(labels, source.labels[held])
+    nn.init.constant_(method.model.head.weight, 100.0)
     before = [parameter.clone() for parameter in method.model.parameters()]
     method.start_phase("retrain", data)
     same = [torch.equal(*both) for both in zip(before, method.model.parameters(), strict=True)]
     assert all(same[:-2]) and not any(same[-2:]), "only the head's weight and bias change"
+    assert method.model.head.weight.abs().max() < 10, "a new head"
+
+
+def test_sgd_on_features_has_momentum_and_weight_decay():
+    """Without features, the loss has no gradient with respect to the weights: only decay, twice."""
+    head, decay = nn.Linear(1, 2).double(), 1e-4
+    nn.init.ones_(head.weight)
+    fit(head, torch.zeros(4, 1).double(), torch.tensor([0, 0, 1, 1]), [[0, 2], [1, 3]], lr=2.0)
+    once = 1 - 2 * decay
+    twice = once - 2 * (0.9 * decay + decay * once)
+    assert head.weight.flatten().tolist() == pytest.approx([twice] * 2, rel=1e-9)
 
 
 def test_weights_of_afr_and_a_step():
@@ -95,27 +108,51 @@ def test_weights_of_afr_and_a_step():
     assert head.weight[0].item() == pytest.approx(second, abs=1e-6)
     moved = 0.5 * ((1 - p) / 2 - 1 / 4)  # the bias, in the second step
     assert head.bias.tolist() == pytest.approx([moved, -moved], abs=1e-6)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    method.options.head_epochs = 1
+    method.retrain(torch.tensor([[100.0], [100.0], [0.0]]), labels)
+    # The gradient (-25, 25) is scaled to length 1.
+    assert head.weight.flatten().tolist() == pytest.approx([0.5 / sqrt(2), -0.5 / sqrt(2)])
 
 
 def test_self_uses_the_images_whose_prediction_changed_most(monkeypatch):
+    """Here those that are certain only in the end, more than one that was certain only before."""
     early, final = torch.full((1, 2), 0.5).log(), torch.tensor([[0.75, 0.25]]).log()
     assert disagreement(early, final).item() == pytest.approx(log(4 / 3) / 2)
-    given = {"name": "self", "finetuned": 2, "steps": 3}
+    given = {"name": "self", "finetuned": 2, "steps": 30}
     settings = settings_of({"name": "linear", "options": {"features": 1}}, given)
     method, used = make_baseline(settings, 2, 0, 0), []
     phases = [
         (phase.name, phase.max_epochs) for phase in method.phases(replace(known([0]), max_epochs=8))
     ]
     assert phases == [("early", 4), ("classify", 4), ("retrain", 1)]
-    features, labels = torch.tensor([[0.0], [4.0], [1.0], [-4.0]]), torch.tensor([0, 0, 1, 1])
-    method.memory["early"] = method.model.head(torch.zeros(4, 1)).detach()
+    head = method.model.head
+    head.weight.data, head.bias.data = torch.tensor([[1.0], [0.0]]), torch.zeros(2)
+    features, labels = torch.tensor([[0.0], [6.0], [0.0], [-6.0]]), torch.tensor([0, 0, 1, 1])
+    method.memory["early"] = torch.tensor([[4.0, 0], [0, 0], [0, 0], [0, 0]])
 
     def fit(head, features, labels, batches, lr):
-        used.extend([features.flatten().tolist(), labels.tolist(), [len(b) for b in batches]])
+        used.extend([features.flatten().tolist(), labels.tolist(), batches])
 
     monkeypatch.setattr("diagvib.methods.self_disagreement.fit", fit)
     method.retrain(features, labels)
-    assert sorted(used[0]) == [-4, 4] and sorted(used[1]) == [0, 1] and used[2] == [16] * 3
+    assert sorted(used[0]) == [-6, 6] and sorted(used[1]) == [0, 1]
+    method.options.finetuned, labels = 10, torch.tensor([0, 0, 0, 1])
+    method.retrain(features, labels)
+    assert [len(batch) for batch in used[5]] == [16] * 30
+    drawn = torch.tensor(used[4])[torch.cat(used[5])]
+    assert drawn.float().mean().item() == pytest.approx(0.5, abs=0.1), "classes alike"
+
+
+def test_self_keeps_the_predictions_at_the_end_of_its_early_phase(batches):
+    method, data = made("self"), batches[0].training_data()
+    method.setup(data)
+    method.start_phase("early", data)
+    assert "early" not in method.memory
+    method.start_phase("classify", data)
+    features, _ = method.held_out()
+    assert torch.equal(method.memory["early"], method.model.head(features))
 
 
 LABELS, BELIEVED = [0, 0, 1], [[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]]
@@ -159,7 +196,8 @@ def test_the_loss_of_unsupervised_logit_adjustment(batches):
     method.biased = Fixed(torch.tensor(BELIEVED).log())
     method.model = Fixed(probable([0.5, 0.5, 0.5], LABELS))
     method.memory["prior"] = torch.tensor(PRIOR)
-    output = method.training_step("classify", batch_of(data, range(3)), caught(losses))
+    output = method.train().training_step("classify", batch_of(data, range(3)), caught(losses))
+    assert not method.biased.training
     given = [[(v / sum(row)) ** 2 for v in row] for row in PRIOR]
     wanted = corrected([0.25, 0.5, 0.25], given[1], 1)
     assert output.loss[2].item() == pytest.approx(wanted, rel=1e-5)
@@ -194,6 +232,9 @@ def test_twins_of_xrm_take_over_each_others_confident_predictions():
     assert output.loss.tolist() == pytest.approx([log(2), log(4), log(4)])
     assert found["twins"].item() == pytest.approx(1.5 * log(2) + log(4))
     assert method.memory["labels"].tolist()[:2] == [2, 0], "certain, and no idea"
+    method.twins = nn.ModuleList([Fixed(2 * first), Fixed(torch.zeros(3, 3))])
+    validated = method.validation_step("twins", batch_of(data, range(3)))
+    assert torch.allclose(validated.loss, F.cross_entropy(first, data.labels, reduction="none"))
 
 
 def test_groups_of_xrm_are_what_either_twin_gets_wrong():
@@ -223,6 +264,26 @@ def test_prototypes_of_dpe():
     wanted = abs(1 - 5 + 0 + 2) / 2 / 2 / 3
     assert overlap(given, [earlier, other]).item() == pytest.approx(wanted)
     assert overlap(given, []).item() == 0
+
+
+def test_prototypes_of_dpe_shrink_and_each_set_has_images_of_its_own(monkeypatch):
+    """The cross entropy depends on directions alone, so in one step only the shrinkage, the mean
+    squared length, changes a prototype along itself."""
+    method = made("dpe", members=2, head_epochs=1, head_lr=0.3, shrinkage=0.5, diversity=0)
+    before = method.members[0].points[:3].detach().clone()
+    rest = torch.randn(12, before.shape[1])
+    method.settings["batch_size"] = 12
+    method.add(0, rest, torch.arange(12) % 3)
+    after = method.members[0].points[:3]
+    along = (after * before).sum(1) / before.square().sum(1)
+    assert along.tolist() == pytest.approx([1 - 0.3 * 0.5 * 2 / 6] * 3, abs=1e-3)
+    added = []
+    monkeypatch.setattr(method, "add", lambda number, *images: added.append(images))
+    method.group = torch.tensor([0] * 40 + [1] * 4)
+    method.memory["held_out"] = torch.ones(44, dtype=torch.bool)
+    method.retrain(torch.randn(44, before.shape[1]), method.group)
+    (one, labels), (other, _) = added
+    assert labels.bincount().tolist() == [4, 4] and not torch.equal(one, other)
 
 
 def test_dpe_predicts_the_mean_probability_of_its_members(batches):
@@ -266,6 +327,9 @@ def test_masktune_blackens_what_is_much_hotter_than_the_rest():
     method = made("masktune")
     method.setup(annotated(8, 0).training_data())
     batch = method.data.batch(torch.arange(8))
+    nn.init.normal_(method.model.head.weight)
+    method.start_phase("mask", method.data)
+    assert torch.equal(method.trained.head.weight, method.model.head.weight)
     black = hot(method.heat(batch.inputs), SIZE, 2.0)
     seen, step = [], type(method.model).features
     method.model.features = lambda inputs: seen.append(inputs) or step(method.model, inputs)
