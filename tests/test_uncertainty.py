@@ -46,6 +46,16 @@ def test_the_interval_is_students_over_the_samples_means():
     assert sample_interval([0.0, 0.0, 1.0], [1.0, 0.9, 0.3])[0] == -1
 
 
+def test_what_is_no_accuracy_has_students_interval():
+    errors = np.array([0.019, 0.02, 0.021])
+    half = 4.3027 * 0.001 / 3**0.5
+    found = sample_interval(errors, accuracies=False)
+    assert found == pytest.approx((0.02 - half, 0.02 + half), abs=1e-6)
+    for beyond in (-20, 5):
+        found = sample_interval(errors + beyond)
+        assert found == pytest.approx((beyond + 0.02 - half, beyond + 0.02 + half), abs=1e-6)
+
+
 def test_samples_that_are_all_alike_give_a_bound_at_the_edge_and_nothing_elsewhere():
     # Thirty images without a hit, two-sided: 1 - 0.025 ** (1 / 30).
     most = 1 - 0.025 ** (1 / 30)

@@ -49,10 +49,10 @@ def calibration_errors(predictions: pa.Table, target: str) -> dict[str, float]:
 def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """Rows for the table `metrics`. runs: as from `read_runs`."""
     names = [name for name in runs if name.endswith(_ECE)]
-    parts = [
-        over_samples(own, [name for name in names if own[name].notna().any()], baselines, {})
-        for _, own in runs.groupby("study", sort=False)
-    ]
+    parts = []
+    for _, own in runs.groupby("study", sort=False):
+        known = [name for name in names if own[name].notna().any()]
+        parts.append(over_samples(own, known, baselines, {}, others=known))
     return concatenated(parts, []).assign(metric_set=SET, note="")
 
 

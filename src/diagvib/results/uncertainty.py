@@ -74,9 +74,12 @@ def half_width(freedom: float | np.ndarray) -> float | np.ndarray:
     return stdtrit(freedom, (1 + LEVEL) / 2)
 
 
-def sample_interval(plus: np.ndarray, minus: np.ndarray | None = None) -> tuple[float, float]:
+def sample_interval(
+    plus: np.ndarray, minus: np.ndarray | None = None, accuracies: bool = True
+) -> tuple[float, float]:
     """95 % interval of the mean over dataset samples of an accuracy, or of a difference of
-    accuracies on the same samples.
+    accuracies on the same samples. accuracies: False for any other measure, whose interval is
+    Student's t; so is that of values below 0 or above 1.
 
     plus, minus: float[samples] or float[terms, samples], between 0 and 1, NaN for a missing run
     (then the sample is left out); the interval is that of the sum of `plus` less that of `minus`.
@@ -97,15 +100,18 @@ def sample_interval(plus: np.ndarray, minus: np.ndarray | None = None) -> tuple[
     if n < FEWEST:
         return np.nan, np.nan
     below = above = half_width(n - 1) * stderr
+    accuracies &= bool(((terms > -_NO_SPREAD) & (terms < 1 + _NO_SPREAD)).all())
     means = terms.mean(axis=1).clip(0, 1)  # sums of differences may lie just beyond
-    if (np.minimum(means, 1 - means) < EDGE).all():
+    if accuracies and (np.minimum(means, 1 - means) < EDGE).all():
         lower, upper = image_interval(means, n * WORTH)
         down, up = means - lower, upper - means
         below = max(below, np.linalg.norm(np.where(signs > 0, down, up)))
         above = max(above, np.linalg.norm(np.where(signs > 0, up, down)))
     elif stderr < _NO_SPREAD:
         return np.nan, np.nan
-    low, high = np.clip(np.round([mean - below, mean + above], 12), -len(second), len(first))
+    low, high = np.round([mean - below, mean + above], 12)
+    if accuracies:
+        low, high = np.clip([low, high], -len(second), len(first))
     return float(low), float(high)
 
 

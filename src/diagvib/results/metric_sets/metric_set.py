@@ -1,7 +1,7 @@
 """The interface of a set of metrics. A set needs a title, `names` and `of_run`; the rest has
 defaults."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,11 +44,12 @@ class Results:
 class MetricSet:
     """title and about: the title of the set's section, and the paragraphs below it. differences:
     metric -> the metric that it is measured from, for metrics that are a difference of
-    accuracies."""
+    accuracies. others: metrics that are neither accuracies nor such differences."""
 
     title: str
     about: Sequence[str] = ()
     differences: ClassVar[Mapping[str, str]] = {}
+    others: ClassVar[Collection[str]] = ()
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         """The metrics of a study."""
@@ -63,7 +64,11 @@ class MetricSet:
         """The set's rows of the table `metrics`."""
         parts = [
             over_samples(
-                own, self.names(str(study), results.known), results.baselines, self.differences
+                own,
+                self.names(str(study), results.known),
+                results.baselines,
+                self.differences,
+                self.others,
             )
             for study, own in self.of_run(results).groupby("study", sort=False)
         ]
@@ -117,12 +122,13 @@ def over_samples(
     names: Sequence[str],
     baselines: Mapping[str, dict],
     differences: Mapping[str, str],
+    others: Collection[str] = (),
 ) -> pd.DataFrame:
     """A row per study, baseline, binding and metric: mean, stderr, low, high (95 %), n, expected.
 
-    values: from `MetricSet.of_run`. The unit is the dataset sample. If a baseline has several
-    bindings, rows with an empty binding are the mean over them: within each sample first (it counts
-    only if it has them all), then over the samples.
+    values: from `MetricSet.of_run`; differences, others: as in `MetricSet`. The unit is the dataset
+    sample. If a baseline has several bindings, rows with an empty binding are the mean over them:
+    within each sample first (it counts only if it has them all), then over the samples.
     """
     rows = []
     values = values.reindex(columns=dict.fromkeys([*values, *names]))
@@ -131,7 +137,9 @@ def over_samples(
         for (binding, target, cue), part in by_binding(own):
             for metric in names:
                 keys = {"binding": binding, "target": target, "cue": cue, "metric": metric}
-                ends = sample_interval(*terms(part, metric, differences))
+                ends = sample_interval(
+                    *terms(part, metric, differences), accuracies=metric not in others
+                )
                 rows.append({**about, **keys, **numbers(estimate(by_sample(part, metric)), ends)})
     return pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS])
 
