@@ -12,7 +12,7 @@ from scipy.stats import t
 from diagvib.report.curves import cue_strength_figures
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import SHIPPED
+from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.cue_strength import (
     TITLE,
     cue_strength,
@@ -20,7 +20,7 @@ from diagvib.results.metric_sets.cue_strength import (
     half_way,
     half_way_tables,
 )
-from diagvib.studies.study import load_studies
+from diagvib.studies.study import load_studies, parse_study
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_run
 
@@ -142,6 +142,21 @@ def test_a_curve_that_ends_without_a_relation_is_its_own_reference():
     assert made["without"].to_list() == pytest.approx([0.51] * 4)
     # Half-way is 0.36, half of the way from 5 to 20 %.
     assert made["half_way"].to_list() == pytest.approx([0.1] * 4)
+
+
+def test_studies_with_another_number_of_classes_are_no_points_of_a_curve():
+    rows = [
+        {"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}},
+        {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}},
+    ]
+    six = {"title": "six", "meaning": "six", "roles": {"target": 6, "cue": 6}, "rows": rows}
+    known = load_studies() | {"six": parse_study("six", six)}
+    curve = runs({"shape-hue": CURVES["shape-hue"] | {"six": 0.5}})
+    assert dose(known["six"]) == (1, 0)
+    found = cue_strength(curve.iloc[::-1], KnownStudies(given=tuple(known.values())))
+    assert found.empty, "the first, six, has the only point of its curve"
+    found = cue_strength(curve, KnownStudies(given=tuple(known.values())))
+    assert "six" not in found["study"].to_list() and not found.empty
 
 
 def test_the_table_for_readers(frame):

@@ -179,6 +179,11 @@ def test_methods_are_judged_by_the_erm_most_like_them():
         "",
         "no baseline with method erm and model alexnet",
     )
+    falling = baselines | {"falling": settings("mixup", schedule="cosine")}
+    assert reference_of("falling", ["erm"], falling) == (
+        "erm",
+        "erm differs in learning rate's schedule",
+    )
     said = baselines | {"mixup": settings("mixup", selection="val_loss")}
     assert reference_of("mixup", ["erm", "mixup"], said) == ("erm", ""), "the default, written out"
 

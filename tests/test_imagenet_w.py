@@ -22,7 +22,7 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
 from diagvib.models.torchvision_models import torchvision_input
-from diagvib.reproduction.published import imagenet_w_tables
+from diagvib.reproduction.published import _imagenet_w, imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
@@ -256,6 +256,13 @@ def test_networks_get_photos_as_their_weights_want_them():
         weights, given = torchvision_input(model["name"], model["weights"])
         assert (weights, given) == (model["weights"], model["input"])
         assert model.get("options", {}).get("image_size", 224) in (224, given["size"])
+
+
+def test_weights_of_ones_own_have_no_published_numbers():
+    row = {"method": "diagvib.methods.views:Published", "baseline": "mine", "metric": "in_w_gap"}
+    model = {"name": "resnet50", "weights": {"file": "mine.pth", "sha256": "0"}}
+    assert _imagenet_w(row, None, {"model": model}) == {}
+    assert _imagenet_w(row, None, {"model": {**model, "weights": "IMAGENET1K_V1"}})
 
 
 # Methods on features of augmented photos.

@@ -199,10 +199,11 @@ def test_studies_of_ones_own(tmp_path, monkeypatch):
 
 
 def test_a_group_whose_results_would_bear_another_things_name_is_refused():
-    group = "val_environment"
-    rows = [*TWO_CUES["rows"][:2], {**TWO_CUES["rows"][2], "group": group}, *TWO_CUES["rows"][3:]]
-    with pytest.raises(DiagvibError, match=f"rows.2.group: {group} is the name of .*; choose"):
-        parse_study("two", {**TWO_CUES, "rows": rows})
+    for group in ("val_environment", "plain", "adjusted", "train_like"):
+        rows = [*TWO_CUES["rows"]]
+        rows[2] = {**rows[2], "group": group}
+        with pytest.raises(DiagvibError, match=f"rows.2.group: {group}_accuracy is the name of"):
+            parse_study("two", {**TWO_CUES, "rows": rows})
 
 
 def test_a_study_given_as_json_is_the_study():

@@ -14,7 +14,9 @@ from diagvib.foundation.files import read_metadata, read_table, write_table
 from diagvib.reproduction.comparability import source_note
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
+from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.shortcut import _contrasts
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
 from diagvib.results.table import Table, describe_doubtful, narrowed
 from diagvib.results.tables import read_tables
@@ -101,6 +103,13 @@ def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
     change = (acc_array("chgo", "hue") - acc_array("zgo", "hue")).mean(axis=1)
     assert row["mean"] == pytest.approx(change.mean())
     assert row["stderr"] == pytest.approx(change.std(ddof=1) / np.sqrt(3))
+    runs = tables["runs"].query("baseline == 'small_cnn'")
+    fewer = runs[(runs["study"] != "zgo") | (runs["binding"] != "hue-shape")]
+    (other,) = (each["mean"] for each in _contrasts(fewer, SHIPPED) if each["target"] == "hue")
+    cues = [at for at, cue in enumerate([f for f in FACTORS if f != "hue"]) if cue != "shape"]
+    assert other == pytest.approx(
+        (acc_array("chgo", "hue") - acc_array("zgo", "hue"))[:, cues].mean()
+    )
     shown = {"mean": 0.1, "stderr": 0.02, "n": 4, "expected": 4, "metric": row["metric"]}
     assert METRIC_SETS["shortcut"].text(shown) == "10.0 ± 4.0"
 

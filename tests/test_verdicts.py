@@ -193,6 +193,8 @@ PUBLISHED = {
             "model options {'groups': 2} (paper: none)",
         ),
         ({"max_epochs": 1}, "1 epochs at most (paper: 30)"),
+        ({"schedule": "cosine"}, "schedule cosine (paper: none)"),
+        ({"model": {"name": "resnet18", "dropout": 0.5}}, "dropout 0.5 (paper: none)"),
     ],
 )
 def test_published_settings_are_compared_with_the_configured_ones(change, reason):

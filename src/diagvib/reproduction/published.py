@@ -226,7 +226,7 @@ def _imagenet_w(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     method = "" if alone else row["baseline"].removeprefix("last-layer-")
     if method and settings.get("max_epochs") != LAST_LAYER_EPOCHS:
         return {}
-    theirs = imagenet_w_tables().get((model.get("name"), model.get("weights"), method), {})
+    theirs = imagenet_w_tables().get((model.get("name"), str(model.get("weights")), method), {})
     value = theirs.get(row["metric"])
     return {} if value is None else {"paper": value / 100, "printed": f"{value:.2f}"}
 

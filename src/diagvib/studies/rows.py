@@ -46,11 +46,9 @@ class Row(Strict):
             raise ValueError(
                 f"{group} is the name of a split, and `counts` names both; choose another name"
             )
-        if (
-            group == "val_environment"
-        ):  # its column of a history has the name of a rule of selection
+        if group in ("plain", "adjusted") or group.startswith(("train_", "val_")):
             raise ValueError(
-                f"{group} is the name of an accuracy on validation images; choose another name"
+                f"{group}_accuracy is the name of another accuracy; choose another name"
             )
         return group
 

@@ -49,14 +49,17 @@ def dose(study: Study) -> tuple[float, float] | None:
 
 def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     """COLUMNS: accuracy where the cue misleads by curve and share of counter-examples, for curves
-    with at least two shares above 0; without: accuracy without a shortcut, which is that of the
-    curve's own study without a relation, if there is one, and otherwise of the headline's.
+    with at least two shares above 0, of studies with as many classes as the first; without:
+    accuracy without a shortcut, which is that of the curve's own study without a relation, if there
+    is one, and otherwise of the headline's.
 
     runs: RUN_KEYS, and accuracies on the groups id and ood.
     """
     studies, by = runs["study"].unique(), ["baseline", "target", "sample"]
     found = [(name, *its) for name in studies if (its := dose(known.studies[name]))]
-    doses = pd.DataFrame(found, columns=["study", *DOSE]).drop_duplicates(DOSE)
+    classes = [known.studies[name].roles[TARGET] for name, *_ in found]
+    doses = pd.DataFrame(found, columns=["study", *DOSE])
+    doses = doses[np.equal(classes, classes[:1])].drop_duplicates(DOSE)
     headline = known.headline(studies)
     control = runs[runs["study"] == (headline.without if headline else "")]
     control = control.astype({"id_accuracy": float}).groupby(by)["id_accuracy"].mean()

@@ -41,6 +41,7 @@ _ALIKE = {
     "batch_size": "batch size",
     "drop_last": "last batch",
     "optimiser": "optimiser",
+    "schedule": "learning rate's schedule",
     "normalise": "normalisation",
     "augment": "augmentation",
     "max_epochs": "number of epochs",

@@ -143,7 +143,9 @@ def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
     for metric, contrast in known.contrasts.items():
         for (baseline, target), own in runs.groupby(["baseline", "target"], sort=False):
             pair = [own[own["study"] == name] for name in (contrast.study, contrast.reference)]
-            if all(map(len, pair)):
+            common = set.intersection(*(set(one["cue"]) for one in pair))
+            if common:
+                pair = [one[one["cue"].isin(common)] for one in pair]
                 first, other = (accuracy_array(one, one[f"{OOD}_accuracy"]) for one in pair)
                 about = {"study": contrast.study, "baseline": baseline, "target": target}
                 about |= {"metric": metric, "cues": first.shape[1]}
