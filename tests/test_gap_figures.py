@@ -117,6 +117,10 @@ def test_without_erm_gaps_are_drawn_and_not_judged():
     )
     (found,) = sentences(alone)
     assert found.startswith("No ERM with the same model was run")
+    gaps, judged = tables()
+    ((one,),) = comparisons(gaps, judged[judged["baseline"] != "all"], SHIPPED).values()
+    (apart,) = (each for each in one.ran if each.baseline == "all")
+    assert apart.verdict(1) == "no verdict", "it has no binding in common with ERM"
 
 
 def test_what_no_method_beats_is_filled():

@@ -57,6 +57,7 @@ def test_averages_over_fewer_cues_have_no_range_beside_them():
 
 def test_training_curves_draw_every_run():
     names = {"baseline": "m", "study": "zgo", **dict.fromkeys(NOTED, 0.5), "ood_accuracy": 0.1}
+    names["val_environment_accuracy"] = 0.2
 
     def figure(samples: int):
         runs = product(("hue-shape", "shape-hue"), range(samples), range(1, 5))
@@ -67,6 +68,10 @@ def test_training_curves_draw_every_run():
     assert all(len(lines.get_segments()) == 4 for lines in few.axes[0].collections)
     assert not few.axes[0].lines, "of a few runs no median"
     assert [line.get_label() for line in figure(6).axes[0].lines] == ["training", "validation"]
+    accuracies = [line.get_label() for line in figure(6).axes[1].lines]
+    assert accuracies[:3] == ["training", "validation", "test, ood"] and "environment" not in str(
+        accuracies
+    )
 
 
 def test_every_class_of_every_factor_is_shown_under_its_name():

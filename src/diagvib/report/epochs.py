@@ -82,7 +82,7 @@ def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -
     if history.empty:
         return None
     measured = [name.removesuffix("_accuracy") for name in history if name.endswith("_accuracy")]
-    tested = [group for group in measured if group not in _WATCHED]
+    tested = [group for group in measured if group not in (*_WATCHED, "val_environment")]
     colours = GROUP_COLOURS[2:]
     watched = _WATCHED | {
         group: (colours[i % len(colours)], f"test, {group}") for i, group in enumerate(tested)

@@ -46,7 +46,8 @@ class Judged:
 
     def verdict(self, cue: int) -> str:
         """`worse`, `better`, `cannot tell`, `no verdict`; empty for an ERM."""
-        return self.verdicts[cue].verdict if cue in self.verdicts else ""
+        none = "" if self.is_reference else "no verdict"
+        return self.verdicts[cue].verdict if cue in self.verdicts else none
 
     def cues(self, verdict: str) -> list[int]:
         return [cue for cue in CUE_GAPS if self.verdict(cue) == verdict]
