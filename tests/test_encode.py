@@ -1,6 +1,7 @@
 """Features of frozen networks: the network's own, the same after a kill, and as good as the network
 itself for training heads."""
 
+import gc
 import json
 import re
 
@@ -15,6 +16,7 @@ from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.methods.registry import METHODS, declaration
+from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.scenes import load_scene
@@ -89,6 +91,18 @@ def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):
     assert found.pixels.shape == (32, 64)
     with pytest.raises(DiagvibError, match="unknown layer 'four'"):
         encoded(images, tmp_path, frozen(layer="four"))
+
+
+def test_a_layers_maps_are_not_kept():
+    """Also if one network has had several encoders, as for several dataset samples."""
+    network = Network(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1)), torch.nn.Linear(5, 2))
+    encoders = [Encoder(network, (0.0,) * 3, (1.0,) * 3, layer="0") for _ in range(2)]
+    for _ in range(3):
+        features = encoders[1](torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
+    assert features.shape == (7, 5)
+    gc.collect()
+    maps = [x for x in gc.get_objects() if type(x) is torch.Tensor and x.shape == (7, 5, 6, 6)]
+    assert len(maps) <= 2
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,8 @@ def test_worst_groups_and_environments_of_known_predictions():
     }
     one = group_accuracies(correct, labels, cues[:, 1:], environment, 1)
     assert one == {"val_worst_class": 0.5, "val_worst_group": 0.5}
+    elsewhere = group_accuracies(correct, labels, cues, torch.full((6,), 2), 2)
+    assert "val_environment_accuracy" not in elsewhere
 
 
 def test_the_rule_of_selection_chooses_the_epoch(data, monkeypatch):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -315,6 +316,12 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
         patch.setattr(runs, "_names", lambda test, run, found: np.full(len(found), "red"))
         metrics = read_json(train(root, "other", samples=[0]) / "0/metrics.json")
     assert metrics["doubts"] == ["predicts red for every test image"]
+    # The groups of a single cue are those of the target and that cue.
+    job = SimpleNamespace(settings={"selection": "val_worst_group_cue_2"})
+    few = runs._FEW
+    validated = {("0", "x", "p"): few, ("0", "y", "p"): 1, ("0", "x", "q"): few - 1}
+    (doubt,) = runs._doubts(job, np.array(["0", "1"]), {}, validated, set())
+    assert f"with only {few - 1} validation images of 0-q, so" in doubt
 
 
 @pytest.mark.parametrize(

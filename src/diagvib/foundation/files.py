@@ -72,7 +72,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     files of killed writers are removed. A full disk raises DiagvibError.
     """
     path = Path(path)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_left_over(path)
         temporary = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
@@ -84,6 +84,13 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """DiagvibError if the system does not let the block write `path`."""
+    try:
+        yield
     except (OSError, RuntimeError) as error:
         if readable := _readable(error, path):
             raise readable from error

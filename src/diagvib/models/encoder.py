@@ -29,15 +29,17 @@ class Encoder(nn.Module):
         self.network, self.size, self.interpolation = network, size, interpolation
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("factor", torch.tensor(std).reciprocal(), persistent=False)
-        self._made: list[Tensor] = []
         if layer is not None:
             known = dict(network.body.named_modules())
             if layer not in known or not layer:
                 raise unknown_name("layer", layer, [name for name in known if name], "model.layer")
-            known[layer].register_forward_hook(lambda module, given, made: self._made.append(made))
+            known[layer].register_forward_hook(self._keep)
         self.layer = layer
         self.of_inputs = self.compute
         self.to(memory_format=torch.channels_last).eval().requires_grad_(False)
+
+    def _keep(self, module: nn.Module, given: object, made: Tensor) -> None:
+        self.made = made
 
     def inputs(self, pixels: Tensor) -> Tensor:
         """Resize and normalise images for the network: float32[B, 3, S, S]."""
@@ -56,8 +58,7 @@ class Encoder(nn.Module):
         """The features of what `inputs` gives, by PyTorch; `of_inputs` may be a faster function."""
         features = self.network.features(inputs)
         if self.layer is not None:
-            (features,) = self._made
-            self._made.clear()
+            features = self.made
             features = features.flatten(2).mean(2) if features.ndim == 4 else features.flatten(1)
         elif not self.network.has_features:
             raise DiagvibError(

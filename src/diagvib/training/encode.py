@@ -5,6 +5,7 @@ Images are read, or rendered, a few hundred at a time. A killed job continues wh
 with the same bytes.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, write_json, write_table
+from diagvib.foundation.files import read_json, write_json, write_table, writing
 from diagvib.foundation.progress import counting
 from diagvib.foundation.seeding import name_seed
 from diagvib.images import FEATURES_FILE
@@ -244,6 +245,9 @@ def write_features(
                 parts[name].parent.mkdir(parents=True, exist_ok=True)
                 shape = (len(table), features.shape[1])
                 arrays[name] = np.lib.format.open_memmap(parts[name], "w+", dtype, shape)
+                # Otherwise a full disk would kill the process later, without a message.
+                with writing(paths[name]), parts[name].open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, parts[name].stat().st_size)
             with np.errstate(over="ignore"):
                 values = features.numpy().astype(dtype)
             if not np.isfinite(values).all():

@@ -373,7 +373,8 @@ def _answers(
 
     def logits_of(rows: np.ndarray) -> torch.Tensor:
         batch = batches.batch(torch.from_numpy(rows))
-        return method.predict(Unlabelled(batch.pixels, batch.inputs))
+        with job.protocol.autocast(job.device):
+            return method.predict(Unlabelled(batch.pixels, batch.inputs))
 
     with deterministic(job.device, job.protocol.threads):
         method.eval()
@@ -410,7 +411,10 @@ def _doubts(
             more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
             doubts.append(f"no {split} image of {', '.join(absent[:_SHOWN])}{more}")
     if rule.startswith("val_worst_group"):
-        cell, least = min(validated.items(), key=lambda item: item[1])
+        cue, groups = rule.partition("_cue_")[2], Counter()
+        for cell, count in validated.items():
+            groups[(cell[0], cell[int(cue)]) if cue else cell] += count
+        cell, least = min(groups.items(), key=lambda item: item[1])
         if least < _FEW:
             doubts.append(
                 f"its epoch was chosen by {rule}, with only {least} validation image{'s' * (least != 1)} of "

@@ -70,8 +70,9 @@ def group_accuracies(
             found[f"val_worst_group_cue_{number}"] = worst(cue)
     if environments > 1:
         known = (environment >= 0) & (environment < environments)
-        means = _accuracies(correct[known], environment[known, None])
-        found["val_environment_accuracy"] = means.mean().item()
+        if known.any():
+            means = _accuracies(correct[known], environment[known, None])
+            found["val_environment_accuracy"] = means.mean().item()
     return found
 
 
