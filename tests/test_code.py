@@ -158,6 +158,7 @@ def test_training_depends_on_the_scene_only_if_it_renders():
         names = stage, None, "zgo", "small_cnn"
         assert renderer not in stage_code(config, *names).files
         assert renderer in stage_code(rendering, *names).files
+        assert "diagvib.studies.needs" not in stage_code(rendering, *names).files
 
 
 def test_git_state_tells_a_change(tmp_path, monkeypatch):

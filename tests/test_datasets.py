@@ -10,13 +10,14 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_metadata, write_table
-from diagvib.images.datasets import ImageFiles, RenderedRecipes
+from diagvib.images.datasets import ImageFiles, RenderedRecipes, study_as_drawn
 from diagvib.images.files import class_indices, read_images
 from diagvib.operations.asked import runs_asked_for
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.studies.recipes import read_recipes
+from diagvib.studies.study import load_study, parse_study
 from diagvib.training.finished_runs import differing, digest_of_images
 from toy import images_here
 
@@ -62,6 +63,13 @@ def test_files_say_what_made_them(layout):
     assert (noted["study"], noted["scene"], noted["comparable"]) == ("zgo", "digits", False)
     recipes = read_metadata(layout.recipes("zgo", "shape-hue"))
     assert noted["sources_digest"] == recipes["sources_digest"]
+
+
+def test_a_study_as_drawn_lacks_what_its_file_has_now(layout):
+    noted = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
+    zgo = load_study("zgo")
+    now = {**zgo.model_dump(exclude={"name"}), "spread": {"cue": 0.5}}
+    assert study_as_drawn(parse_study("zgo", now), noted, Path("test.parquet")) == zgo
 
 
 def test_recipes_for_other_sources_are_refused(layout, tmp_path):

@@ -24,6 +24,7 @@ from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import EXTENSIONS, files_in
 from diagvib.scenes.photos.shares import LEAST_IMAGES, serving_split
 from diagvib.scenes.photos.tables import labelled_photos, read_labels
+from diagvib.settings.config import load_config
 from diagvib.studies.rows import SPLITS
 
 _TEMPLATE = Path(__file__).parent / "new_photos.yaml.j2"
@@ -117,7 +118,8 @@ class Proposal:
             recipes = pd.DataFrame({"split": np.repeat(SPLITS, [60, 12, 40])})  # as in _PARTS
             serves = serving_split(self.name, recipes, self.photos)
             apart = replace(self, photos=self.photos.assign(split=serves)).cells("split")
-            most = ((apart.to_numpy().reshape(needed.shape) - 1) / needed).min(0)
+            # In fifteens, all parts are whole numbers, so that the splits have these shares exactly.
+            most = ((apart.to_numpy().reshape(needed.shape) - 1) / needed).min(0) // 15 * 15
         return {part: max(0, int(most[there].min() * share)) for part, share in _PARTS.items()}
 
 
@@ -225,7 +227,7 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
 
 def write(proposal: Proposal, out: Path) -> dict[str, Path]:
     """Write the scene, the studies and the configuration to `out`; returns their paths.
-    DiagvibError if one is there."""
+    DiagvibError if one is there, or if they would not do."""
     # Unless the current folder is the repository, absolute paths, which hold there, too.
     folder = out if Path("Snakefile").is_file() else out.resolve()
     ends = {"scene": "", "studies": "_studies", "configuration": "_config"}
@@ -269,6 +271,12 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
     )
     for kind, block in template.blocks.items():
         write_text(paths[kind], "".join(block(context)))
+    try:
+        load_config(paths["configuration"])
+    except DiagvibError:
+        for path in paths.values():
+            path.unlink()
+        raise
     return paths
 
 

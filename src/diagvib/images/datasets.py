@@ -27,13 +27,14 @@ from diagvib.studies.recipes import read_recipes, select_recipes
 from diagvib.studies.study import Study, parse_study
 
 # Keys of a study's definition. How results are judged is no property of the images.
-_DRAWN_FROM = {"roles", "bound", "rows", "spread"}
+_DRAWN_FROM = {"roles", "bound", "rows", "spread", "as_published"}
 
 
 def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:
     """A study with the roles and rows that an image file was drawn from: it may have been edited
     since."""
-    stored = {"scene": metadata["scene"], **metadata["definition"]}
+    absent = dict.fromkeys(_DRAWN_FROM)  # what it did not have, it may have now
+    stored = {**absent, "scene": metadata["scene"], **metadata["definition"]}
     return parse_study(
         study.name, study.model_dump(mode="json", exclude={"name"}) | stored, f"{path}: study"
     )
