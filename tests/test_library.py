@@ -261,6 +261,7 @@ def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
 def test_confidence_gives_calibration_errors(dataset):
     """Of predictions that are all right, what is missing from 1."""
     found = dataset.evaluate(dataset.targets, torch.full((108,), 0.75))
+    found |= dataset.evaluate(dataset.targets, torch.full((108,), 0.75).bfloat16().requires_grad_())
     errors = {name: value for name, value in found.items() if name.endswith("ece")}
     assert errors == pytest.approx({"ece": 0.25, "id_ece": 0.25, "ood_ece": 0.25})
     for wrong in (np.full(108, 1.5), np.full(107, 0.5)):

@@ -19,6 +19,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.settings.config import load_config
+from diagvib.settings.grid import Run
 from diagvib.sharing.submit import entries, read_entry
 from synthetic_runs import expected_runs, write_run
 
@@ -76,6 +77,19 @@ def test_an_entry_is_replaced_only_by_those_who_made_it(root, tmp_path):
     other = submitted(root, tmp_path, "--by", "someone else")
     assert "zgo/small_cnn.json: this entry is by me; rename" in str(other.exception)
     assert "by: who submits is missing" in str(submitted(root, tmp_path, "--by", " ").exception)
+
+
+def test_replicates_on_a_shared_dataset_have_seeds_of_their_own(root, tmp_path):
+    """Such as those of a study of one's own photos."""
+    assert submitted(root, tmp_path).exit_code == 0
+    entry = json.loads((tmp_path / "zgo/small_cnn.json").read_text()) | {"study": "mine"}
+    for number in (1, 2):
+        run = Run("small_cnn", "mine", "shape-hue", number, shared=True)
+        entry["runs"][f"shape-hue/{number}"]["seed"] = run.seed(1332)
+    (tmp_path / "mine").mkdir()
+    path = tmp_path / "mine/small_cnn.json"
+    path.write_text(json.dumps(entry))
+    assert read_entry(path).study == "mine"
 
 
 def renumbered(entry):

@@ -171,7 +171,9 @@ class StudyDataset(Dataset):
 
 
 def _array(given: Tensor | np.ndarray | Sequence) -> np.ndarray:
-    return np.asarray(given.cpu() if isinstance(given, Tensor) else given)
+    if isinstance(given, Tensor):
+        given = (given.float() if given.is_floating_point() else given).numpy(force=True)
+    return np.asarray(given)
 
 
 _Path = Annotated[Path, Field(strict=False)]
@@ -293,9 +295,9 @@ def probe(
     studies_from.
 
     Returns what `StudyDataset.evaluate` gives for the test split. The layer is trained by Adam with
-    learning rate 1e-3 and batches of 64, for at most 100 epochs, until the validation loss has not
-    fallen for five. DiagvibError as for `load`, for features that are not finite or have another
-    shape, and for a method that needs pixels.
+    learning rate 1e-3 and batches of 64, or of all images if there are fewer, for at most 100
+    epochs, until the validation loss has not fallen for five. DiagvibError as for `load`, for
+    features that are not finite or have another shape, and for a method that needs pixels.
     """
     from diagvib.training.probe import features_by, head_predictions
     from diagvib.training.protocol import Protocol
@@ -307,6 +309,7 @@ def probe(
         usual = ("train", "val") if "test" in given else _PROBED
         options["counts"] = {**{key: _PROBED[key] for key in usual}, **given}
     data = {split: load(study, binding, split, sample, **options) for split in SPLITS}
+    settings["batch_size"] = min(settings["batch_size"], len(data["train"]))
     splits = {
         split: features_by(features, Images(own.pixels, own.table, own._about))
         for split, own in data.items()

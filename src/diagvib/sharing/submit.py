@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -204,7 +205,9 @@ def check_entry(entry: Entry, where: str) -> None:
     numbers: dict[str, list[int]] = {}
     for run, tested in zip(_runs(entry), entry.runs.values(), strict=True):
         numbers.setdefault(run.binding, []).append(run.sample)
-        if seed != usual or tested.seed not in (None, run.seed(usual)):
+        # Of a study that is not ours, runs may be dataset samples or replicates on a shared dataset.
+        other = replace(run, shared=run.shared or entry.study not in SHIPPED.studies)
+        if seed != usual or tested.seed not in (None, run.seed(usual), other.seed(usual)):
             raise DiagvibError(
                 f"{where}: runs.{run.binding}/{run.sample}: seed {tested.seed} of training.seed {seed}; entries "
                 f"are made with training.seed {usual}, so that nobody can choose among seeds"
