@@ -75,9 +75,10 @@ def test_a_command_takes_a_network_through_studies(repository, tmp_path):
     options = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
     weights = f"--weights={tmp_path / 'mine.pt'}"
     said = command(repository, "evaluate", "small_cnn", "zgo", weights, *options)
-    root = repository / "outputs/evaluate/small_cnn-mine"
+    sha256 = file_sha256(tmp_path / "mine.pt")
+    root = repository / f"outputs/evaluate/small_cnn-mine-{sha256[:8]}"
     model = yaml.safe_load((root / "baselines.yaml").read_text())["frozen_small_cnn"]["model"]
-    assert model["weights"]["sha256"] == file_sha256(tmp_path / "mine.pt")
+    assert model["weights"]["sha256"] == sha256
     assert "FAAvg" in said and (root / "results/report.html").exists()
 
 

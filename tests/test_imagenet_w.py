@@ -107,6 +107,7 @@ def write_others(top: Path) -> dict[str, Path]:
     mixed-rand of ImageNet-9's two groups."""
     for name, shift in (("val", 0), ("sin", 1)):
         write_photos(top / name, shift=shift)
+    (top / "val/labels.csv").write_text("beside the classes")
     write_photos(top / "in_r", CLASSES[:1], each=2)
     write_photos(top / "in_r", CLASSES[1:2], each=2)  # reads as class 0
     for name, shift in (("mixed_same", 0), ("mixed_rand", 1)):

@@ -12,7 +12,12 @@ from result_tables.committed import GROUPS, Row, gain, percent, read, runs
 RETRAINING = ("afr", "self", "dpe", "cb_llr")
 CONTROLS = dict.fromkeys(RETRAINING, "llr")
 CONTROLS |= dict.fromkeys(("group_dro", "di", "subg", "dfr", "dpe_cues"), "rwg")
-TOLD = {"none": "nothing", "environments": "environments", "cues": "all cues"}
+TOLD = {
+    "none": "nothing",
+    "environments": "environments",
+    "cue_types": "which factors are cues",
+    "cues": "all cues",
+}
 RULES = {
     "val_accuracy": "all validation images",
     # Both environments have equally many.

@@ -49,7 +49,7 @@ def write_configuration(
     model = entry["model"]["name"].removeprefix("timm/")
     weights = entry["model"]["weights"] or ""
     if isinstance(weights, dict):
-        weights = weights.get("package") or Path(weights["file"]).stem
+        weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
     name = f"frozen_{_in_paths(model)}"
     root = Path(root or f"outputs/evaluate/{_in_paths(f'{model} {weights}'.strip())}")

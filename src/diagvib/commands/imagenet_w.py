@@ -52,7 +52,7 @@ def photo_set(
     folders: Mapping[str, Path], font: str | None, text: str, out: Path
 ) -> tuple[Photos, bool]:
     """The scene of these folders' photos, linked in `out`, and whether their classes are known: the
-    names of the subfolders of val, if one is a synset. folders: val, and perhaps others of _GROUPS.
+    names of the subfolders of val that are synsets, if any. folders: val, and perhaps others of _GROUPS.
     text: the watermark's. DiagvibError for classes without carton, or a folder that is not there."""
     out.mkdir(parents=True)
     rows = []
@@ -60,8 +60,8 @@ def photo_set(
         rows += [(f"{kind}/{path}", path.partition("/")[0], kind) for path in files_in(folder)]
         (out / kind).symlink_to(folder.resolve())
     table = pd.DataFrame(rows, columns=["file", "class", "photos"])
-    classes = sorted({name for _, name, kind in rows if kind == "val"})
-    known = any(map(_SYNSET.fullmatch, classes))
+    classes = sorted({name for _, name, kind in rows if kind == "val" and _SYNSET.fullmatch(name)})
+    known = bool(classes)
     if not known:
         if len(folders) > 1:
             raise DiagvibError(
@@ -71,7 +71,7 @@ def photo_set(
         classes = [f"class {number}" for number in range(_CLASSES)]
         classes[_CARTON_INDEX] = CARTON
         table["class"] = classes[0]
-    if len(classes) == _CLASSES and classes.index(CARTON) != _CARTON_INDEX:
+    if len(classes) == _CLASSES and classes[_CARTON_INDEX] != CARTON:
         raise DiagvibError(
             f"{folders['val']}: {CARTON} (carton) is not folder {_CARTON_INDEX} in sorted order; "
             "ImageNet's 1,000 class folders are needed"
