@@ -20,7 +20,7 @@ from diagvib.commands.rates import read_rates
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.images.files import read_images
-from diagvib.methods.registry import make_baseline
+from diagvib.methods.registry import declaration, make_baseline
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.fetch import read_sources
 from diagvib.settings.baselines import complete, load_settings
@@ -228,6 +228,10 @@ import diagvib.methods.method
 from diagvib.methods.method import Method
 class ByModule(diagvib.methods.method.Method):
     pass
+class Logged:
+    pass
+class Mixed(Logged, Method):
+    options = {"rate": {"default": 1.0}}
 class Computed(Method):
     supervision = tuple(["cue"])
 class Unknown(Method):
@@ -257,6 +261,11 @@ def own_folder(tmp_path_factory):
     (folder / "own_method.py").write_text(OWN_METHOD)
     (folder / "broken_model.py").write_text("def f(:")
     return folder
+
+
+def test_a_mixin_may_come_before_method(own_folder, monkeypatch):
+    monkeypatch.syspath_prepend(own_folder)
+    assert declaration("own_method:Mixed").defaults == {"supervision": "none", "rate": 1.0}
 
 
 @pytest.mark.parametrize(("changed", "says"), MODELS, ids=lambda value: str(value)[:60])

@@ -101,6 +101,18 @@ def test_a_published_split_is_kept(tmp_path, monkeypatch):
     for split, n in (("train", 80), ("val", 40), ("test", 40)):
         data = diagvib.load("mine-published", "animal-ground", split, **options)
         assert len(data) == n and data.table["photo"].to_pandas().is_unique
+    assert len(given["baselines"]) == 2, "also group DRO"
+
+
+def test_group_dro_is_proposed_only_if_it_can_be_trained(tmp_path, monkeypatch):
+    """It needs training images of every combination; there are none of cows at sea."""
+    monkeypatch.chdir(tmp_path)
+    table = photos(tmp_path / "mine", EVEN)
+    train = (np.arange(160) % 2 == 0) & ((table["animal"] != "cow") | (table["ground"] != "sea"))
+    table["split"] = np.where(train, "train", np.where(np.arange(160) % 4 < 3, "test", "val"))
+    table.to_csv(tmp_path / "mine/labels.csv", index=False)
+    paths = write(look(tmp_path / "mine", None, Columns(target="animal", cues=["ground"])), Path())
+    assert len(read_yaml(paths["configuration"])["baselines"]) == 1
 
 
 def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):

@@ -36,6 +36,7 @@ def grown(tmp_path, monkeypatch) -> list[str]:
             touch(layout.runs(baseline, study, "hue-shape") / "0" / "run.json")
     for path in (
         layout.recipes("zgo", "hue-shape"),
+        layout.recipes("zso", "hue"),  # on which baselines are tuned
         layout.recipes("zgo", "shape-hue"),
         layout.digests("zgo", "hue-shape"),
         layout.runs("small_cnn", "zgo", "hue-shape") / "sha256.json",

@@ -187,6 +187,8 @@ def compare(
     from diagvib.results.table import print_table
 
     letters = dict(zip(ascii_uppercase[1:], others, strict=False))
+    if len(letters) < len(others):
+        raise DiagvibError(f"{others[25]}: at most 25 folders can be compared with the first")
     tables = {
         letter: compare_results(runs_a, other, stages.cores()) for letter, other in letters.items()
     }

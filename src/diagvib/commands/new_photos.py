@@ -251,6 +251,7 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
     images = counts["train"] if counts else int((proposal.photos["split"] == "train").sum())
     size = max(2, images // 4)  # smaller batches if there are few training images
     chosen = [{"name": name, "batch_size": size} if size < 32 else name for name in baselines]
+    trained = proposal.cells("split")["train"] if "split" in proposal.definition else cells
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["flow"] = _flow
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -266,7 +267,7 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
             "differ": differ,
             "counts": counts,
             "pretrained": pretrained,
-            "baselines": chosen[: 1 + bool(there.all())],
+            "baselines": chosen[: 1 + bool((trained > 0).all())],
         }
     )
     for kind, block in template.blocks.items():

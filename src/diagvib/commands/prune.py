@@ -4,6 +4,7 @@ results."""
 import os
 import shutil
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 import typer
@@ -64,13 +65,16 @@ def find_unneeded(configs: list[Configuration]) -> list[Path]:
 
 def _needed(config: Configuration, layout: Layout) -> Iterable[Path]:
     """Files and folders that a configuration asks for, whole."""
-    for study, binding in config.datasets:
+    tuned = [(config.tuning.study, binding) for binding in config.tuning.bindings]
+    for study, binding in [*config.datasets, *tuned]:
         yield layout.recipes(study, binding)
         if config.images == "parquet":
             yield layout.digests(study, binding)
             for sample in range(config.dataset_count):
                 yield layout.images(study, binding) / str(sample)
     networks = {entry.name: entry.network for entry in config.baselines}
+    for network, names in product(filter(None, networks.values()), tuned):
+        yield layout.features(network, *names)
     for names in config.train_jobs:
         if network := networks[names[0]]:
             yield layout.features(network, *names[1:])

@@ -231,7 +231,7 @@ def _problem(error: dict) -> str:
     text = re.sub(
         r"a valid dictionary( or instance of \w+| or object to extract fields from)?",
         "a mapping of keys to values",
-        text.removesuffix(", not 0"),
+        re.sub(r", not \d+$", "", text),
     )
     return f"{text}, not {_short.repr(error['input'])}"
 

@@ -27,14 +27,14 @@ from diagvib.studies.recipes import read_recipes, select_recipes
 from diagvib.studies.study import Study, parse_study
 
 # Keys of a study's definition. How results are judged is no property of the images.
-_DRAWN_FROM = {"roles", "bound", "rows", "spread", "as_published"}
+_DRAWN_FROM = {"roles", "bound", "rows", "spread"}
 
 
 def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:
     """A study with the roles and rows that an image file was drawn from: it may have been edited
     since."""
-    absent = dict.fromkeys(_DRAWN_FROM)  # what it did not have, it may have now
-    stored = {**absent, "scene": metadata["scene"], **metadata["definition"]}
+    # A study may have got a spread since; without one, its definition lacks the key.
+    stored = {"scene": metadata["scene"], "spread": None, **metadata["definition"]}
     return parse_study(
         study.name, study.model_dump(mode="json", exclude={"name"}) | stored, f"{path}: study"
     )

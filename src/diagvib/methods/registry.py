@@ -181,7 +181,8 @@ def _read(module: str, class_name: str) -> Declaration:
         for alias in node.names
     }
     bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in known]
-    base = _read(*known[bases[0]]) if bases else Declaration()
+    declared = (_read(*known[base]) for base in bases)  # a mixin declares nothing
+    base = next((each for each in declared if each.supervision), Declaration())
     # Unlike what is validated, this keeps the schemas as they were written.
     options = {key: _typed(schema) for key, schema in values.get("options", {}).items()}
     options = {**base.options, **options}

@@ -147,7 +147,12 @@ class PhotoSet(Strict):
         if (self.table is None) == (self.pattern is None):
             raise ValueError("exactly one of the keys `table` and `pattern` is needed")
         if self.pattern is not None:
-            fields = set(re.findall(r"{(\w+)}", self.pattern))
+            fields = re.findall("{(.*?)}", self.pattern)
+            for field in fields:
+                if not field.isidentifier() or fields.count(field) > 1 or field == "path":
+                    raise Misplaced(
+                        "pattern", f"{{{field}}}: each field is another word, but not path"
+                    )
             for column in self.columns:
                 if column not in fields:
                     raise Misplaced("pattern", f"has no field {{{column}}}")
