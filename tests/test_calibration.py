@@ -41,3 +41,9 @@ def test_it_is_in_the_tables_if_runs_have_probabilities(tmp_path):
     furthest = calibration_sentence(own, SHIPPED)
     assert "resnet18 in ZGO, test group ood" in furthest
     assert f"are {100 * np.mean(errors):.0f} points" in furthest
+
+
+def test_a_bin_has_its_upper_edge():
+    """Certain predictions are in the last bin, with those above 14 / 15."""
+    error = calibration_error(np.array([1.0, 0.95]), np.array([0, 1]))
+    assert error == pytest.approx(abs(1 - 1.95) / 2)

@@ -159,6 +159,14 @@ def test_studies_with_another_number_of_classes_are_no_points_of_a_curve():
     assert "six" not in found["study"].to_list() and not found.empty
 
 
+def test_each_baseline_has_a_reference_of_its_own():
+    curve = {"shape-hue": CURVES["shape-hue"]}
+    better = runs({"shape": {"zso": 0.9}, **curve})
+    worse = runs({"shape": {"zso": 0.7}, **curve}).assign(baseline="other")
+    found = cue_strength(pd.concat([better, worse]), SHIPPED).drop_duplicates("baseline")
+    assert found["without"].to_list() == pytest.approx([0.91, 0.71])
+
+
 def test_the_table_for_readers(frame):
     (table,) = half_way_tables(frame, SHIPPED.factors(frame["study"]))
     assert table.heads == ["baseline", "spread", "target", "hue", "scale", "texture"]

@@ -8,17 +8,26 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from urllib.request import urlopen
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from PIL import Image
 
 from browser import Browser, find_browser
 from diagvib.foundation.files import read_table, write_table
-from diagvib.report.explorer import write_explorer
+from diagvib.report.explorer import _images, write_explorer
 from diagvib.reproduction.tabulate import tabulate
+from diagvib.results.known_studies import SHIPPED
+from diagvib.scenes import load_scene
+from diagvib.studies.binding import bind
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.recipes import draw_recipes, write_recipes
+from diagvib.studies.study import load_study
 from reports import material_of
 from synthetic_runs import expected_runs, write_cells
 
@@ -32,13 +41,16 @@ def predict(at: int):
 
 
 def write_test_images(root, n=4):
-    """An image of one colour for each row of the predictions; the colour is its number."""
+    """An image of one colour for each row of the predictions; the colour is its number. Those of
+    another dataset are as many, but in another order."""
     predicted = read_table(root / "runs/one/zgo/shape-hue/0/predictions.parquet")
     images = [np.full((n, n, 3), row % 256, np.uint8).tobytes() for row in range(len(predicted))]
     table = predicted.append_column("image", pa.array(images))
     facts = {"image_shape": [n, n, 3]}
     write_table(root / "images/zgo/shape-hue/0/test.parquet", table, facts)
-    write_table(root / "images/zgo/shape-hue/1/test.parquet", table[:4], facts)
+    write_table(
+        root / "images/zgo/shape-hue/1/test.parquet", table.take([*range(len(table))][::-1]), facts
+    )
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +105,43 @@ def test_a_dataset_of_whose_images_there_are_none_is_left_out(root):
 
 
 @pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
+def test_seeds_share_the_images_of_one_dataset(tmp_path):
+    by = ["car", "background", "object"]
+    cells = [["urban", "urban", "country"], ["country", "urban", "urban"]]
+    labels, binding = pd.DataFrame(cells, columns=by), "-".join(by)
+    images = [np.full((2, 2, 3), shade, np.uint8).tobytes() for shade in (1, 2)]
+    table = pa.Table.from_pandas(labels.assign(image=images))
+    write_table(
+        tmp_path / "urbancars" / binding / "0/test.parquet", table, {"image_shape": [2, 2, 3]}
+    )
+    material = SimpleNamespace(known=SHIPPED, images=tmp_path, prepared=lambda scene: tmp_path)
+    run = {"study": "urbancars", "binding": binding, "sample": 2}
+    assert (_images(material, tmp_path, None, run, np.array([1]), labels)[0] == 2).all()
+
+
+def test_images_of_other_sources_are_not_shown(tmp_path):
+    scene, study, prepared = load_scene("digits"), load_study("zgo"), tmp_path / "prepared"
+    scene.make(tmp_path / "raw", prepared, "embedded")
+    catalogue, counts = scene.catalogue(prepared), {"train": 9, "val": 9, "id": 9, "ood": 9}
+    bound = bind(study, "hue-shape", scene.factors)
+    drawn = draw_recipes(study, bound, [dataset_sample(0, scene)], counts, scene, catalogue)
+    labels = drawn.to_pandas().query("split == 'test'")[["hue", "shape"]]
+    material = SimpleNamespace(
+        known=SHIPPED, images=tmp_path, prepared=lambda name: prepared, settings={"image_size": 64}
+    )
+    run = {"study": "zgo", "binding": "hue-shape", "sample": 0}
+    facts = {"scene": "digits", "roles": {}, "definition": {}, **run}
+
+    def renderer(name):
+        return scene.rendering(prepared, 64, torch.device("cpu"))
+
+    for digest, shown in ((catalogue.digest, True), ("of others", False)):
+        path = tmp_path / "recipes/zgo/hue-shape.parquet"
+        write_recipes(path, drawn, {**facts, "sources_digest": digest})
+        found = _images(material, path.parents[1], renderer, run, np.array([0, 3]), labels)
+        assert (found is not None) == shown
+
+
 def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root, tmp_path):
     one, two = (predictions(root, name)["prediction"] for name in ("one", "two"))
     numbers = shown(root)["numbers"]

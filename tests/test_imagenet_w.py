@@ -11,12 +11,14 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from torch import nn
 from torchvision import models
 from torchvision.transforms import functional as F
 from typer.testing import CliRunner
 
 from diagvib.cli import app
-from diagvib.commands.imagenet_w import load_classifier
+from diagvib.commands import imagenet_w
+from diagvib.commands.imagenet_w import load_classifier, photo_set
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
@@ -26,6 +28,7 @@ from diagvib.reproduction.published import _imagenet_w, imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
+from diagvib.training.answers import answers
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from imagenet_w_photos import CARTON, CLASSES, blind, cjk_font, write_photos
 from test_watermark import plain
@@ -259,6 +262,23 @@ def test_networks_get_photos_as_their_weights_want_them():
         assert model.get("options", {}).get("image_size", 224) in (224, given["size"])
 
 
+def test_a_photo_and_its_watermarked_copy_are_compared_wherever_they_stand():
+    """More photos than are looked at together; the watermark raises the second class alone."""
+    number = np.arange(300)
+    both = [pd.DataFrame({"photo": number, "watermark": its}) for its in ("absent", "present")]
+    photos = pd.concat(both, ignore_index=True).assign(group="in-w", label="x")
+    marked = torch.tensor((photos["watermark"] == "present").to_numpy())
+    logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0)).repeat(2, 1)
+    logits[marked] += torch.tensor([0.0, 1.0, -1.0])
+    found = answers(photos, lambda rows: logits[rows], ["x", "y", "z"], "x", {})
+    assert (found["raised_more"][marked.numpy()] == 1).all()
+
+
+def test_the_rank_is_the_median_over_photos():
+    raised = {"group": "in-w", "label": "0", "prediction": "0", "among": "0", "log_p": 0.0}
+    assert measure(pd.DataFrame({**raised, "raised_more": [0, 1, 900]}))["carton_rank"] == 2
+
+
 def test_weights_of_ones_own_have_no_published_numbers():
     row = {"method": "diagvib.methods.views:Published", "baseline": "mine", "metric": "in_w_gap"}
     model = {"name": "resnet50", "weights": {"file": "mine.pth", "sha256": "0"}}
@@ -315,6 +335,22 @@ def test_what_cannot_be_measured_is_said(tmp_path, font, classes, arguments, say
         write_photos(tmp_path / "val", classes)
     code, said = run(tmp_path / "val", "--model", *arguments.split(), "--out", tmp_path / "out")
     assert code == 1 and says in said
+
+
+def test_a_thousand_folders_must_be_imagenets(tmp_path):
+    for name in [*(f"n{number:08d}" for number in range(999)), CARTON]:
+        (tmp_path / "val" / name).mkdir(parents=True)
+        (tmp_path / "val" / name / "0.png").touch()
+    with pytest.raises(DiagvibError, match="is not folder 478 in sorted order"):
+        photo_set({"val": tmp_path / "val"}, None, "#", tmp_path / "out")
+
+
+def test_photos_are_resized_as_the_weights_want(monkeypatch):
+    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
+    monkeypatch.setattr(imagenet_w, "located", lambda settings, folder: settings)
+    monkeypatch.setattr(imagenet_w, "make_network", lambda *_: pooled)
+    _, crop, _ = load_classifier("regnet_y_32gf", "IMAGENET1K_SWAG_E2E_V1", 4, 64, None)
+    assert crop == Crop(384, 384, "bicubic")
 
 
 def test_own_checkpoints_of_known_networks_are_loaded(tmp_path):

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.afr import image_weights
 from diagvib.methods.dpe import Prototypes, overlap
+from diagvib.methods.groups import random_share
 from diagvib.methods.logit_correction import joint
 from diagvib.methods.masktune import hot
 from diagvib.methods.registry import make_baseline
@@ -67,6 +68,22 @@ def test_the_head_is_retrained_on_images_that_were_held_out(batches, images):
     same = [torch.equal(*both) for both in zip(before, method.model.parameters(), strict=True)]
     assert all(same[:-2]) and not any(same[-2:]), "only the head's weight and bias change"
     assert method.model.head.weight.abs().max() < 10, "a new head"
+
+
+def test_measuring_changes_nothing_and_is_done_in_evaluation_mode(batches):
+    """Of a head that was trained again, and of the network that says what MaskTune masks."""
+    for name, measure in {
+        "llr": lambda method, batch: method.training_step("retrain", batch, None).logits,
+        "masktune": lambda method, batch: method.heat(batch.inputs),
+    }.items():
+        method = made(name)
+        method.setup(batches[0].training_data())
+        before = {key: value.clone() for key, value in method.state_dict().items()}
+        method.train()
+        found = measure(method, batches[0].batch(torch.arange(16)))
+        assert all(torch.equal(value, before[key]) for key, value in method.state_dict().items())
+        alone = measure(method.train(), batches[0].batch(torch.arange(1)))
+        assert torch.allclose(alone, found[:1], atol=1e-5)
 
 
 def test_sgd_on_features_has_momentum_and_weight_decay():
@@ -237,6 +254,13 @@ def test_twins_of_xrm_take_over_each_others_confident_predictions():
     assert torch.allclose(validated.loss, F.cross_entropy(first, data.labels, reduction="none"))
 
 
+def test_each_twin_of_xrm_has_about_half_of_the_images():
+    method = three("xrm")
+    torch.manual_seed(0)
+    method.setup(known([0, 1] * 100))
+    assert method.memory["half"].bincount().tolist() == pytest.approx([100, 100], abs=30)
+
+
 def test_groups_of_xrm_are_what_either_twin_gets_wrong():
     method, labels = three("xrm"), [0, 0, 0, 1, 1]
     said = [[0, 1, 0, 1, 1], [0, 0, 2, 1, 1]]
@@ -306,6 +330,8 @@ def test_dpe_with_groups_holds_out_images_of_each():
     method.setup(known(labels, cues))
     held = method.group[method.memory["held_out"]]
     assert held.bincount().tolist() == [8, 1, 1, 8]
+    group = torch.tensor([0] * 9 + [1] * 2)
+    assert group[random_share(group, 2, 0.2)].bincount().tolist() == [2, 1], "rounded"
 
 
 def test_the_heat_of_masktune_is_what_the_largest_logit_gets_from_each_cell():

@@ -16,7 +16,8 @@ import diagvib
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.scene import Photos
-from diagvib.scenes.photos.shares import share_out
+from diagvib.scenes.photos.shares import serving_split, share_out
+from diagvib.scenes.photos.watermark import Font
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -209,6 +210,12 @@ def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):
             {"unit": "person"},
             "row 12 below the header: person is",
         ),
+        (lambda t: t.assign(lot=["", *"a" * 11]), {"lot": "lot"}, "row 1 below the header: lot is"),
+        (
+            lambda t: t.assign(name=["/a.jpg", *t["name"][1:]]),
+            {},
+            "row 1 below the header: name: /a.jpg is not",
+        ),
         (lambda t: t, {"split": {}, "unit": "person"}, "the person 0 is in several splits"),
         (lambda t: t.rename(columns={"place": "y"}), {}, "labels.csv: has the column y twice"),
     ],
@@ -267,3 +274,37 @@ def test_the_workflow_prepares_it_and_notices_another_photo(tmp_path):
     assert "Nothing to be done" in snakemake(folder, "--dry-run", *recipes)
     (folder / "photos/0/000.jpg").write_bytes(b"")
     assert "fetch" in snakemake(folder, "--dry-run", *recipes)
+
+
+def test_units_are_shared_out_by_their_middles():
+    """Of two units as large, for two fifths and three fifths of the images, each split has one."""
+    recipes = pd.DataFrame({"split": ["train"] * 4 + ["test"] * 6})
+    photos = pd.DataFrame({"split": "", "unit": [*"aaaaaabbbbbb"]})
+    assert set(serving_split("own", recipes, photos)) == {"train", "test"}
+
+
+def test_environments_that_are_only_tested_take_what_is_left():
+    photos = pd.DataFrame({"kind": ["a"] * 6, "split": "", "unit": "", "lot": [*"000111"]})
+    recipes = photos[["kind"]].assign(split=["train"] * 3 + ["test"] * 3, environment=[*"zzzaaa"])
+    chosen = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
+    assert photos["lot"][chosen].to_list() == [*"000111"]
+
+
+def test_a_watermark_of_another_text_is_not_the_papers(tmp_path, monkeypatch):
+    monkeypatch.setattr(Font, "published", True)
+    drawn = {"points_to": "land", "text": "##"}
+    scene = load_scene(str(made(tmp_path, rows(3), watermark=drawn)))
+    scene.fetch(tmp_path / "raw", None)
+    scene.make(tmp_path / "raw", tmp_path / "raw/prepared", "official")
+    assert not scene.catalogue(tmp_path / "raw/prepared").comparable
+    other = load_scene(str(made(tmp_path, rows(3), watermark={**drawn, "text": "%%"})))
+    with pytest.raises(DiagvibError, match="watermark"):
+        other.catalogue(tmp_path / "raw/prepared")
+
+
+def test_a_table_in_another_folder_is_part_of_the_state(tmp_path):
+    scene = load_scene(str(made(tmp_path, rows(1), table="../labels.csv")))
+    rows(1).to_csv(tmp_path / "labels.csv", index=False)
+    before = scene.state(None)
+    rows(1).assign(y="1").to_csv(tmp_path / "labels.csv", index=False)
+    assert scene.state(None) != before

@@ -112,6 +112,12 @@ def test_times_follow_from_rates(measured, tmp_path):
         read_rates("cpu", [tmp_path / "mine.yaml"])
 
 
+def test_a_baselines_own_epochs_count(measured):
+    config = small_config("baselines=[{name: small_cnn, max_epochs: 6}]")
+    found = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
+    assert found == pytest.approx(2 * (JOB + 2 * 2 * (100 / 10 + 20 / 20)))
+
+
 def test_every_phase_counts(tmp_path):
     rows = [row("train vae encode", 10), row("train vae classify", 50), row("predict vae", 20)]
     file = result_file(tmp_path / "a.json", *rows)

@@ -1,6 +1,7 @@
 """Random search: what each trial draws, which trial each rule chooses, and real training at toy
 size, also killed."""
 
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import validated
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config
+from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.search_space import Ranges, read_ranges, search_space, trial_values
 from diagvib.training.tuning import choose, rule_rows
@@ -256,3 +258,15 @@ def test_the_table_says_what_each_rule_would_choose_and_have_got(searched):
     assert found == tuple(best[settings])
     said = f"trial {best['trial']} of a random search of 3 (seed 0; batch_size 2^U(3, 4); "
     assert said in entry["origin"]
+
+
+def test_trials_of_another_seed_are_trained_anew(searched, tmp_path):
+    """But for the first, which has the baseline's own values."""
+    root = shutil.copytree(searched, tmp_path / "root")
+    config = load_config(None, [*SEARCH, searching(seed=1)])
+    jobs.tune(Layout(root), stage_settings(config, "tune", baseline="coral"), "coral", "cpu")
+    before, after = (
+        pd.read_csv(top / "results/tuning/coral.csv").query("rule == 'val_loss'")["score"]
+        for top in (searched, root)
+    )
+    assert before[0] == after[0] and len({*before, *after}) == len(before) + len(after) - 1

@@ -147,6 +147,17 @@ def test_classes_without_a_spread_are_alike(factor, number, centre, pool):
     assert found.max().max() < 360
 
 
+def test_the_centre_is_that_of_the_classes_that_a_study_uses(pool):
+    """Here two, not the dataset sample's three."""
+    given = load_study("zgo").model_dump(exclude={"name"})
+    study = parse_study("two", {**given, "roles": {"target": 2, "cue": 2}, "spread": {"cue": 0}})
+    binding = bind(study, "shape-scale", DIGITS.factors)
+    chosen = [numbered_sample(1, DIGITS)]
+    found = draw_recipes(study, binding, chosen, COUNTS, DIGITS, pool).to_pandas()
+    used = [REGIONS["scale"][name][0] for name in found["scale"].unique()]
+    assert len(used) == 2 and np.allclose(found["scale_factor"], np.mean(used))
+
+
 def test_shape_has_no_spread(pool):
     with pytest.raises(
         DiagvibError, match="zgo: spread: the scene .* has none for shape, only for .*hue"

@@ -22,6 +22,7 @@ from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.grid import Run
 from diagvib.training import callbacks
 from diagvib.training import run as runs
+from diagvib.training.batches import Scaling
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.trainer import Trainer
@@ -336,3 +337,15 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
 def test_combinations_that_a_split_lacks_are_named(there, absent):
     split = {tuple(cell) for cell in there.split()}
     assert [*runs._absent([("a", "x"), ("b", "y")], split)] == absent
+
+
+def test_all_splits_are_scaled_as_the_training_images(tmp_path):
+    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
+    images = ImageFiles(tmp_path / "images")
+    job = Job(SETTINGS, Protocol(**TRAINING), torch.device("cpu"), images)
+    run = Run("net", "zgo", "hue-shape", 0)
+    data = runs.load(job, run)
+    _, tested = runs.load_test(job, run, data.train.scaling)
+    usual = Scaling.of_parts([data.train.pixels])
+    assert data.train.scaling == data.val.scaling == tested.scaling == usual
+    assert Scaling.of_parts([tested.pixels]) != usual != Scaling.of_parts([data.val.pixels])

@@ -102,6 +102,10 @@ WRONG = {
         lambda e: e["metrics"][0].update(mean=0.9),
         "metrics: faavg shape is .*0.9",
     ),
+    "a number changed a little": (
+        lambda e: e["metrics"][0].update(mean=e["metrics"][0]["mean"] + 0.001),
+        "metrics: faavg shape",
+    ),
     "a narrower interval": (lambda e: e["metrics"][0].update(low=0.1), "metrics: faavg shape"),
     "a number left out": (lambda e: e["metrics"].pop(), "metrics: id_accuracy shape is None"),
     "a changed count": (

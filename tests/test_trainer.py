@@ -229,3 +229,16 @@ def test_a_job_tells_the_workflows_terminal_its_epoch_and_the_time_left(
     first, *_ = (tmp_path / "terminal").read_text().splitlines()
     words = r"a run: epoch 1, val loss \d\.\d{4}, at most \d+\.\d min left"
     assert re.fullmatch(words, first)
+
+
+def test_a_cosine_schedule_halves_the_rate_in_the_middle(data):
+    trainer = Trainer(small_cnn(lr=0.1, schedule="cosine"), *data, RUN, PROTOCOL)
+    rates, learn = [], trainer._learn
+
+    def noted(*its):
+        rates.append(trainer.optimisers["model"].param_groups[0]["lr"])
+        return learn(*its)
+
+    trainer._learn = noted
+    trainer.fit()
+    assert rates == pytest.approx([0.1, 0.05 * (1 + 0.5**0.5), 0.05, 0.05 * (1 - 0.5**0.5)])

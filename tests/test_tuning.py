@@ -141,6 +141,11 @@ def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, mo
     assert len(trained) == 4, "results for another seed do not count"
 
 
+def test_a_tuning_may_have_fewer_epochs(root):
+    assert set(tune(root, *SHORT, "tuning.max_epochs=1")["epochs"]) == {1}
+    assert chosen_entry(root)["origin"].endswith("embedded sources and 1 epochs")
+
+
 DEEP = """
 from torch import nn
 

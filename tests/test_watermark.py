@@ -39,7 +39,7 @@ def plain(
     return np.array(Image.alpha_composite(image, layer).convert("RGB"))
 
 
-@pytest.mark.parametrize(("size", "points"), [(224, 36), (64, 10)])
+@pytest.mark.parametrize(("size", "points"), [(224, 36), (64, 10), (384, 62), (518, 84)])
 def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, points):
     pixels = np.random.default_rng(size).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
     ours = (
