@@ -290,22 +290,26 @@ def test_prototypes_of_dpe():
     assert overlap(given, []).item() == 0
 
 
-def test_prototypes_of_dpe_shrink_and_each_set_has_images_of_its_own(monkeypatch):
-    """The cross entropy depends on directions alone, so in one step only the shrinkage, the mean
-    squared length, changes a prototype along itself."""
-    method = made("dpe", members=2, head_epochs=1, head_lr=0.3, shrinkage=0.5, diversity=0)
-    before = method.members[0].points[:3].detach().clone()
-    rest = torch.randn(12, before.shape[1])
-    method.settings["batch_size"] = 12
-    method.add(0, rest, torch.arange(12) % 3)
-    after = method.members[0].points[:3]
-    along = (after * before).sum(1) / before.square().sum(1)
-    assert along.tolist() == pytest.approx([1 - 0.3 * 0.5 * 2 / 6] * 3, abs=1e-3)
-    added = []
+def test_the_loss_of_a_set_of_prototypes(monkeypatch):
+    losses = []
+    to = "diagvib.methods.dpe.descend"
+    monkeypatch.setattr(to, lambda module, drawn, loss, **sgd: losses.append(loss(torch.arange(4))))
+    method = made("dpe", members=3, entropic_scale=3.0, shrinkage=2.0, diversity=5.0)
+    features, labels = torch.randn(4, method.model.head.in_features), torch.tensor([0, 1, 2, 2])
+    for number, member in enumerate(method.members):
+        method.add(number, features, labels)
+        fits = F.cross_entropy(3 * member(features), labels)
+        *earlier, points = [other.points for other in method.members[: number + 1]]
+        size, alike = points.square().sum(1).mean(), overlap(points, earlier)
+        assert losses[-1].item() == pytest.approx((fits + 2 * size + 5 * alike).item(), rel=1e-5)
+
+
+def test_each_set_of_prototypes_has_balanced_images_of_its_own(monkeypatch):
+    method, added = made("dpe", members=2), []
     monkeypatch.setattr(method, "add", lambda number, *images: added.append(images))
     method.group = torch.tensor([0] * 40 + [1] * 4)
     method.memory["held_out"] = torch.ones(44, dtype=torch.bool)
-    method.retrain(torch.randn(44, before.shape[1]), method.group)
+    method.retrain(torch.randn(44, 5), method.group)
     (one, labels), (other, _) = added
     assert labels.bincount().tolist() == [4, 4] and not torch.equal(one, other)
 
