@@ -53,7 +53,7 @@ def gain(values: pd.DataFrame, name: str, reference: str) -> str:
     more = values[name] - values[reference]
     low, high = sample_interval(values[name], values[reference])
     text = f"{more.mean() * 100:+z.1f} ({low * 100:+z.1f} to {high * 100:+z.1f})"
-    return text if more.any() else ""
+    return text if name != reference else ""
 
 
 def percent(value: float) -> str:

@@ -52,7 +52,7 @@ def visibility_table(folder: str, baseline: str) -> list[Row]:
             or max((values[free] - values[shortcut]).mean() for shortcut, free in both) < LEAST
         ):
             continue
-        costs = [gain(values, shortcut, free) or "0.0" for shortcut, free in both]
+        costs = [gain(values, shortcut, free) for shortcut, free in both]
         ends = [percent(values[free].mean()) for _, free in (both[0], both[-1])]
         rows.append([target, cue, *costs, *ends])
     return rows
