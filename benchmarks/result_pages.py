@@ -85,6 +85,10 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "gains, small_cnn": lambda: gains_table("environments_tuned"),
         "controls, small_cnn": lambda: controls_table("environments_tuned"),
         "rules, small_cnn": lambda: rules_table("environments_tuned"),
+        "gains, cues": lambda: gains_table("cues_tuned"),
+        "controls, cues": lambda: controls_table("cues_tuned"),
+        "groups, cues": lambda: groups_table("cues_tuned"),
+        "rules, cues": lambda: rules_table("cues_tuned"),
     },
     "results_cue_strength": {
         "half-way": lambda: half_way_table("laptop", "small_cnn"),

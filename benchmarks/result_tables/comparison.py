@@ -30,12 +30,15 @@ RULES = {
 def groups_table(folder: str) -> list[Row]:
     """Every method of the comparison on two cues: accuracy by group of images, with each target."""
     own = compared(folder).query("study == 'whac-95'")
-    heads = [f"{target}: {title}" for target in own["target"].unique() for title in GROUPS.values()]
+    titles = [*GROUPS.values(), "all images"]
+    heads = [f"{target}: {title}" for target in own["target"].unique() for title in titles]
+    images = own[[f"{group}_n" for group in GROUPS]].iloc[0].to_numpy(float)
     rows = [["told", "method", *heads]]
     for told, method in in_order(folder):
         each = own[own["method"] == method].groupby("target", sort=False)
-        means = each[[f"{group}_accuracy" for group in GROUPS]].mean()
-        rows.append([told, method, *map(percent, means.to_numpy().flat)])
+        means = each[[f"{group}_accuracy" for group in GROUPS]].mean().to_numpy()
+        every = np.column_stack([means, means @ images / images.sum()])
+        rows.append([told, method, *map(percent, every.flat)])
     return rows
 
 
