@@ -52,8 +52,9 @@ def photo_set(
     folders: Mapping[str, Path], font: str | None, text: str, out: Path
 ) -> tuple[Photos, bool]:
     """The scene of these folders' photos, linked in `out`, and whether their classes are known: the
-    names of the subfolders of val that are synsets, if any. folders: val, and perhaps others of _GROUPS.
-    text: the watermark's. DiagvibError for classes without carton, or a folder that is not there."""
+    names of the subfolders of val that are synsets, if any. folders: val, and perhaps others of
+    _GROUPS. text: the watermark's. DiagvibError for classes without carton, or a folder that is not
+    there."""
     out.mkdir(parents=True)
     rows = []
     for kind, folder in folders.items():

@@ -151,7 +151,7 @@ class PhotoSet(Strict):
             for field in fields:
                 if not field.isidentifier() or fields.count(field) > 1 or field == "path":
                     raise Misplaced(
-                        "pattern", f"{{{field}}}: each field is another word, but not path"
+                        "pattern", f"{{{field}}}: a field is one word, used once, and not path"
                     )
             for column in self.columns:
                 if column not in fields:
