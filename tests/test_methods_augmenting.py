@@ -77,6 +77,17 @@ def test_the_label_of_cutmix_is_the_true_area():
     assert cut_off > 5
 
 
+def test_the_box_of_cutmix_has_the_share_that_is_drawn(monkeypatch):
+    """A quarter of the pixels, unless it is cut off."""
+    monkeypatch.setattr("diagvib.methods.cutmix.random_share", lambda *_: torch.tensor(0.75))
+    batch, areas = constant_images(4), []
+    for seed in range(40):
+        torch.manual_seed(seed)
+        mixed = made("cutmix").augment(batch)
+        areas.append((mixed.inputs[0, 0] != batch.inputs[0, 0]).float().mean().item())
+    assert max(areas) == pytest.approx(0.25)
+
+
 def test_cutout_erases_a_box_and_nothing_else():
     """Of the share and the ratio asked for, in a tenth of the images."""
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.causirl import split_sets
 from diagvib.methods.groups import Partners
 from diagvib.methods.method import Batch, Optimiser
 from diagvib.methods.mixup import mixed_labels
@@ -233,6 +234,24 @@ def test_causirl_compares_first_and_second_parts(name, expected, monkeypatch):
     assert method.penalty(FEATURES, batch).item() == pytest.approx(2 * expected, rel=1e-5)
     places[1] = 0
     assert method.penalty(FEATURES, batch).item() == 0, "one image has no covariance"
+
+
+def test_causirl_splits_every_environment_at_a_place_of_its_own():
+    torch.manual_seed(0)
+    batch = batch_of(environments(*[0] * 50, *[1] * 50), range(100))
+    first, second = split_sets(2, batch)
+    assert torch.equal(first + second, torch.ones(100))
+    assert first[:50].sum() != first[50:].sum() and 0 < first.sum() < 100
+
+
+@pytest.mark.parametrize("name", ["irm", "vrex"])
+def test_the_optimiser_is_reset_when_the_penalty_gets_its_full_weight(name):
+    data, asked = annotated(16, 0), []
+    method = set_up(name, data.training_data(), anneal_steps=2)
+    batch = data.batch(torch.arange(16))
+    for _ in range(4):
+        method.training_step("classify", batch, lambda *_, forget: asked.append(bool(forget)))
+    assert asked == [False, False, True, False]
 
 
 # Fish

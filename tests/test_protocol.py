@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from diagvib.training.protocol import Protocol, deterministic
+from diagvib.settings.grid import Run
+from diagvib.training.protocol import Protocol, deterministic, epoch_seed
 
 CPU = torch.device("cpu")
 
@@ -35,3 +36,9 @@ def test_bf16_is_for_cpus_that_have_it(monkeypatch, avx512, amx, used):
     protocol = Protocol(max_epochs=1, patience=None, seed=0)
     assert protocol.on(CPU) == used and protocol.on(torch.device("cuda")) == "bf16"
     assert Protocol(max_epochs=1, patience=None, seed=0, precision="fp32").on(CPU) == "fp32"
+
+
+def test_every_dataset_sample_and_epoch_has_a_seed_of_its_own_and_every_baseline_the_same():
+    runs = [Run(name, "zgo", "shape-hue", sample) for name in ("a", "b") for sample in (0, 1)]
+    seeds = [epoch_seed(run, 1332, epoch) for run in runs for epoch in (1, 2)]
+    assert seeds[:4] == seeds[4:] and len(set(seeds)) == 4

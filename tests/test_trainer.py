@@ -3,6 +3,7 @@
 import math
 import re
 import zipfile
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -242,3 +243,19 @@ def test_a_cosine_schedule_halves_the_rate_in_the_middle(data):
     trainer._learn = noted
     trainer.fit()
     assert rates == pytest.approx([0.1, 0.05 * (1 + 0.5**0.5), 0.05, 0.05 * (1 - 0.5**0.5)])
+
+
+class Counting(Callback):
+    def __init__(self):
+        self.images = []
+
+    def on_step(self, images):
+        self.images.append(images)
+
+
+@pytest.mark.parametrize(("drop_last", "rest"), [(True, []), (False, [4])])
+def test_an_incomplete_batch_is_left_out_if_asked(data, drop_last, rest):
+    counted = Counting()
+    protocol = replace(PROTOCOL, max_epochs=1)
+    fit(small_cnn(drop_last=drop_last), data, None, counted, protocol=protocol)
+    assert counted.images == [16] * 6 + rest
