@@ -349,3 +349,15 @@ def test_all_splits_are_scaled_as_the_training_images(tmp_path):
     usual = Scaling.of_parts([data.train.pixels])
     assert data.train.scaling == data.val.scaling == tested.scaling == usual
     assert Scaling.of_parts([tested.pixels]) != usual != Scaling.of_parts([data.val.pixels])
+
+
+def test_a_checkpoint_of_other_conditions_is_not_continued(tmp_path):
+    """Threads change the last bits, so that the end would not be that of either."""
+    one, two = (
+        Job(SETTINGS, Protocol(**{**TRAINING, "threads": threads}), torch.device("cpu"), None)
+        for threads in (1, 2)
+    )
+    one.checkpoint({"run": "a"}, tmp_path / "0.pt").write({"weights": {}})
+    assert one.checkpoint({"run": "a"}, tmp_path / "0.pt").read() == {"weights": {}}
+    assert two.checkpoint({"run": "a"}, tmp_path / "0.pt").read() is None
+    assert one.checkpoint({"run": "b"}, tmp_path / "0.pt").read() is None
