@@ -1,5 +1,7 @@
 """Images with one cue exchanged, and the methods that learn from them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -135,6 +137,17 @@ def test_what_is_left_of_lle_without_a_part(batches, ablation):
         logits = outcome(changed.inputs)[own, torch.arange(16)]
         wanted = F.cross_entropy(logits, batch.labels)
     assert torch.allclose(taken[0], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["lle"], indirect=True)
+def test_lle_augments_what_it_exchanges(batches, method):
+    """Or the augmentation would tell which images were changed."""
+    batch, shift, made = batches.batch(torch.arange(2)), torch.tensor([0, 1]), []
+    for augment in (lambda pixels: pixels, lambda pixels: 255 - pixels):
+        method.data = replace(method.data, augment=augment)
+        torch.manual_seed(0)
+        made.append(method.shifted(batch, shift)[0].pixels)
+    assert torch.equal(made[1][1], 255 - made[0][1]) and torch.equal(made[1][0], batch.pixels[0])
 
 
 @pytest.mark.parametrize("method", ["cf_f"], indirect=True)

@@ -2,6 +2,7 @@
 form."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from torchvision.transforms.v2 import functional as changes
 
 from diagvib.methods import augmix
 from diagvib.methods.method import Batch, StepOutput
+from diagvib.methods.registry import make_baseline
 from diagvib.training.batches import Batches
 from diagvib.training.running_metrics import RunningMetrics
 from synthetic_images import SIZE, separable
+from synthetic_methods import settings_of
 from test_methods import CPU, made
 
 
@@ -265,3 +268,17 @@ def test_the_penalty_of_spectral_decoupling(options, expected):
     method.model.head = torch.nn.Identity()
     logits = torch.tensor([[1.0, 2, -3], [0, 4, 1]])
     assert method.penalty(logits, batch).item() == pytest.approx(expected)
+
+
+def test_augmix_on_features_reads_both_mixtures():
+    linear = {"name": "linear", "options": {"features": 2}}
+    settings = settings_of(linear, "diagvib.methods.views:AugMixed")
+    method = make_baseline(settings, 3, 0, 0)
+    views = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))
+    method.data = SimpleNamespace(views={"augmix.1": views[1], "augmix.2": views[2]})
+    labels = torch.tensor([0, 1, 2, 0])
+    batch = SimpleNamespace(inputs=views[0], labels=labels, index=torch.arange(4))
+    output = method.training_step("classify", batch, lambda name, loss: None)
+    logits = method.model(views.flatten(0, 1)).unflatten(0, (3, 4))
+    expected = method.losses(logits[0], labels) + 12 * augmix.jensen_shannon(logits)
+    assert torch.allclose(output.loss, expected)

@@ -12,8 +12,10 @@ from torch.nn import functional as F
 from diagvib.methods.eiil import inferred_environments
 from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Optimiser
+from diagvib.methods.registry import make_baseline
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.trainer import Trainer
+from synthetic_methods import settings_of
 from test_methods import PROTOCOL, RUN, annotated, batch_of, known, made
 
 
@@ -191,3 +193,11 @@ def test_jtt_says_so_if_its_first_network_errs_nowhere_or_everywhere(wrong, says
     assert method.sampling("classify", train) is None
     (doubt,) = method.doubts
     assert re.fullmatch(f"its first network errs on {says} identify_epochs or lr", doubt)
+
+
+def test_the_reference_of_eiil_on_features_has_a_learning_rate_of_its_own():
+    own = {"name": "diagvib.methods.views:EiilOfLargeBatches", "reference_lr": 0.5}
+    linear = {"name": "linear", "options": {"features": 2}}
+    method = make_baseline(settings_of(linear, own), 3, 0, 0)
+    made = [method.optimisers(phase)["model"] for phase in ("reference", "classify")]
+    assert [each.settings["lr"] for each in made] == [0.5, 1e-3]

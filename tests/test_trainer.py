@@ -259,3 +259,14 @@ def test_an_incomplete_batch_is_left_out_if_asked(data, drop_last, rest):
     protocol = replace(PROTOCOL, max_epochs=1)
     fit(small_cnn(drop_last=drop_last), data, None, counted, protocol=protocol)
     assert counted.images == [16] * 6 + rest
+
+
+class Noisy(TwoPhases):
+    def validation_step(self, phase, batch):
+        loss = super().validation_step(phase, batch).loss
+        return StepOutput(0 * loss + torch.rand(len(loss)))
+
+
+def test_noise_is_the_same_in_every_validation(data):
+    history = fit(two_phases(Noisy), data).history
+    assert len(history) > 2 and len({row["val_loss"] for row in history}) == 1
