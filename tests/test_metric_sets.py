@@ -5,6 +5,7 @@ import json
 import re
 from html import unescape
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,6 +17,8 @@ from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cel
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.metric_set import by_sample
+from diagvib.results.metric_sets.shortcut import baseline_comparisons
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables, scores, write_scores
 from reports import drawn_in, make_report
@@ -244,3 +247,18 @@ def test_headline_numbers_say_how_many_of_the_decided_cells_agree():
     verdicts = ["agrees", "agrees", "differs", "cannot tell", ""]
     own = pd.DataFrame({"verdict": verdicts}).assign(binding="", metric="m", mean=0.5)
     assert scores(own, ["m"]) == {"m": 0.5, "agreeing": 0.6667, "decided": 3}
+
+
+def test_a_sample_that_lacks_a_run_has_no_mean():
+    runs = pd.DataFrame({"sample": [0, 0, 1, 1], "found": [0.5, 0.7, 0.9, np.nan]})
+    assert by_sample(runs, "found").tolist() == pytest.approx([0.6, np.nan], nan_ok=True)
+
+
+def test_baselines_are_compared_on_the_bindings_that_both_have():
+    keys = [("a", "hue-shape"), ("a", "hue-scale"), ("b", "hue-shape")]
+    runs = pd.DataFrame([("zgo", *key, 0, "c") for key in keys])
+    runs.columns = ["study", "baseline", "binding", "sample", "cue"]
+    found = baseline_comparisons(runs.assign(ood_accuracy=[0.5, 0.9, 0.4]))
+    assert found["difference"].tolist() == pytest.approx([0.1]) and found["bindings"].tolist() == [
+        1
+    ]

@@ -134,3 +134,13 @@ def test_where_images_show_a_factor():
     parts = [cars.region(factor, recipes, pixels) for factor in ("car", "object", "background")]
     assert (np.sum(parts, axis=0) == 1).all(), "each pixel belongs to one"
     assert [part.mean() for part in parts[:2]] == [1 / 4, 1 / 16] and parts[1][0, 64, 112]
+
+
+def test_what_speaks_against_a_class_does_not_count():
+    method = make_baseline(load_settings("small_cnn"), 3, SIZE, seed=0)
+    read_only(method, corner())
+    with torch.no_grad():
+        weights = method.model.head.weight.view(3, 128, 4, 4)
+        weights[..., 3, 3] = -weights[..., 0, 0] / 10
+    where = saliency(method, Batches(*separable(20), CPU), ROWS, PROTOCOL)[1]
+    assert (where[:, -1, -1] == 0).any()
