@@ -158,7 +158,11 @@ def test_training_depends_on_the_scene_only_if_it_renders():
         names = stage, None, "zgo", "small_cnn"
         assert renderer not in stage_code(config, *names).files
         assert renderer in stage_code(rendering, *names).files
-        assert "diagvib.studies.needs" not in stage_code(rendering, *names).files
+
+
+def test_a_new_set_of_metrics_leaves_runs_as_they_are():
+    files = stage_code(load_config(), "train", None, "zgo", "small_cnn").files
+    assert "diagvib.studies.study" in files and "diagvib.studies.needs" not in files
 
 
 def test_git_state_tells_a_change(tmp_path, monkeypatch):

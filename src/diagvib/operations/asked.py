@@ -3,6 +3,7 @@ the files on disk."""
 
 import json
 from functools import cache
+from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
@@ -31,7 +32,8 @@ def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
     """The names of every run, `Run.keys`, and what it must be made with, `asked`. config: at least
     the settings of the stage `tabulate`."""
     job = cache(lambda baseline, study: stage_settings(config, "train", study, baseline))
-    drawn = cache(lambda *names: _drawn_as_asked(layout, config, *names))
+    draw = cache(lambda study: stage_settings(config, "draw", study).plain())
+    drawn = cache(lambda *names: _is_drawn(layout.recipes(*names), draw(names[0])))
     return [
         {**run.keys, "asked": asked if drawn(*names[1:]) else {**asked, "images": {}}}
         for names in config.train_jobs
@@ -39,13 +41,12 @@ def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
     ]
 
 
-def _drawn_as_asked(layout: Layout, config: Configuration, study: str, binding: str) -> bool:
-    """Whether recipes, if there are any, have the configuration's counts and study."""
+def _is_drawn(recipes: Path, asked: dict) -> bool:
+    """Whether recipes, if there are any, have the counts and the study of a draw job's settings."""
     try:
-        noted = read_metadata(layout.recipes(study, binding))
+        noted = read_metadata(recipes)
     except DiagvibError:
         return True
-    asked = stage_settings(config, "draw", study).plain()
     return (noted["counts"], noted["definition"]) == (asked["counts"], asked["study"])
 
 

@@ -27,6 +27,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.read_runs import follows
 from diagvib.results.tables import read_history
+from diagvib.training.selection_rules import is_tested
 
 TRAINING = "Training"
 # With fewer runs each is drawn: the median of two opposite ones is a run that does not exist.
@@ -81,8 +82,7 @@ def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -
     """
     if history.empty:
         return None
-    measured = [name.removesuffix("_accuracy") for name in history if name.endswith("_accuracy")]
-    tested = [group for group in measured if group not in (*_WATCHED, "val_environment")]
+    tested = [name.removesuffix("_accuracy") for name in history if is_tested(name)]
     colours = GROUP_COLOURS[2:]
     watched = _WATCHED | {
         group: (colours[i % len(colours)], f"test, {group}") for i, group in enumerate(tested)

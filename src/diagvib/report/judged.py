@@ -46,8 +46,9 @@ class Judged:
 
     def verdict(self, cue: int) -> str:
         """`worse`, `better`, `cannot tell`, `no verdict`; empty for an ERM."""
-        none = "" if self.is_reference else "no verdict"
-        return self.verdicts[cue].verdict if cue in self.verdicts else none
+        if cue in self.verdicts:
+            return self.verdicts[cue].verdict
+        return "" if self.is_reference else "no verdict"
 
     def cues(self, verdict: str) -> list[int]:
         return [cue for cue in CUE_GAPS if self.verdict(cue) == verdict]
