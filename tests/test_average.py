@@ -11,8 +11,9 @@ from diagvib.report.confusion import confusion_shares
 from diagvib.reproduction.published import beside_papers, read_spawrious_tables
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
-from diagvib.results.metric_sets.metric_set import describe
+from diagvib.results.metric_sets.metric_set import Results, describe
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.scenes import load_scene
@@ -163,6 +164,11 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     write_scores(tables["metrics"], SHIPPED, tmp_path / "scores")
     scores = read_json(tmp_path / "scores/net/o2o-easy.json")
     assert scores["confusion"] == round(confusion + 1 / 80, 4)
+    # The accuracy by environment is that of the group id, wherever the other groups' images are from.
+    moved = cells.assign(environment=cells["environment"].replace("test", "env-2"))
+    found = METRIC_SETS["average"].of_run(Results(tables["runs"], moved, SHIPPED, {}))
+    own = found.query("binding == @BINDING and sample == 0")
+    assert own["id_accuracy_env-2"].item() == pytest.approx((3 + 0.5) / 4)
 
 
 @pytest.mark.parametrize(("study", "share"), [("o2o-medium", 1 / 4), ("m2m-hard", 2 / 4)])

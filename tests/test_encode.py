@@ -15,6 +15,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
+from diagvib.images.files import BATCH
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
@@ -188,20 +189,30 @@ def make(n_classes, image_size):
 """
 
 
+@pytest.mark.parametrize(("groups", "chunk"), [(128, 128), (2 * BATCH, BATCH)])
 def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_before(
-    images, tmp_path, monkeypatch
+    groups, chunk, tmp_path, monkeypatch
 ):
-    """With a network whose features are means of pixels, so that those of a mixture are mixed."""
+    """With a network whose features are means of pixels, so that those of a mixture are mixed. The
+    image before is that of the chunk, whatever the row groups of the file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "pooled_net.py").write_text(POOLED)
+    images = ImageFiles(tmp_path / "images")
+    write_dataset(images.folder, "zgo", "hue-shape", 0, counts=(BATCH + 140, 32, 40))
+    path = images.path(0, "train")
+    pq.write_table(pq.read_table(path), path, row_group_size=groups)
     files = encoded(images, tmp_path / "features", frozen(name="pooled_net:make", views=["mixup"]))
     train = files.load(0, "train")
     mixed, share, other = files.views(0)["mixup"].split([train.pixels.shape[1], 1, 1], 1)
     assert (share > 0).all() and (share < 1).all()
-    expected = share * train.pixels + (1 - share) * train.pixels.roll(1, 0)
+
+    def before(values):
+        return torch.cat([part.roll(1, 0) for part in values.split(chunk)])
+
+    expected = share * train.pixels + (1 - share) * before(train.pixels)
     assert torch.allclose(mixed, expected, atol=1e-4)
-    assert other[:, 0].tolist() == train.labels(RUN.target).roll(1).tolist()
+    assert other[:, 0].tolist() == before(train.labels(RUN.target)).tolist()
 
 
 def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, monkeypatch):
@@ -218,6 +229,16 @@ def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, 
     assert len(FeatureFiles(tmp_path).load(0, "val").pixels) == 32
     encoded(images, tmp_path, frozen(input={"size": 48}))
     assert not before.items() & {p: p.stat().st_mtime_ns for p in tmp_path.rglob("0/*.npy")}.items()
+
+
+def test_other_training_images_scale_all_splits_anew(tmp_path):
+    images = ImageFiles(tmp_path / "images")
+    write_dataset(images.folder, "zgo", "hue-shape", 0, counts=(96, 32, 40))
+    before = encoded(images, tmp_path / "features").load(0, "val").pixels.clone()
+    path = images.path(0, "train")
+    pq.write_table(pq.read_table(path).slice(40), path)
+    after = encoded(images, tmp_path / "features").load(0, "val").pixels
+    assert not torch.equal(before, after)
 
 
 def test_a_run_on_features(images, tmp_path):

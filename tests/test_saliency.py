@@ -121,6 +121,18 @@ def test_the_share_on_a_digit_is_that_of_its_pixels(method):
     assert shares(method, batches, photos, ["breed"], ROWS[:2], PROTOCOL) == {}
 
 
+def test_share_and_area_are_of_the_same_images(monkeypatch):
+    """Those with any saliency: not the second one, which shows its digit at four times the size."""
+    where = torch.zeros(2, SIZE, SIZE)
+    where[0, 0, 0] = 1
+    monkeypatch.setattr("diagvib.training.saliency.saliency", lambda *_: (None, where))
+    grey = torch.full((2, SIZE, SIZE, 3), 127, dtype=torch.uint8)
+    grey[0, :16, :16], grey[1, 32:, 32:] = 200, 200
+    test = Images(grey, pa.table({"shape": ["0", "0"]}), {"scene": "digits"})
+    found = shares(None, None, test, ["shape"], np.arange(2), PROTOCOL)
+    assert found == {"shape": {"share": 1, "area": 1 / 16}}
+
+
 def test_where_images_show_a_factor():
     digits, cars = load_scene("digits"), load_scene("cars")
     pixels = np.full((1, 128, 128, 3), 127, np.uint8)

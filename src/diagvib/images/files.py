@@ -164,15 +164,17 @@ def read_images(path: str | Path) -> Images:
 
 
 def read_chunks(path: str | Path, start: int = 0) -> Iterator[torch.Tensor]:
-    """The pixels of an image file, uint8[B, H, W, 3], a row group at a time. start: the first row
-    of a row group."""
+    """The pixels of an image file from row `start` on, uint8[B, H, W, 3]: a row group at a time, or
+    BATCH rows of a larger one."""
     with open_parquet(path) as file:
         shape, row = file_metadata(file, path)["image_shape"], 0
         for number in range(file.num_row_groups):
-            if row >= start:
+            rows = file.metadata.row_group(number).num_rows
+            if row + rows > start:
                 column = file.read_row_group(number, columns=["image"])["image"]
-                yield torch.from_numpy(image_pixels(column, shape, path))
-            row += file.metadata.row_group(number).num_rows
+                pixels = torch.from_numpy(image_pixels(column, shape, path))
+                yield from pixels[max(start - row, 0) :].split(BATCH)
+            row += rows
 
 
 def image_pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:

@@ -167,21 +167,24 @@ def _encoder(encoding: Encoding, network: Network, train: _Part) -> Encoder:
 def _chunks(
     encoder: Encoder, part: _Part, start: int, wanted: list[str]
 ) -> Iterator[dict[str, torch.Tensor]]:
-    for number, pixels in enumerate(part.chunks(start), start // BATCH):
+    first = start
+    for pixels in part.chunks(start):
         pixels, found = pixels.to(encoder.mean.device), {}
+        rows = torch.arange(first, first + len(pixels))
+        first += len(pixels)
         for view in wanted:
             if not view:
                 found[view] = features_of(encoder, pixels)
                 continue
             if view in CUES:
-                rows = torch.arange(len(pixels)) + number * BATCH
                 changed = _with_cue(part, view, rows)
                 found[view] = features_of(encoder, changed.to(encoder.mean.device))
                 continue
+            number = int(rows[0]) // BATCH
             inputs, share = view_inputs(view, pixels, number, encoder.inputs, part.scene)
             found[view] = features_of(encoder.of_inputs, inputs)
             if share is not None:
-                others = part.labels[number * BATCH :][: len(pixels)].roll(1).float()
+                others = part.labels[rows].roll(1).float()
                 found[view] = torch.cat([found[view], share.cpu()[:, None], others[:, None]], 1)
         yield found
 
