@@ -14,8 +14,10 @@ from diagvib.reproduction.agreement import (
     simulated_reproductions,
     simulated_sentence,
 )
+from diagvib.results.known_studies import SHIPPED
 
 ROOT = REPOSITORY
+CONTRAST = next(iter(SHIPPED.contrasts))
 LEAST_P = 1 / (1 + DRAWS)
 
 
@@ -75,6 +77,35 @@ def test_every_group_has_its_own_p_and_the_whole_the_smallest(truth):
     hue = stated[stated["name"].str.contains("hue")]
     assert len(hue) > 5 and (hue["p"] > LEVEL).all()
     pd.testing.assert_frame_equal(agreement_table(comparison), stated)
+
+
+def cell(metric: str, target: str, **values) -> dict:
+    same = {"verdict": "agrees", "baseline": "resnet18", "study": "fgo-5", "n": 5}
+    return {**same, "metric": metric, "target": target, **values}
+
+
+def test_differences_are_in_units_of_both_sides_spreads():
+    """By hand. The accuracy: 0.06 apart, with standard deviations of 0.067 (as the paper prints its
+    standard error, 0.03) and 0.045. The contrast: 0.03 apart, with 0.05 (printed) and 0.045."""
+    spreads = {"ours": 0.56, "stderr": 0.02, "difference": 0.06}
+    cells = [
+        cell("ood_accuracy", "hue", paper=0.5, paper_stderr=0.03, **spreads),
+        cell(CONTRAST, "shape", paper=0.53, paper_stderr=0.05 / 5**0.5, **spreads),
+    ]
+    found = agreement_table(pd.DataFrame(cells)).query("by == 'target'").set_index("name")["score"]
+    # Variances between samples: the paper's, with that of rounding, and ours.
+    hue = (0.03**2 * 5 + 0.01**2 * 5 / 12 + 0.02**2 * 5) / 2
+    shape = (0.05**2 + 0.01**2 / 12 + 0.02**2 * 5) / 2
+    assert found["hue"] == pytest.approx(0.06 / (hue * 2 / 5 + 1e-4) ** 0.5)
+    assert found["shape"] == pytest.approx(0.03 / (shape * 2 / 5 + 1e-4) ** 0.5)
+
+
+def test_an_honest_reproduction_may_be_offset_but_not_its_contrasts_which_the_paper_rounds():
+    """Without any spread, 0.4 of a hundredth off what can be printed."""
+    alike = {"paper": 0.5, "paper_stderr": 0.0, "ours": 0.508, "stderr": 0.0, "difference": 0.008}
+    cells = [cell("ood_accuracy", "hue", **alike), cell(CONTRAST, "shape", **alike)]
+    usual = agreement_table(pd.DataFrame(cells)).query("by == 'target'").set_index("name")["usual"]
+    assert usual["hue"] > 1.2 and 0.4 < usual["shape"] < 0.8
 
 
 def test_what_is_shipped_and_on_the_page_was_simulated_under_the_rule_as_it_is():

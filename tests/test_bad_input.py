@@ -154,6 +154,11 @@ WRONG = [
     ),
     (
         "studies.yaml",
+        study({**TRAIN, "cells": {"cue": 3}}, OOD),
+        ("studies.x.rows.0.cells.cue", "only 3 classes"),
+    ),
+    (
+        "studies.yaml",
         study({**TRAIN, "cells": [[0, 0], [1, 1]]}, OOD),
         ("rows.1", "target class 2"),
     ),

@@ -1,6 +1,7 @@
 """The code of a job: whole modules, found without running them; what decides nothing is left out,
 and nothing made by other code passes for this code's."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ import yaml
 
 from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path
 from diagvib.operations.stage_code import stage_code
 from diagvib.scenes import load_scene
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config
+from diagvib.settings.jobs import stage_settings
 from diagvib.training.code_digest import code_digest, git_state, package_versions
 from toy import git
 
@@ -145,6 +149,8 @@ def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, mo
         found.append(code_digest(own.settings, "diagvib.training.run"))
     assert found[0] != found[1]
     assert package_versions(own.settings)["yaml"] == yaml.__version__
+    job = stage_settings(load_config(overrides=overrides), "train", "zgo", "tiny")
+    assert job.baseline.depends == own.settings["depends"]
     Path("table.csv").unlink()
     Path("mine.yaml").write_text(BASELINE + "# read again\n")
     with pytest.raises(DiagvibError, match="mine.yaml: tiny.depends: table.csv: no such file$"):
@@ -158,6 +164,25 @@ def test_training_depends_on_the_scene_only_if_it_renders():
         names = stage, None, "zgo", "small_cnn"
         assert renderer not in stage_code(config, *names).files
         assert renderer in stage_code(rendering, *names).files
+
+
+def test_only_a_run_that_renders_is_made_again_if_the_renderer_changes():
+    settings, stage = load_settings("small_cnn"), "diagvib.training.run"
+    assert len({code_digest(settings, stage, "digits", way) for way in ("render", "parquet")}) == 2
+    assert len({code_digest(settings, stage, scene) for scene in ("digits", "dogs")}) == 2
+
+
+def test_a_definition_that_code_reads_counts():
+    files = code_of(load_scene("digits").entries).files
+    assert definition_path("dataset_samples.yaml") in files.values()
+
+
+def test_the_version_of_a_networks_runtime_is_noted():
+    model = {"name": "small_cnn", "frozen": True, "runtime": "onnxruntime"}
+    versions = package_versions({"model": model, "method": {"name": "erm"}})
+    assert versions["onnxruntime"] == version("onnxruntime")
+    del model["runtime"]
+    assert "onnxruntime" not in package_versions({"model": model, "method": {"name": "erm"}})
 
 
 def test_a_new_set_of_metrics_leaves_runs_as_they_are():

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
+from diagvib.foundation.files import definition_path
 from diagvib.report.curves import cue_strength_figures
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.cells import RUN_KEYS
@@ -20,6 +21,8 @@ from diagvib.results.metric_sets.cue_strength import (
     half_way,
     half_way_tables,
 )
+from diagvib.settings.config import load_config
+from diagvib.settings.jobs import stage_settings
 from diagvib.studies.study import load_studies, parse_study
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_run
@@ -46,6 +49,12 @@ def test_doses_are_the_studies_that_differ_in_nothing_else():
         expected[f"zso-spread-{spread}"] = (spread / 100, pytest.approx(2 / 3))
     found = {name: dose(study) for name, study in load_studies().items()}
     assert {name: its for name, its in found.items() if its} == expected
+
+
+def test_a_draw_jobs_settings_have_the_spread():
+    config = load_config(definition_path("cue_strength.yaml"))
+    whole, half = (stage_settings(config, "draw", f"zgo{ending}") for ending in ("", "-spread-50"))
+    assert "spread" not in whole.study and half.study["spread"] == {"cue": 0.5}
 
 
 def only(*means: float, without: float = 1.0) -> tuple[float, float, float]:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -105,6 +106,21 @@ def test_a_runs_images_are_known_without_reading_them(layout, way):
     for other in {"train": 300}, {"size": 96}:
         (run,) = runs_asked_for(layout, configured(images=way, **other))
         assert differing(asked, run["asked"]) == ["images"]
+    metadata = read.metadata(0, "val")
+    if way == "render":
+        others = {"recipe_digest": "x"}, {"sources_digest": "x"}, {"image_shape": [1, 1, 3]}
+        digests = [digest_of_images({**metadata, **other}) for other in others]
+        assert len({digest_of_images(metadata), *digests}) == 4
+
+
+def test_images_of_a_study_as_it_was_are_not_those_asked_for(layout, tmp_path):
+    root = Layout(shutil.copytree(layout.root, tmp_path / "root"))
+    assert runs_asked_for(root, configured())[0]["asked"]["images"]
+    recipes = root.recipes("zgo", "shape-hue")
+    noted = read_metadata(recipes)
+    definition = {**noted["definition"], "spread": {"cue": 0.5}}
+    write_table(recipes, pq.read_table(recipes), {**noted, "definition": definition})
+    assert runs_asked_for(root, configured())[0]["asked"]["images"] == {}
 
 
 def test_a_missing_sample_is_named(layout):

@@ -227,6 +227,12 @@ def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, 
         FeatureFiles(tmp_path).load(0, "val")
     encoded(images, tmp_path)
     assert len(FeatureFiles(tmp_path).load(0, "val").pixels) == 32
+    table = place.with_suffix(".parquet")
+    whole = table.read_bytes()
+    table.write_bytes(whole[:-4] + b"oops")
+    with pytest.raises(DiagvibError, match="changed since it was made"):
+        FeatureFiles(tmp_path).load(0, "val")
+    table.write_bytes(whole)
     encoded(images, tmp_path, frozen(input={"size": 48}))
     assert not before.items() & {p: p.stat().st_mtime_ns for p in tmp_path.rglob("0/*.npy")}.items()
 
@@ -307,7 +313,9 @@ def test_networks_are_shared_by_what_decides_features():
     one = network_name(frozen())
     assert one.startswith("small_cnn-") and one == network_name(frozen("lff", head={"mlp": 8}))
     others = {"dtype": "float16"}, {"layer": "3"}, {"input": {"size": 32}}
-    assert len({one, *(network_name(frozen(**other)) for other in others)}) == 4
+    by_imagenet = {**frozen(), "normalise": "imagenet"}
+    names = {one, network_name(by_imagenet), *(network_name(frozen(**other)) for other in others)}
+    assert len(names) == 5
     assert network_name(settings_of()) is None
 
 

@@ -54,7 +54,7 @@ def test_a_method_that_a_study_cannot_serve_is_named_at_planning():
         load_config(None, ["studies=[zgo]", HUE, "baselines=[coral]"])
 
 
-def test_an_environment_without_a_class_is_named_at_planning(mine):
+def test_an_environment_without_a_class_is_named_at_planning(mine, tmp_path):
     given = ["studies=[mine]", HUE, "baselines=[erm_env]"]
     with pytest.raises(
         DiagvibError,
@@ -70,6 +70,12 @@ def test_an_environment_without_a_class_is_named_at_planning(mine):
     ):
         load_config(None, [*given, scarce, "counts.train=39"])
     assert load_config(None, [*given, scarce, "counts.train=40"])
+    row = "[train, val%s], group: id, environment: b, weight: 1, cells: [%s[1, 1]]"
+    text = (tmp_path / "mine.yaml").read_text()
+    assert row % (", test", "") in text
+    (tmp_path / "mine.yaml").write_text(text.replace(row % (", test", ""), row % ("", "[1, 0], ")))
+    with pytest.raises(DiagvibError, match="raise the number to 80 or more"):
+        load_config(None, [*given, scarce, "counts.train=79"])
 
 
 def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):

@@ -30,6 +30,7 @@ def test_probed_colours_follow_hue():
     shape = diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
     assert hue["ood_accuracy"] > 0.6 > 0.2 > shape["ood_accuracy"]
     assert shape == diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
+    assert shape != diagvib.probe(colours, "zgo", "shape-hue", **SMALL, seed=1)
     few = {**SMALL, "counts": {**COUNTS, "train": 45}}
     assert diagvib.probe(colours, "zgo", "hue-shape", **few)["ood_accuracy"] > 0.5
 

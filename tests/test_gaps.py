@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.files import read_json
-from diagvib.reproduction.published import beside_papers, read_urbancars_tables
+from diagvib.reproduction.published import beside_papers, is_comparable, read_urbancars_tables
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import (
@@ -221,6 +221,12 @@ def test_tables_are_in_the_papers_form(tmp_path):
     assert "binding | I.D. Acc | cue-1 gap |" in markdown
     # The digits are not the paper's cars.
     assert tables["gaps"]["paper"].isna().all() and "*paper*" not in markdown
+
+
+def test_one_run_on_other_sources_makes_a_baseline_incomparable():
+    runs = pd.DataFrame({"status": ["ok", "ok", "missing"], "comparable": [True, True, False]})
+    assert is_comparable(runs) and not is_comparable(runs.assign(comparable=[True, False, False]))
+    assert not is_comparable(runs.iloc[2:])
 
 
 def cars(**changed):

@@ -24,7 +24,7 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
 from diagvib.models.torchvision_models import torchvision_input
-from diagvib.reproduction.published import _imagenet_w, imagenet_w_tables
+from diagvib.reproduction.published import LAST_LAYER_EPOCHS, _imagenet_w, imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
@@ -284,6 +284,13 @@ def test_weights_of_ones_own_have_no_published_numbers():
     model = {"name": "resnet50", "weights": {"file": "mine.pth", "sha256": "0"}}
     assert _imagenet_w(row, None, {"model": model}) == {}
     assert _imagenet_w(row, None, {"model": {**model, "weights": "IMAGENET1K_V1"}})
+
+
+def test_last_layers_of_other_epochs_have_no_published_numbers():
+    row = {"method": "erm", "baseline": "last-layer-erm", "metric": "in_w_gap"}
+    settings = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1"}}
+    assert _imagenet_w(row, None, {**settings, "max_epochs": LAST_LAYER_EPOCHS})
+    assert _imagenet_w(row, None, {**settings, "max_epochs": LAST_LAYER_EPOCHS - 1}) == {}
 
 
 # Methods on features of augmented photos.

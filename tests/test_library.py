@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
@@ -119,6 +120,15 @@ def test_a_cell_without_images_is_named():
         DiagvibError, match="^whac-95 .*: the test split has no image of group neit"
     ):
         dataset.evaluate(dataset.targets[: len(dataset.table)])
+
+
+def test_a_cell_without_images_in_one_environment_is_named():
+    dataset = load("o2o-easy", "shape-hue", counts={"test": 400})
+    table = dataset.table.to_pandas()[["environment", "group", "shape", "hue"]]
+    kept = (table != table.iloc[0]).any(axis=1).to_numpy(copy=True)
+    dataset.table = dataset.table.filter(pa.array(kept))
+    with pytest.warns(UserWarning, match=f"no image of the cell {', '.join(table.iloc[0])}; "):
+        dataset.evaluate(dataset.targets[kept])
 
 
 def test_the_same_counts_serve_every_study():
@@ -250,6 +260,7 @@ def test_several_processes_may_be_the_first(tmp_path):
             ["5"] * 108,
             r"^predictions must be class indices int\[108\], numbers from 0 to 9, not <U1",
         ),
+        (np.full(108, -1), r"from 0 to 9, not -1 to -1"),
         (np.full(108, 2**64 - 1, np.uint64), r"from 0 to 9, not 18446744073709551615 to"),
     ],
 )
@@ -264,7 +275,7 @@ def test_confidence_gives_calibration_errors(dataset):
     found |= dataset.evaluate(dataset.targets, torch.full((108,), 0.75).bfloat16().requires_grad_())
     errors = {name: value for name, value in found.items() if name.endswith("ece")}
     assert errors == pytest.approx({"ece": 0.25, "id_ece": 0.25, "ood_ece": 0.25})
-    for wrong in (np.full(108, 1.5), np.full(107, 0.5)):
+    for wrong in (np.full(108, 1.5), np.full(108, -0.5), np.full(107, 0.5)):
         with pytest.raises(DiagvibError, match="confidence must be 108 probabilities from 0 to 1"):
             dataset.evaluate(dataset.targets, wrong)
 

@@ -22,6 +22,10 @@ def test_what_a_cue_mostly_accompanies_comes_before_its_index():
         "class 2 is with both equally often, class 4 with none"
     )
     assert list(map(set, spoken_for_among(study, "cue"))) == [{1}, {0}, set(), {1}, set()]
+    rows[0]["cells"] = [[0, 0], [1, 2]]
+    rows[1]["cells"] = [[0, 1], [1, 1], [1, 0], [0, 2], [1, 3]]
+    tied = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 5}})
+    assert spoken_for(tied, "cue")[1] is None, "an index says nothing if there are more cue classes"
     assert spoken_for_among(load_studies()["m2m-easy"], "cue")[0] == {0, 2}
 
 

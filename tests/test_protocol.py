@@ -1,8 +1,12 @@
 """Every training sets PyTorch's switches while it runs, and restores them afterwards."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 
+from diagvib.foundation.seeding import seed_generators
 from diagvib.settings.grid import Run
 from diagvib.training.protocol import Protocol, deterministic, epoch_seed
 
@@ -36,6 +40,14 @@ def test_bf16_is_for_cpus_that_have_it(monkeypatch, avx512, amx, used):
     protocol = Protocol(max_epochs=1, patience=None, seed=0)
     assert protocol.on(CPU) == used and protocol.on(torch.device("cuda")) == "bf16"
     assert Protocol(max_epochs=1, patience=None, seed=0, precision="fp32").on(CPU) == "fp32"
+
+
+def test_all_global_generators_are_seeded():
+    def drawn():
+        seed_generators(3)
+        return torch.rand(2).tolist(), np.random.rand(2).tolist(), random.random()
+
+    assert drawn() == drawn()
 
 
 def test_every_dataset_sample_and_epoch_has_a_seed_of_its_own_and_every_baseline_the_same():

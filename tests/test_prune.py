@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from diagvib.commands.prune import find_unneeded, prune
 from diagvib.foundation.errors import DiagvibError
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
@@ -51,6 +53,19 @@ def grown(tmp_path, monkeypatch) -> list[str]:
         "results/runs/resnet18",
         "results/runs/small_cnn/chgo",
     ]
+
+
+def test_features_are_kept_also_those_that_tuning_reads(tmp_path):
+    settings = {**load_settings("small_cnn"), "model": {"name": "small_cnn", "frozen": True}}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({"frozen": settings}))
+    asked = ["studies=[zgo]", "bindings=[hue-shape]", "baselines=[frozen]", "samples=1"]
+    asked += [f"root={tmp_path}", f"baselines_from=[{tmp_path / 'own.yaml'}]"]
+    config, layout = load_config(overrides=asked), Layout(tmp_path)
+    (entry,) = config.baselines
+    for study, binding in (("zgo", "hue-shape"), (config.tuning.study, "hue"), ("chgo", "hue")):
+        touch(layout.features(entry.network, study, binding) / "features.json")
+    (found,) = find_unneeded([config])
+    assert found.match("*/chgo")
 
 
 def test_what_no_configuration_asks_for_is_listed(grown):

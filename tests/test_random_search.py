@@ -127,6 +127,10 @@ def test_the_shipped_ranges_fit_every_baseline():
             {"ranges": "{all: {batch_size: {uniform: [1, 4]}}}"},
             "erm_env.batch_size: must be greater than or equal to 2",
         ),
+        (
+            {"ranges": "{all: {optimiser.lr: {uniform: [0.1, 1001]}}}"},
+            "erm_env.optimiser.lr: must be less than or equal to 1000",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_named_at_planning(changed, says):

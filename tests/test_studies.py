@@ -101,6 +101,9 @@ def test_further_samples_are_drawn_from_their_number():
     assert chosen == [sample_of(number).chosen("hue", 4, known) for number in range(20)]
     assert all(len(set(names)) == 4 and set(names) <= set(known) for names in chosen)
     assert len(set(chosen)) > 5
+    lightness = [f"lightness {name}" for name in known]
+    others = [sample_of(number).chosen("lightness", 4, lightness) for number in range(20)]
+    assert [tuple(f"lightness {name}" for name in names) for names in chosen] != others
 
 
 def test_what_cannot_be_meant_is_named():
