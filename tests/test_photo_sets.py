@@ -180,6 +180,10 @@ def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
         ({"factors": {"split": ["a", "b"]}}, "'split' cannot be used; a factor is one word"),
         ({"factors": {"a": {"classes": {"x": 0, "y": "0"}}}}, "the value 0 stands for two classes"),
         ({"stand_ins": {"shapes": {"land": "disc"}, "patterns": {}}}, "stand_ins: `shapes` and"),
+        (
+            {"factors": {"bird": ["owl", "owl-barn"], "place": ["barn-red", "red", "sea"]}},
+            "two classes of bird, each with one of place, are both owl-barn-red; rename",
+        ),
     ],
 )
 def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):

@@ -4,6 +4,8 @@ the user's that a study names as its scene."""
 from __future__ import annotations
 
 import re
+from collections import Counter
+from itertools import permutations, product
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -156,6 +158,16 @@ class PhotoSet(Strict):
             for column in self.columns:
                 if column not in fields:
                     raise Misplaced("pattern", f"has no field {{{column}}}")
+        for (name, own), (second, its) in permutations(self.classes.items(), 2):
+            # Results name cells so. Most names have no hyphen, which is seen at once.
+            if "-" in "".join(own) and "-" in "".join(its):
+                (joined, times), *_ = Counter(map("-".join, product(own, its))).most_common(1)
+                if times > 1:
+                    raise Misplaced(
+                        "factors",
+                        f"two classes of {name}, each with one of {second}, are both {joined}; "
+                        "rename one of them",
+                    )
         if self.watermark and self.watermark.points_to not in next(iter(self.classes.values())):
             raise Misplaced("watermark.points_to", "is not a class of the first factor")
         if self.stand_ins is not None:
