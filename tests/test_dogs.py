@@ -120,7 +120,7 @@ def test_too_few_photos_are_refused_with_counts_that_fit():
         drawn("dogs-m2m-easy", photos(0), counts)
 
 
-@pytest.mark.parametrize("missing", [0, 1])
+@pytest.mark.parametrize("missing", [0, 1, 3168])
 def test_only_the_published_numbers_are_comparable(tmp_path, missing):
     frame = photos(3168).photos.iloc[missing:].assign(sha256="")
     frame["path"] = [f"{number}.png" for number in range(len(frame))]

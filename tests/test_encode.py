@@ -232,7 +232,11 @@ def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, 
     table.write_bytes(whole[:-4] + b"oops")
     with pytest.raises(DiagvibError, match="changed since it was made"):
         FeatureFiles(tmp_path).load(0, "val")
-    table.write_bytes(whole)
+    table.unlink()
+    with pytest.raises(DiagvibError, match="missing, or changed since"):
+        FeatureFiles(tmp_path).load(0, "val")
+    encoded(images, tmp_path)
+    assert table.read_bytes() == whole
     encoded(images, tmp_path, frozen(input={"size": 48}))
     assert not before.items() & {p: p.stat().st_mtime_ns for p in tmp_path.rglob("0/*.npy")}.items()
 

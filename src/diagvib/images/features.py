@@ -1,6 +1,7 @@
 """Features of a frozen network in place of images: files that the stage `encode` makes and training
 maps into memory."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, read_table, text_sha256
-from diagvib.images import FEATURES_FILE
+from diagvib.images import FEATURES_FILE, split_files, view_path
 from diagvib.images.files import Images
 
 
@@ -43,14 +44,14 @@ class FeatureFiles:
 
     def load(self, sample: int, split: str) -> Images:
         path, noted = self.path(sample, split), self.metadata(sample, split)
-        paths = [path, *(view_path(path, name) for name in noted.get("views", ()))]
-        if not all(one.exists() for one in paths) or features_digest(*paths) != noted["sha256"]:
+        files = split_files(path, noted.get("views", ()))
+        if not all(file.exists() for file in files) or files_digest(files) != noted["sha256"]:
             raise DiagvibError(
                 f"{path}: missing, or changed since it was made; delete "
                 f"{self.folder / FEATURES_FILE} and run again to make it anew"
             )
         values = torch.from_numpy(np.load(path, mmap_mode="c"))
-        return Images(values, read_table(path.with_suffix(".parquet")), noted)
+        return Images(values, read_table(files[1]), noted)
 
     @cached_property
     def _noted(self) -> dict:
@@ -63,12 +64,6 @@ class FeatureFiles:
         return read_json(path)
 
 
-def view_path(path: Path, view: str) -> Path:
-    """The file of a view next to that of the images as they are."""
-    return path.with_name(f"{path.stem}.{view.replace('.', '-')}.npy")
-
-
-def features_digest(path: Path, *views: Path) -> str:
-    """The sha256 of a split's files."""
-    files = (path, path.with_suffix(".parquet"), *views)
+def files_digest(files: Iterable[Path]) -> str:
+    """The sha256 of several files."""
     return text_sha256(" ".join(map(file_sha256, files)))

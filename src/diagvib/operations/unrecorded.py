@@ -17,7 +17,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
-from diagvib.images import made_from
+from diagvib.images import made_from, split_files
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import STATE
@@ -61,7 +61,10 @@ def _gone(config: Configuration, job) -> Iterator[str]:
     noted = read_json(output)
     names = [name for name, digest in noted.items() if isinstance(digest, str)]
     if rule == "encode":
-        names = [f"{split}.npy" for split in noted if "/" in split]
+        splits = {Path(f"{name}.npy"): its for name, its in noted.items() if "/" in name}
+        names = [
+            file for path, its in splits.items() for file in split_files(path, its.get("views", ()))
+        ]
     if rule == "train" and config.keep_weights:
         names += {f"{os.path.dirname(name)}/{WEIGHTS_FILE}" for name in names}
     yield from (str(path) for name in names if not (path := output.parent / name).exists())

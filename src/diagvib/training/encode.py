@@ -19,9 +19,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json, write_table, writing
 from diagvib.foundation.progress import counting
 from diagvib.foundation.seeding import name_seed
-from diagvib.images import FEATURES_FILE
+from diagvib.images import FEATURES_FILE, split_files, view_path
 from diagvib.images.datasets import Datasets, RenderedRecipes
-from diagvib.images.features import FeatureFiles, features_digest, view_path
+from diagvib.images.features import FeatureFiles, files_digest
 from diagvib.images.files import BATCH, class_indices
 from diagvib.methods.groups import Partners
 from diagvib.methods.method import initialised
@@ -121,7 +121,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
             noted[f"{part.sample}/{part.split}"] = {
                 **metadata,
                 "images": metadata.get("sha256"),
-                "sha256": features_digest(*paths.values()),
+                "sha256": files_digest(split_files(path, views)),
                 **({"views": views} if views else {}),
             }
     write_json(folder / FEATURES_FILE, {**noted, "made_from": made_by})
@@ -270,12 +270,12 @@ def write_features(
         array.flush()
         parts[name].replace(paths[name])
         write_table(paths[name].with_suffix(".parquet"), table, {})
-        state = {"digest": digest, "sha256": features_digest(paths[name])}
+        state = {"digest": digest, "sha256": files_digest(split_files(paths[name]))}
         write_json(paths[name].with_suffix(".json"), state)
 
 
 def is_written(path: Path, digest: str) -> bool:
     """Whether features are there, made from what `digest` says, and unchanged."""
-    state_file = path.with_suffix(".json")
-    state = read_json(state_file) if path.exists() and state_file.exists() else {}
-    return state.get("digest") == digest and state.get("sha256") == features_digest(path)
+    files, state_file = split_files(path), path.with_suffix(".json")
+    state = read_json(state_file) if all(map(Path.exists, [*files, state_file])) else {}
+    return state.get("digest") == digest and state.get("sha256") == files_digest(files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -158,12 +159,21 @@ class Photos(Scene):
         published, classes = self.definition.published, [*self.definition.classes]
         if published is None:
             return True
+        *others, last = map(len, self.definition.classes.values())
+        lots, combinations = photos["lot"].nunique(), math.prod(others)
+
+        def are(number: int, sizes: pd.Series, of: int) -> bool:
+            return set(sizes) == {number} and len(sizes) == of
+
         if not isinstance(published, dict):
-            return set(photos.groupby([*classes, "lot"]).size()) == {published}
+            return are(
+                published, photos.groupby([*classes, "lot"]).size(), combinations * last * lots
+            )
         if isinstance(next(iter(published.values())), dict):
             return not self._unlike_published(photos)
+        sizes = photos.groupby(classes[::-1]).size()
         return all(
-            set(photos[photos[classes[-1]] == name].groupby(classes).size()) == {number}
+            are(number, sizes[sizes.index.get_level_values(0) == name], combinations)
             for name, number in published.items()
         )
 
