@@ -2,12 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table
-from diagvib.report.confusion import confusion_shares
+from diagvib.report.confusion import confusion_bars, confusion_matrices, confusion_shares
 from diagvib.reproduction.published import beside_papers, read_spawrious_tables
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
@@ -317,3 +318,34 @@ def test_the_configuration_on_digits_has_all_six_with_exact_shares():
     assert set(config.studies) == set(SIX) and config.counts["train"] % 6336 == 0
     plain = [binding for baseline, _, binding in config.train_jobs if baseline == "erm_env"]
     assert set(plain) == {"shape-hue", "shape-position"} and len(plain) * config.samples == 36
+
+
+def test_a_matrix_of_predictions_has_the_shares_of_each_row_and_frames_what_cues_say(tmp_path):
+    predictors = {"cue": following, "hand": by_hand}
+    for run in expected(predictors, samples=1):
+        write_cells(tmp_path, run, predictors[run["baseline"]](run))
+    folders = {
+        run["baseline"]: run_folder(tmp_path, run) for run in expected(predictors, samples=1)
+    }
+    shares = confusion_shares(folders["hand"], *BINDING.split("-"))
+    assert shares.sum(axis=1).to_list() == [1] * 4 and shares.to_numpy().min(initial=1) == 0
+    axes = confusion_matrices(folders, "o2o-easy", BINDING, SHIPPED).axes[0]
+    shown = {text.get_position() for text in axes.texts if text.get_text() != "0"}
+    framed = {(round(one.get_x() + 0.48), round(one.get_y() + 0.46)) for one in axes.patches}
+    assert shown == framed and len(framed) == 4, "one class of each of four cues"
+
+
+def test_bars_of_confusion_are_the_means_over_bindings_in_the_order_of_the_configuration():
+    means = {"b": (0.2, 0.4, 0.3), "a": (0.6, 0.8, 0.7), "none": (np.nan,) * 3}
+    rows = [
+        {"baseline": name, "binding": binding, "mean": mean, "low": mean - 0.1, "high": mean + 0.1}
+        for name, own in means.items()
+        for binding, mean in zip(("shape-hue", "hue-shape", ""), own, strict=True)
+    ]
+    own = pd.DataFrame(rows).assign(study="o2o-easy", metric="confusion", n=3)
+    own.loc[own["baseline"] == "none", "n"] = 0
+    (axes,) = confusion_bars(own, "o2o-easy", SHIPPED).axes
+    names = [label.get_text() for label in axes.get_yticklabels()][::-1]
+    widths = [bar.get_width() for bar in axes.patches][::-1]
+    assert names == [*means] and widths == pytest.approx([0.3, 0.7, 0])
+    assert [text.get_text() for text in axes.texts][::-1] == ["0.30", "0.70", "missing"]

@@ -17,8 +17,8 @@ import yaml
 from hypothesis import strategies
 
 from diagvib.commands.rates import read_rates
-from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.files import definition_path, parse_yaml
 from diagvib.images.files import read_images
 from diagvib.methods.registry import declaration, make_baseline
 from diagvib.scenes.digits.scene import read_published_samples
@@ -365,3 +365,16 @@ def test_image_files(images, content, says):
     table = table.drop("image")
     pq.write_table(table.append_column("image", pa.array(column)) if content else table, images)
     refused(read_images, images, says=says, file="test.parquet")
+
+
+def test_long_messages_and_lists_are_shortened_and_say_so():
+    text = one_line("a" * 250 + "\n" + "b" * 250)
+    assert len(text) == 300 and text.startswith("aa") and " ... b" in text and text.endswith("bb")
+    said = str(unknown_name("study", "none", [f"{n:03d}" for n in range(25)]))
+    assert said.endswith("018, 019 and 5 more") and "020" not in said
+
+
+@pytest.mark.parametrize("value", ["010", "1_000", "12:30:00", "yes", "2001-01-01"])
+def test_values_that_yaml_reads_otherwise_are_refused(value):
+    with pytest.raises(DiagvibError, match=f"line 1: {value} has several meanings"):
+        parse_yaml(f"samples: {value}", "a.yaml")

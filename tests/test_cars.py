@@ -15,8 +15,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_table
 from diagvib.scenes import load_scene
 from diagvib.scenes.cars.catalogue import CarCatalogue
-from diagvib.scenes.cars.geometry import CLASSES, FACTORS
+from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner
 from diagvib.scenes.cars.prepare import Photo, assign_splits
+from diagvib.scenes.cars.tiles import cut_out
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
 from diagvib.studies.binding import bind
@@ -229,3 +230,49 @@ def test_damaged_packs_are_refused(prepared, tmp_path):
         with pytest.raises(DiagvibError, match=name):
             CARS.catalogue(folder)
             CARS.renderer(folder, 64, CPU)
+
+
+def test_a_photo_that_is_there_twice_is_used_once(mirror, tmp_path, capsys):
+    """It could be in two splits; nor is the mask of the second one listed."""
+    own = copied(mirror, tmp_path)
+    urban = own / "cars" / "cars" / "urban"
+    for end in ("jpg", "mask.png"):
+        shutil.copy2(urban / f"001.{end}", urban / f"101.{end}")
+    CARS.fetch(tmp_path / "raw", own)
+    assert "101.jpg: left out, because it is the same photo as cars/urban/001.jpg" in (
+        capsys.readouterr().err
+    )
+    found = read_table(tmp_path / "raw" / "files.parquet")["path"].to_pylist()
+    assert "cars/urban/001.mask.png" in found and not any("101" in path for path in found)
+
+
+def test_a_mask_that_changes_is_noticed(mirror, tmp_path):
+    own = copied(mirror, tmp_path)
+    CARS.fetch(tmp_path / "raw", own)
+    mask = own / "cars/cars/urban/001.mask.png"
+    Image.fromarray(np.asarray(Image.open(mask))[::-1]).save(mask)
+    with pytest.raises(DiagvibError, match="001.mask.png: changed since .*`diagvib fetch` again"):
+        CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
+
+
+def test_a_photo_of_another_class_is_another_digest(mirror, prepared, tmp_path):
+    """Though a pack has the same pixels, in the same order."""
+    own = copied(mirror, tmp_path)
+    places = own / "cars" / "backgrounds"
+    max((places / "country").iterdir()).rename(places / "urban" / "-.jpg")
+    CARS.fetch(tmp_path / "raw", own)
+    CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
+    packs = [folder / "background.npy" for folder in (prepared, tmp_path / "prepared")]
+    assert packs[0].read_bytes() == packs[1].read_bytes()
+    assert CARS.catalogue(tmp_path / "prepared").digest != CARS.catalogue(prepared).digest
+
+
+def test_an_object_begins_at_half_of_full_opacity():
+    photo = np.zeros((2, 3, 4), np.uint8)
+    photo[..., 3] = [[0, 127, 128], [255, 127, 128]]
+    assert cut_out(photo, None)[1].tolist() == [[False, False, True], [True, False, True]]
+
+
+@pytest.mark.parametrize(("size", "corner"), [(256, (96, 192)), (100, (38, 75)), (65, (24, 48))])
+def test_the_object_lies_on_the_right_at_any_size(size, corner):
+    assert tile_corner("object", size) == corner

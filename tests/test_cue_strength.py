@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import t
 
 from diagvib.foundation.files import definition_path
-from diagvib.report.curves import cue_strength_figures
+from diagvib.report.curves import cue_strength_figures, strength_curves
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
@@ -213,3 +213,15 @@ def test_tables_and_report_have_the_map(tmp_path):
     assert "| small_cnn | 100 | shape | - |" in (tmp_path / "tables/tables.md").read_text()
     page = make_report(tmp_path, settings)
     assert "cue_strength/spread_100" in drawn_in(tmp_path) and f">{TITLE}</h2>" in page
+
+
+def test_a_curve_is_drawn_with_its_interval_reference_and_half_way_strength(frame):
+    own = frame[(frame["target"] == "shape") & (frame["cue"] == "hue") & (frame["spread"] == 1)]
+    (axes,) = strength_curves(own, "baseline", ["shape", "hue"], 1 / 3).axes
+    _, curve, without, half = axes.lines
+    assert curve.get_xydata().tolist() == own[["counter_examples", "mean"]].to_numpy().tolist()
+    assert without.get_ydata()[0] == pytest.approx(own["without"].iloc[0])
+    assert half.get_xdata()[0] == pytest.approx(own["half_way"].iloc[0])
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((own["low"].min(), own["high"].max()))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "5", "10", "20"]

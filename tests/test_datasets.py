@@ -1,6 +1,7 @@
 """Image files and recipes rendered on the fly are the same datasets; recipes for other sources are
 refused."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_metadata, write_table
+from diagvib.images import made_from
 from diagvib.images.datasets import ImageFiles, RenderedRecipes, study_as_drawn
-from diagvib.images.files import class_indices, read_images
+from diagvib.images.files import class_indices, read_chunks, read_images
 from diagvib.operations.asked import runs_asked_for
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.preference import speaks_for
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import load_study, parse_study
 from diagvib.training.finished_runs import differing, digest_of_images
@@ -148,3 +152,42 @@ def test_an_unknown_class_is_named_with_its_row(layout):
     broken = recipes.slice(0, 4).set_column(recipes.schema.get_field_index("hue"), "hue", column)
     with pytest.raises(DiagvibError, match="row 3: hue has no class 'rod'; known: red"):
         class_indices(broken, "hue", load_scene("digits").factors["hue"])
+
+
+def test_chunks_go_on_where_earlier_ones_ended(layout, tmp_path):
+    for way in (ImageFiles(layout.images("zgo", "shape-hue")), rendered(layout)):
+        pixels = way.load(0, "train").pixels
+        for start in (0, 512):
+            assert torch.equal(torch.cat([*way.chunks(0, "train", start)]), pixels[start:])
+    path = layout.images("zgo", "shape-hue") / "0/train.parquet"
+    pq.write_table(pq.read_table(path), tmp_path / "a.parquet")  # one row group
+    assert torch.equal(torch.cat([*read_chunks(tmp_path / "a.parquet", 512)]), pixels[512:])
+
+
+def test_images_of_other_sources_are_other_images():
+    noted = {"digests": {"0/train": "x"}, "sources_digest": "a"}
+    others = {"digests": {"0/train": "y"}}, {"sources_digest": "b"}
+    every = [made_from(noted, 64), made_from(noted, 96)]
+    every += [made_from(noted | other, 64) for other in others]
+    assert len({json.dumps(one) for one in every}) == 4
+
+
+def test_images_without_their_digests_are_not_read(layout, tmp_path):
+    """They may be half of those that are asked for."""
+    folder = shutil.copytree(layout.images("zgo", "shape-hue"), tmp_path / "images")
+    assert len(ImageFiles(folder).together(load_study("zgo"), 0, ["val", "test"])[1].pixels) == 27
+    (folder / "sha256.json").unlink()
+    with pytest.raises(DiagvibError, match="images: its images are being rendered, or are left"):
+        ImageFiles(folder).together(load_study("zgo"), 0, ["val"])
+
+
+def test_each_sample_notes_what_its_own_cue_points_to(layout, tmp_path):
+    """The same rows under another number, of other classes."""
+    digits, zgo, path = load_scene("digits"), load_study("zgo"), tmp_path / "a.parquet"
+    table, noted = read_recipes(layout.recipes("zgo", "shape-hue"))
+    samples = [dataset_sample(number, digits) for number in (1, 0)]
+    noted["dataset_samples"] = [one.model_dump(mode="json") for one in samples]
+    write_table(path, table, noted)
+    found = rendered(layout, path).metadata(0, "test")["speaks_for"]
+    assert found == speaks_for(zgo, noted["roles"], samples[1], digits.factors)
+    assert found != speaks_for(zgo, noted["roles"], samples[0], digits.factors)

@@ -11,15 +11,17 @@ import yaml
 from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.config import load_config
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
 from diagvib.sharing import export as module
 from diagvib.sharing.data_card import Exported, write_card
 from diagvib.sharing.export import export
-from diagvib.studies.study import SPLITS, load_studies
+from diagvib.studies.study import SPLITS, load_studies, load_study
 from toy import images_here
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
@@ -178,3 +180,34 @@ def test_the_card_of_photos_does_not_call_them_synthetic(config, tmp_path):
     write_card(tmp_path, card, load_scene("dogs"), exported)
     text = (tmp_path / "README.md").read_text()
     assert "images are made of photos, and share" in text and "synthetic" not in text
+
+
+def test_png_files_have_their_size_and_the_licences_of_all_sources(exported):
+    found = yaml.safe_load((exported[0] / "zgo/shape-hue/1/png/photos.yaml").read_text())
+    assert (found["size"], found["licence"]) == (64, "CC-BY-4.0 AND Apache-2.0")
+    assert "E. Alpaydin" in found["citation"] and "textures computed" in found["citation"]
+
+
+def test_images_of_another_size_or_study_are_not_exported(config, tmp_path, monkeypatch):
+    own = config.model_copy(update={"studies": ["zgo"]})
+    with pytest.raises(DiagvibError, match="made with image_size 64, but the configuration has 96"):
+        export(own.model_copy(update={"image_size": 96}), tmp_path)
+    now = load_study("zgo").model_copy(update={"spread": {"cue": 0.5}})
+    monkeypatch.setattr(Configuration, "study", lambda *_: now)
+    with pytest.raises(DiagvibError, match="drawn from an earlier definition of study zgo"):
+        export(own, tmp_path)
+
+
+def test_croissant_has_the_hash_of_every_file(exported):
+    found = read_json(exported[0] / "croissant.json")["distribution"]
+    assert len(found) == 12
+    for one in found:
+        assert one["sha256"] == file_sha256(exported[0] / one["contentUrl"])
+
+
+def test_the_card_of_stand_ins_for_photos_says_so(config, tmp_path):
+    exported = [Exported("dogs-o2o-easy", "breed-background", 0, dict.fromkeys(SPLITS, 9))]
+    card = config.model_copy(update={"studies": ["dogs-o2o-easy"]})
+    write_card(tmp_path, card, load_scene("dogs"), exported)
+    text = (tmp_path / "README.md").read_text()
+    assert "synthetic" in text and "images are made of photos" not in text

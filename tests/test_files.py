@@ -14,7 +14,7 @@ import pytest
 
 from diagvib.foundation import files
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_table, whole_file, write_table, write_text
+from diagvib.foundation.files import is_noted, read_table, whole_file, write_table, write_text
 
 # argv: path, letter. Says `ready` inside the block, and leaves it when told to.
 WAITING_WRITER = """
@@ -165,3 +165,28 @@ def test_what_the_system_does_not_write_names_the_file(tmp_path, number):
     with pytest.raises(DiagvibError, match=says), whole_file(tmp_path / "a.txt"):
         raise OSError(number, os.strerror(number))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_or_a_share_of_it_that_is_full_is_named(tmp_path, number):
+    with (
+        pytest.raises(DiagvibError, match=r"a\.txt: the disk is full"),
+        whole_file(tmp_path / "a.txt"),
+    ):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_name_with_brackets_is_no_pattern(tmp_path):
+    path = tmp_path / "a[1].txt"
+    killed = waiting_writer(path, "K")
+    killed.kill()
+    killed.communicate()
+    write_text(path, "next")
+    assert [one.name for one in tmp_path.iterdir()] == ["a[1].txt"]
+
+
+def test_a_file_is_kept_only_if_it_notes_the_same_value(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_table(path, pa.table({"a": [1]}), {"made_from": "x"})
+    assert is_noted(path, "made_from", "x")
+    assert not is_noted(path, "made_from", "y") and not is_noted(tmp_path / "b", "made_from", "x")

@@ -228,3 +228,41 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
             found = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
             assert found.startswith("plain, no group labels, where cue 1 misleads: -36.5 points")
             assert "3 of 3" in found and browser.errors == []
+
+
+def test_thin_lines_are_intervals_and_broken_ones_the_erm_of_the_same_model():
+    other = {"far": (settings(model={"name": "resnet18"}), (0.9, -0.2, -0.2, -0.3))}
+    one = compared(METHODS | other)
+    segments = [each.get_segments()[0] for each in gap_bars(one).axes[0].collections]
+    flat = {y: (left, right) for (left, y), (right, end) in segments if y == end}
+    assert flat == {
+        at: pytest.approx((-100 * its.rows["cue_1_gap"].high, -100 * its.rows["cue_1_gap"].low))
+        for at, its in enumerate(one.methods)
+    }
+    upright = [(x, y, end) for (x, y), (_, end) in segments if y != end]
+    assert upright == [
+        (pytest.approx(40), -0.5, len(METHODS) - 0.5),
+        (pytest.approx(20), len(METHODS) - 0.5, len(METHODS) + 0.5),
+    ]
+
+
+def test_a_bar_tells_how_many_samples_it_is_of():
+    gaps, judged = tables()
+    gaps.loc[gaps["baseline"] == "all", "n"] = 2
+    ((one,),) = comparisons(gaps, judged, SHIPPED).values()
+    assert bars_of(gap_bars(one), 0)["all"].get_gid().endswith("n = 2 of 3 dataset samples")
+
+
+def test_each_binding_has_verdicts_of_its_own():
+    gaps, judged = tables()
+    others = judged.assign(binding=SECOND, verdict="cannot tell")
+    both = pd.concat([gaps, gaps.assign(binding=SECOND)]), pd.concat([judged, others])
+    ((own, second),) = comparisons(*both, SHIPPED).values()
+    verdicts = [{one.baseline: one.verdict(2) for one in each.methods} for each in (own, second)]
+    assert (verdicts[0]["first"], verdicts[1]["first"]) == ("worse", "cannot tell")
+
+
+def test_the_method_that_widens_a_gap_most_is_named_first():
+    more = {"more": (settings("group_dro", "cue-1"), (0.86, -0.05, -0.64, -0.7))}
+    found = [text for text in sentences(METHODS | more) if "shrinks from" in text]
+    assert [text.partition(",")[0] for text in found] == ["more", "first"]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from diagvib.report.curves import study_curves
-from diagvib.report.epochs import training_curves
+from diagvib.report.epochs import preference_curves, training_curves
 from diagvib.report.sheets import factor_sheet
 from diagvib.reproduction.published import read_paper_tables
 from diagvib.results.known_studies import SHIPPED
@@ -16,6 +16,7 @@ from diagvib.results.read_runs import NOTED
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.digits.factors import FACTORS, classes
+from test_gap_figures import STUDY
 
 
 def curve_rows(cues: int) -> pd.DataFrame:
@@ -86,3 +87,39 @@ def test_every_class_of_every_factor_is_shown_under_its_name():
         edge = (len(tiles[0]) - side) // 2
         for image, tile in zip(images, tiles, strict=True):
             assert (tile[edge : edge + side, edge : edge + side, :3] == image).all(), factor
+
+
+def test_points_of_fewer_samples_are_hollow_and_missing_ones_crosses():
+    rows = curve_rows(5).assign(n=[3, 2, 0], mean=[0.6, 0.7, np.nan])
+    axes = study_curves(rows, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED).axes[0]
+    dots = [line for line in axes.lines if line.get_linestyle() == "None"]
+    hollow, cross = ([one.tolist() for one in line.get_xydata()] for line in dots)
+    assert (hollow, cross) == ([[1, 0.7]], [[2, 0]])
+    assert dots[0].get_markerfacecolor() == "white" and dots[1].get_marker() == "x"
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(0.8), "one standard error"
+
+
+def test_the_median_is_of_the_epochs_that_half_of_the_runs_reached():
+    rows = pd.DataFrame(
+        [
+            {"sample": sample, "epoch": epoch, "val_loss": float(sample)}
+            for sample in range(5)
+            for epoch in range(1, 5 if sample == 4 else 4)
+        ]
+    ).assign(study="zgo", binding="shape-hue", baseline="m")
+    (line,) = training_curves(rows, "m", SHIPPED).axes[0].lines
+    assert line.get_xydata().tolist() == [[1, 2], [2, 2], [3, 2]]
+
+
+def test_cue_preference_has_the_error_of_samples_and_nothing_where_cues_cannot_be_told():
+    """Of two bindings for each sample, whose means are 0.3 and 0.5."""
+    rows = pd.DataFrame(
+        [(0, "a-b-c", 0.1), (0, "b-a-c", 0.5), (1, "a-b-c", 0.3), (1, "b-a-c", 0.7)],
+        columns=["sample", "binding", "val_accuracy"],
+    ).assign(epoch=1, study=STUDY, baseline="m", val_follows_cue_1=0.5, val_follows_cue_2=0.5)
+    axes = preference_curves(rows, STUDY, SHIPPED).axes[0]
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((0.3, 0.5))
+    same = {f"val_follows_cue_{at}": rows["val_accuracy"] for at in (1, 2)}
+    assert preference_curves(rows.assign(**same), STUDY, SHIPPED) is None

@@ -1,11 +1,14 @@
 """A user's model is trained as it is, whatever it does after its last linear layer."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.plug_ins import imported
 from diagvib.methods.method import initialised
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
@@ -111,3 +114,11 @@ def test_a_method_that_needs_the_head_refuses_a_model_that_does_not_say_where_it
         method_of("in place", method)
     if method != "w2d":
         assert method_of("sequence", method).model.separable
+
+
+def test_a_file_of_the_current_folder_hides_no_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(tmp_path)])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "colorsys.py").write_text("mine = 1")
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    assert imported("colorsys:rgb_to_hls", "model").__module__ == "colorsys"

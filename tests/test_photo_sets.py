@@ -14,14 +14,18 @@ from PIL import Image
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import write_json
 from diagvib.scenes import load_scene
+from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
+from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.photos.watermark import Font
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import load_studies
+from test_photos import save
 from toy import copy_of_the_repository, snakemake
 
 CPU = torch.device("cpu")
@@ -312,3 +316,59 @@ def test_a_table_in_another_folder_is_part_of_the_state(tmp_path):
     before = scene.state(None)
     rows(1).assign(y="1").to_csv(tmp_path / "labels.csv", index=False)
     assert scene.state(None) != before
+
+
+@pytest.mark.parametrize("key", ["crop", "upright"])
+def test_a_photo_is_cropped_and_turned_unless_it_is_said(tmp_path, key):
+    """White on the right, outside the middle square, or on the lower side of a turned camera."""
+    exif, wide = Image.Exif(), np.zeros((60, 120, 3), np.uint8)
+    exif[0x0112] = 6
+    wide[:, 100 if key == "crop" else 60 :] = 255
+    for given in (True, False):
+        folder = tmp_path / str(given)
+        path = made(folder, rows(1), **{key: given})
+        photo = Image.fromarray(wide)
+        photo.save(folder / "photos/0/003.png", **({"exif": exif} if key == "upright" else {}))
+        photos = listed(path, folder / "raw")
+        at = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
+        image = load_scene(str(path)).renderer(folder / "raw/prepared", 64, CPU)(at)[0].float()
+        assert (image[:32, -1].mean() > 200) == (not given)
+
+
+def test_with_photos_more_or_less_than_published_nothing_is_comparable(tmp_path):
+    for number in (2, 3, 4):
+        wanted = {"all": {"land-sea": number, "water": 6}}
+        path = made(tmp_path / str(number), rows(3), published=wanted)
+        listed(path, tmp_path / str(number) / "raw")
+        prepared = tmp_path / str(number) / "raw/prepared"
+        assert load_scene(str(path)).catalogue(prepared).comparable == (number == 3)
+
+
+def test_a_star_and_a_field_end_at_a_slash(tmp_path, capsys):
+    paths = "sea/land_1_2.png", "sea/land/3.png", "sea/land_4/5.png"
+    for number, path in enumerate(paths):
+        save(tmp_path / path, np.random.default_rng(number).integers(0, 256, (20, 20), np.uint8))
+    its = PhotoSet(
+        pattern="{place}/{bird}_*", factors={"bird": ["land", "water"], "place": ["sea", "x"]}
+    )
+    found, every = labelled_photos(its, tmp_path, "birds")
+    assert found[["path", "bird"]].to_numpy().tolist() == [["sea/land_1_2.png", "land"]]
+    assert every == 3
+    assert "sea/land_4: left out, 1 files: their paths do not fit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("groups", [{"2": 0}, {"-1": 0}, {"one": 0}])
+def test_groups_of_classes_that_there_are_not_are_refused(tmp_path, groups):
+    write_json(tmp_path / "groups.json", {"0": 1, "1": -1})
+    assert read_groups(tmp_path / "groups.json", 2) == {0: 1}
+    write_json(tmp_path / "groups.json", groups)
+    with pytest.raises(DiagvibError, match="groups.json: must map class indices below 2"):
+        read_groups(tmp_path / "groups.json", 2)
+
+
+def test_each_image_gets_a_watermark_of_its_own(tmp_path):
+    drawn = {"points_to": "land", "text": "##"}
+    scene = load_scene(str(made(tmp_path, rows(1), watermark=drawn)))
+    grey = torch.full((4, 64, 64, 3), 90, dtype=torch.uint8)
+    shown = scene.marked(grey, np.random.default_rng(0))
+    assert len({image.numpy().tobytes() for image in shown}) == 4 and (grey == 90).all()

@@ -11,7 +11,8 @@ from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.scenes.photos.decoding import check_photo, open_photo, square
+from diagvib.scenes.photos.alike import look_alikes
+from diagvib.scenes.photos.decoding import check_photo, in_threads, open_photo, square
 from diagvib.scenes.photos.listing import (
     files_in,
     read_listed,
@@ -220,3 +221,21 @@ def test_hidden_colours_are_noticed(tmp_path, mode, alpha, transparent):
         image.putalpha(alpha)
     path = save(tmp_path / "a.png", image, **options)
     assert check_photo(path, path.read_bytes()).transparent == transparent
+
+
+def test_photos_of_one_colour_are_not_alike_and_pairs_keep_their_numbers():
+    """Two flat photos, one of noise and the same one lighter."""
+    noise = np.random.default_rng(0).integers(0, 200, (16, 18))
+    small = np.stack([np.full((16, 18), 9), np.full((16, 18), 9), noise, noise + 40])
+    assert look_alikes(small.astype(np.uint8)).tolist() == [[2, 3]]
+
+
+def test_more_pixels_than_are_read_are_refused_before_decoding(tmp_path):
+    """Fewer than those at which Pillow refuses, too."""
+    colour_png(tmp_path / "a.png", 12_000, 8, b"\0")
+    with pytest.raises(DiagvibError, match="at most 100 million pixels are read"):
+        check_photo(tmp_path / "a.png", (tmp_path / "a.png").read_bytes())
+
+
+def test_threads_lose_nothing_of_many_things():
+    assert list(in_threads(str, range(1100))) == [*map(str, range(1100))]

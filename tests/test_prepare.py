@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -129,3 +130,23 @@ def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
         load_scene("digits").make(Path("nowhere"), copy, "embedded")
     with pytest.raises(DiagvibError, match="diagvib prepare"):
         load_pixels(copy)
+
+
+@pytest.mark.parametrize("column", ["label", "split"])
+def test_a_digit_of_another_label_or_split_is_noticed(copy, column):
+    path = copy / "digits.parquet"
+    table = pq.read_table(path)
+    at = table.column_names.index(column)
+    turned = table[column].combine_chunks().take(pa.array([*range(len(table))][::-1]))
+    pq.write_table(table.set_column(at, table.schema.field(column), turned), path)
+    with pytest.raises(DiagvibError, match="the prepared digits and textures are not those"):
+        load_pixels(copy)
+
+
+def test_each_digit_names_its_file_and_its_place_there(raw, definitions, tmp_path):
+    prepare(definitions, raw, tmp_path / "prepared", "official")
+    found = read_table(tmp_path / "prepared/digits.parquet").to_pandas()
+    for own in read_mnist(raw / "mnist"):
+        rows = found[found["file"] == own.file]
+        assert rows["index"].tolist() == [*range(len(own.labels))]
+        assert rows["label"].tolist() == own.labels.tolist()

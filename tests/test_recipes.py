@@ -12,7 +12,7 @@ from scipy.stats import kstest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.factors import REALIZATION_COLUMNS, REGIONS, SPREAD_COLUMNS
+from diagvib.scenes.digits.factors import REALIZATION_COLUMNS, REGIONS, SPREAD_COLUMNS, narrowed
 from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
@@ -209,3 +209,14 @@ def test_every_cell_gets_its_exact_share(pool, study, binding, counts):
         wanted, found = cells.groupby(keys)["weight"].sum(), own.groupby(keys).size()
         assert found.sum() == count and set(found.index) == set(wanted.index)
         assert ((found - count * wanted / wanted.sum()).abs() < 1).all()
+
+
+def test_hues_move_to_the_middle_of_their_arc_wherever_it_lies():
+    for chosen, hues in (
+        (["red", "yellow", "green"], [0, 60, 120]),
+        (["magenta", "red"], [300, 0]),
+    ):
+        centre = hues[1] if len(hues) == 3 else 330
+        moved = narrowed("hue", chosen, np.array(hues, float)[:, None], 0.5)[:, 0]
+        wanted = [(centre + ((hue - centre + 180) % 360 - 180) / 2) % 360 for hue in hues]
+        assert moved.tolist() == pytest.approx(wanted)

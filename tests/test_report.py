@@ -15,8 +15,14 @@ from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
-from diagvib.report.headlines import _watermark, shortcut_findings
-from diagvib.report.matrix import heat_map, heat_map_figures
+from diagvib.report.headlines import (
+    _average,
+    _gaps,
+    _watermark,
+    shortcut_findings,
+    shortcut_sentences,
+)
+from diagvib.report.matrix import _cells, heat_map, heat_map_figures
 from diagvib.report.style import PALETTE, accuracy_colours, luminance
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
@@ -30,6 +36,7 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.scenes.digits.factors import classes
 from reports import drawn_in, make_report, material_of, matrix_of, write_images
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
+from test_gap_figures import tables
 
 BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
 STUDIES = ["zso", "zgo", "fgo-20"]
@@ -261,3 +268,65 @@ def test_a_heat_map_has_targets_in_rows_cues_in_columns_and_the_chance_of_the_st
     (column, at) = next(t.get_position() for t in axes.texts if t.get_text().startswith("0.25"))
     assert axes.get_xticklabels()[[*axes.get_xticks()].index(column)].get_text() == "colour"
     assert axes.get_yticklabels()[[*axes.get_yticks()].index(at)].get_text() == "corner"
+
+
+def p_rows(*rows: tuple) -> pd.DataFrame:
+    """P_ij by study, cue and mean; of one baseline, and of shape."""
+    found = pd.DataFrame(rows, columns=["study", "cue", "mean"])
+    found["group"] = ["ood" if cue else "id" for cue in found["cue"]]
+    return found.assign(baseline="m", target="shape", stderr=0.0, n=1, expected=2)
+
+
+@pytest.mark.parametrize(("recovered", "says"), [(0.24, "leave it at 24"), (0.5, "raise it to 50")])
+def test_a_headline_says_raised_only_of_more_than_five_points(recovered, says):
+    p = p_rows(("zgo", "hue", 0.2), ("fgo-20", "hue", recovered))
+    (finding,) = shortcut_findings(p, SHIPPED)
+    assert says in finding.text and [*finding.accuracies.values()] == [0.2, recovered]
+
+
+def test_the_lowest_pair_is_named():
+    p = p_rows(("zgo", "hue", 0.1), ("zgo", "scale", 0.5), ("zgo", "texture", 0.3))
+    metrics = pd.DataFrame([{"metric_set": "shortcut", "metric": "faavg", "mean": 0.3}])
+    metrics = metrics.assign(study="zgo", baseline="m")
+    material = SimpleNamespace(known=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
+    said = shortcut_sentences(material)[1].replace("\N{NO-BREAK SPACE}", " ")
+    assert "below chance in 2 of 3 trained pairs" in said
+    assert "The lowest is shape by hue, 10 % (m)." in said
+
+
+def test_the_matrix_tells_how_many_samples_a_cell_is_of():
+    p, runs = p_rows(("zgo", "hue", 0.1)), pd.DataFrame({"status": ["ok"]})
+    for name in ("study", "baseline", "target", "cue"):
+        runs[name] = p[name]
+    cell = _cells(p, runs)["zgo"]["m"]["shape hue"]
+    assert (cell["value"], cell["n"], cell["expected"]) == (10, 1, 2)
+
+
+def finding_of(make, name: str, values: dict, **names):
+    """The finding from the means of the metrics of baselines."""
+    rows = [
+        {"baseline": baseline, "metric": metric, "mean": mean, "metric_set": name, **names}
+        for baseline, own in values.items()
+        for metric, mean in own.items()
+    ]
+    material = SimpleNamespace(known=SHIPPED, frames={"metrics": pd.DataFrame(rows)})
+    (finding,) = make(material)
+    return finding
+
+
+def test_the_best_of_the_other_baselines_stands_beside_the_first():
+    values = {
+        name: {"accuracy": mean, "id_accuracy": 0.9}
+        for name, mean in (("first", 0.2), ("low", 0.1), ("high", 0.6))
+    }
+    names = {"study": "o2o-easy", "binding": "shape-hue", "target": "shape", "cue": "hue"}
+    found = finding_of(_average, "average", values, **names)
+    assert "of 2 other baselines is high with 60" in found.text
+    assert [*found.accuracies.values()] == [0.9, 0.2, 0.6]
+
+
+def test_bars_of_a_finding_about_gaps_are_accuracies():
+    gaps, judged = tables()
+    frames = {"metrics": gaps.assign(metric_set="gaps"), "whac_a_mole": judged}
+    (found,) = _gaps(SimpleNamespace(known=SHIPPED, frames=frames))
+    assert [*found.accuracies.values()] == pytest.approx([0.93, 0.53, 0.63, 0.27])

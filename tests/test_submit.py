@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256
+from diagvib.foundation.files import file_sha256, read_json, write_json
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Run
@@ -179,3 +179,58 @@ def test_the_repositorys_entries_are_valid_and_those_of_the_published_results():
         for entry in entries:
             for one in entry.metrics if entry.study == study else ():
                 assert one.mean == pytest.approx(means[entry.baseline, one.metric], abs=1e-9)
+
+
+def test_an_entry_says_what_its_runs_say(root, tmp_path):
+    root = shutil.copytree(root, tmp_path / "root")
+    made, table = (
+        root / "results" / path
+        for path in ("runs/small_cnn/zgo/shape-hue/1/run.json", "tables/runs.parquet")
+    )
+    write_json(made, read_json(made) | {"code": "b"})
+    runs = pd.read_parquet(table)
+    runs.loc[(runs["study"] == "zgo") & (runs["sample"] == 1), ["reason", "sources"]] = (
+        "odd",
+        "mine",
+    )
+    runs.to_parquet(table)
+    (entry,) = (one for one in entries(root, "me") if one.study == "zgo")
+    assert (entry.code, entry.doubts, entry.sources) == (["b", "c"], ["odd"], ["mine", "official"])
+
+
+def test_an_entry_of_more_runs_or_in_another_place_is_refused(root, tmp_path):
+    assert submitted(root, tmp_path).exit_code == 0
+    path = tmp_path / "zgo/small_cnn.json"
+    moved = shutil.copytree(path.parent, tmp_path / "zso") / path.name
+    with pytest.raises(DiagvibError, match="zso/small_cnn.json: should be at zgo/small_cnn.json"):
+        read_entry(moved)
+    entry = read_json(path)
+    entry["metrics"][0]["n"] += 1
+    write_json(path, entry)
+    with pytest.raises(DiagvibError, match="metrics: faavg shape"):
+        read_entry(path)
+
+
+def test_records_and_cards_have_the_numbers_of_the_entry(root, tmp_path):
+    for form in ("leaderboard", "every-eval-ever", "model-index"):
+        assert submitted(root, tmp_path / form, "--format", form).exit_code == 0
+    entry = read_json(tmp_path / "leaderboard/zgo/small_cnn.json")
+    (record,) = (
+        one
+        for path in (tmp_path / "every-eval-ever").rglob("*.json")
+        if (one := read_json(path))["evaluation_id"].startswith("diagvib_zgo/me/small_cnn/")
+    )
+    card = yaml.safe_load((tmp_path / "model-index/zgo/small_cnn.yaml").read_text())
+    shown = card["model-index"][0]["results"]
+    for ours, theirs, on_card in zip(
+        entry["metrics"], record["evaluation_results"], shown, strict=True
+    ):
+        assert on_card["metrics"] == [{"type": ours["metric"], "value": ours["mean"]}]
+        given = theirs["score_details"]["uncertainty"]
+        ends = given["confidence_interval"]
+        assert (given["num_samples"], ends["lower"], ends["upper"]) == (
+            ours["n"],
+            ours["low"],
+            ours["high"],
+        )
+        assert theirs["source_data"]["dataset_name"] == f"diagvib zgo {ours['binding']}"
