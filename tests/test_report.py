@@ -277,7 +277,10 @@ def p_rows(*rows: tuple) -> pd.DataFrame:
     return found.assign(baseline="m", target="shape", stderr=0.0, n=1, expected=2)
 
 
-@pytest.mark.parametrize(("recovered", "says"), [(0.24, "leave it at 24"), (0.5, "raise it to 50")])
+@pytest.mark.parametrize(
+    ("recovered", "says"),
+    [(0.24, "leave it at 24"), (0.5, "raise it to 50"), (0.1, "lower it to 10")],
+)
 def test_a_headline_says_raised_only_of_more_than_five_points(recovered, says):
     p = p_rows(("zgo", "hue", 0.2), ("fgo-20", "hue", recovered))
     (finding,) = shortcut_findings(p, SHIPPED)

@@ -20,7 +20,8 @@ from diagvib.foundation.files import file_sha256, read_json, write_json
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Run
-from diagvib.sharing.submit import entries, read_entry
+from diagvib.sharing.shared_results import write_every_eval_ever
+from diagvib.sharing.submit import Number, _alike, entries, read_entry
 from synthetic_runs import expected_runs, write_run
 
 RUNS = expected_runs(["small_cnn", "resnet18"], ["zgo", "fgo-20"], ["shape-hue"], samples=3)
@@ -160,6 +161,28 @@ def test_records_of_every_eval_ever_are_valid_and_say_the_same(root, tmp_path):
         for path in paths
     }
     assert found == {tuple(one.mean for one in entry.metrics) for entry in entries(root, "me")}
+
+
+def test_a_record_says_what_values_a_metric_can_have_and_whether_less_is_better(root, tmp_path):
+    (entry, *_) = entries(root, "me")
+    names = "faavg", "cue_1_gap", "confusion", "carton_gap", "carton_rank"
+    metrics = [entry.metrics[0].model_copy(update={"metric": name}) for name in names]
+    path = write_every_eval_ever(entry.model_copy(update={"metrics": metrics}), tmp_path)
+    found = [one["metric_config"] for one in read_json(path)["evaluation_results"]]
+    assert [one["lower_is_better"] for one in found] == [False, False, True, True, False]
+    assert [
+        (one.get("min_score"), one.get("max_score"), one.get("metric_unit")) for one in found
+    ] == [
+        *((0, 1, "proportion"), (-1, 1, "proportion"), (0, 1, "proportion")),
+        *[(None, None, None)] * 2,
+    ]
+
+
+def test_a_mean_of_zero_may_differ_in_its_last_bits():
+    one = Number(metric="faavg", binding="shape", mean=0.0, low=-0.1, high=0.1, n=3)
+    assert _alike(one, one.model_copy(update={"mean": 1e-17, "low": -0.1 + 1e-16}))
+    assert not _alike(one, one.model_copy(update={"mean": 1e-3}))
+    assert not _alike(one, one.model_copy(update={"low": None}))
 
 
 def test_results_for_model_cards_are_read_by_the_hubs_library(root, tmp_path):

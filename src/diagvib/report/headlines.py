@@ -70,7 +70,10 @@ def _shortcut_text(row, pairs: int, known: KnownStudies) -> str:
     )
     text += f", instead of {whole_percent(row.without)}." if row.without == row.without else "."
     if row.recovered == row.recovered:
-        verb = "raise it to" if row.recovered > row.shortcut + 0.05 else "leave it at"
+        change = row.recovered - row.shortcut
+        verb = (
+            "leave it at" if abs(change) <= 0.05 else "raise it to" if change > 0 else "lower it to"
+        )
         text += f" {known.studies[row.by].opportunity} {verb} {whole_percent(row.recovered)}."
     return text
 

@@ -11,7 +11,6 @@ import yaml
 
 from diagvib import __version__
 from diagvib.foundation.files import write_json, write_text
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.sharing.submit import Entry, Number, write_entry
 
@@ -55,8 +54,10 @@ def write_every_eval_ever(entry: Entry, out: Path) -> Path:
 
 
 def _result(entry: Entry, one: Number) -> dict:
-    study = SHIPPED.studies.get(entry.study)
-    differences = METRIC_SETS[study.metrics].differences if study else {}
+    def among(key: str) -> bool:
+        return any(one.metric in getattr(metric_set, key) for metric_set in METRIC_SETS.values())
+
+    span = {"min_score": -1 if among("differences") else 0, "max_score": 1}
     uncertainty: dict = {"num_samples": one.n}
     if one.low is not None:
         ends = {"lower": one.low, "upper": one.high, "confidence_level": 0.95}
@@ -72,11 +73,9 @@ def _result(entry: Entry, one: Number) -> dict:
         "metric_config": {
             "metric_id": f"diagvib.{one.metric}",
             "metric_name": one.metric,
-            "metric_unit": "proportion",
-            "lower_is_better": False,
+            "lower_is_better": among("lower_is_better"),
             "score_type": "continuous",
-            "min_score": -1 if one.metric in differences else 0,
-            "max_score": 1,
+            **({} if among("others") else {"metric_unit": "proportion", **span}),
         },
         "score_details": {"score": one.mean, "uncertainty": uncertainty},
     }

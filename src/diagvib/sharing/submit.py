@@ -252,4 +252,4 @@ def _check_numbers(entry: Entry, where: str) -> None:
 
 def _alike(one: Number, other: Number) -> bool:
     both = ((getattr(one, key), getattr(other, key)) for key in ("mean", "low", "high", "n"))
-    return all(a == b or (a and b and math.isclose(a, b, abs_tol=1e-9)) for a, b in both)
+    return all(a == b or (None not in (a, b) and math.isclose(a, b, abs_tol=1e-9)) for a, b in both)

@@ -33,6 +33,7 @@ class Average(MetricSet):
     the share predicted as one of these.
     """
 
+    lower_is_better = ("confusion",)
     title = "Environments: accuracy where the cue points to another class"
     about = (
         "Mean per-class accuracy on the test environment, and its mean over the studies, in percent: mean ± standard "

@@ -44,12 +44,14 @@ class Results:
 class MetricSet:
     """title and about: the title of the set's section, and the paragraphs below it. differences:
     metric -> the metric that it is measured from, for metrics that are a difference of
-    accuracies. others: metrics that are neither accuracies nor such differences."""
+    accuracies. others: metrics that are neither accuracies nor such differences. lower_is_better:
+    metrics of which a lower value is better; where results are shared."""
 
     title: str
     about: Sequence[str] = ()
     differences: ClassVar[Mapping[str, str]] = {}
     others: ClassVar[Collection[str]] = ()
+    lower_is_better: ClassVar[Collection[str]] = ()
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         """The metrics of a study."""

@@ -36,6 +36,7 @@ class Watermark(MetricSet):
 
     title = "ImageNet-W"
     others = tuple(name for name in MEASURES if name != "in1k_accuracy")
+    lower_is_better = ("carton_gap", *(name for name in MEASURES if "p_carton" in name))
     about = (
         "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; rank: the median place of carton "
         "among the classes that the watermark raises; P(carton) times: the factor by which it changes; all others in "
