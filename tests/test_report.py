@@ -16,6 +16,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
 from diagvib.report.headlines import (
+    _accuracy,
     _average,
     _gaps,
     _watermark,
@@ -270,6 +271,13 @@ def test_a_heat_map_has_targets_in_rows_cues_in_columns_and_the_chance_of_the_st
     assert axes.get_yticklabels()[[*axes.get_yticks()].index(at)].get_text() == "corner"
 
 
+def test_a_study_without_a_shortcut_stands_beside_the_map():
+    p = p_rows(("zso", "", 0.8), ("zgo", "hue", 0.1))
+    axes = heat_map(p, "zgo", "m", SHIPPED).axes[0]
+    texts = [text.get_text().partition("\n")[0] for text in axes.texts]
+    assert sorted(texts) == ["0.10", "0.80"]
+
+
 def p_rows(*rows: tuple) -> pd.DataFrame:
     """P_ij by study, cue and mean; of one baseline, and of shape."""
     found = pd.DataFrame(rows, columns=["study", "cue", "mean"])
@@ -305,16 +313,32 @@ def test_the_matrix_tells_how_many_samples_a_cell_is_of():
     assert (cell["value"], cell["n"], cell["expected"]) == (10, 1, 2)
 
 
-def finding_of(make, name: str, values: dict, **names):
+def finding_of(make, name: str, values: dict, known=SHIPPED, **names):
     """The finding from the means of the metrics of baselines."""
     rows = [
         {"baseline": baseline, "metric": metric, "mean": mean, "metric_set": name, **names}
         for baseline, own in values.items()
         for metric, mean in own.items()
     ]
-    material = SimpleNamespace(known=SHIPPED, frames={"metrics": pd.DataFrame(rows)})
+    material = SimpleNamespace(known=known, frames={"metrics": pd.DataFrame(rows)})
     (finding,) = make(material)
     return finding
+
+
+def test_the_group_with_the_lowest_worst_cell_is_named():
+    known = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
+    values = {"common_accuracy": 0.9, "common_worst_cell": 0.3}
+    values |= {"neither_accuracy": 0.5, "neither_worst_cell": 0.1}
+    names = {
+        "study": "two-cues",
+        "binding": "corner-colour-size",
+        "target": "corner",
+        "cue": "colour",
+    }
+    found = finding_of(_accuracy, "accuracy", {"first": values}, known, **names)
+    assert "in 50 % of the test images of group neither" in found.text.replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
 
 
 def test_the_best_of_the_other_baselines_stands_beside_the_first():
