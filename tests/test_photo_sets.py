@@ -14,13 +14,14 @@ from PIL import Image
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_json
+from diagvib.foundation.files import read_json, write_json
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.photos.watermark import Font
+from diagvib.scenes.scene import STATE
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -148,6 +149,16 @@ def test_a_table_in_parquet_lists_the_same(tmp_path):
     table.astype({"y": int}).to_parquet(tmp_path / "parquet/photos/labels.parquet")
     found = listed(tmp_path / "parquet/birds.yaml", tmp_path / "parquet/raw")
     assert found.equals(wanted)
+
+
+def test_the_state_of_the_photos_is_noted_when_they_are_listed_and_a_new_photo_is_another(tmp_path):
+    """By it, the workflow sees that it must list them again."""
+    scene, raw = load_scene(str(made(tmp_path, rows(1)))), tmp_path / "raw"
+    scene.fetched(raw, "official", None)
+    assert read_json(raw / STATE) == {"state": scene.state(None)}
+    colour = Image.new("RGB", (80, 60), (1, 2, 3))
+    colour.save(tmp_path / "photos/0/more.png")
+    assert read_json(raw / STATE) != {"state": scene.state(None)}
 
 
 def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
