@@ -1,6 +1,7 @@
 """Calibration error: of known predictions, and in the tables."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,6 +42,13 @@ def test_it_is_in_the_tables_if_runs_have_probabilities(tmp_path):
     furthest = calibration_sentence(own, SHIPPED)
     assert "resnet18 in ZGO, test group ood" in furthest
     assert f"are {100 * np.mean(errors):.0f} points" in furthest
+
+
+def test_the_sentence_is_of_the_mean_over_all_bindings_as_the_table_is():
+    means = [("", 0.625), ("shape-hue", 0.85), ("hue-shape", 0.4)]
+    rows = pd.DataFrame(means, columns=["binding", "mean"])
+    rows = rows.assign(study="zgo", baseline="net", metric="ood_ece")
+    assert "are 62 points away" in calibration_sentence(rows, SHIPPED)
 
 
 def test_a_bin_has_its_upper_edge():

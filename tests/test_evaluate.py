@@ -1,6 +1,7 @@
 """A user's own network through studies: by one command, and by a function."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import yaml
 from torch.nn import functional as F
 
 import diagvib
-from diagvib.commands.evaluate import frozen_baseline
+from diagvib.commands.evaluate import frozen_baseline, write_configuration
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.models.registry import make_network
@@ -65,6 +66,21 @@ def test_counts_that_are_not_given_are_those_of_the_docstring(monkeypatch, given
     with pytest.raises(DiagvibError, match="seen"):
         diagvib.probe(colours, "zgo", "hue-shape", counts=given)
     assert asked == [{**given, **rest}]
+
+
+def test_another_root_is_the_configurations_or_the_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    entry, rest = frozen_baseline("small_cnn"), {"bindings": "[hue-shape]", "sources": "embedded"}
+    given = [f"{key}={value}" for key, value in rest.items()]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"root": "other"}))
+    for base, overrides, root, found in (
+        (None, given, None, "outputs/evaluate/small_cnn"),
+        (None, [*given, "root=mine"], None, "mine"),
+        (Path("mine.yaml"), given, None, "other"),
+        (Path("mine.yaml"), given, "first", "first"),
+    ):
+        file, config = write_configuration(entry, ["zgo"], base, overrides, root)
+        assert (str(file), config.root) == (f"{found}/configuration.yaml", found)
 
 
 def test_a_command_takes_a_network_through_studies(repository, tmp_path):

@@ -56,6 +56,19 @@ def test_averages_over_fewer_cues_have_no_range_beside_them():
     assert "paper's nine, range (reference)" not in drawn_curves(cues=2)[1], "only ZSO is alike"
 
 
+def test_a_panel_says_of_how_many_cues_it_is_only_if_the_scene_has_more():
+    for rows, study, title in (
+        (curve_rows(2), "zgo", "hue (2 of 5 cues)"),
+        (
+            curve_rows(1)[1:2].assign(study="dogs-o2o-easy", target="breed"),
+            "dogs-o2o-easy",
+            "breed",
+        ),
+    ):
+        axes = study_curves(rows, "faavg", [study], SHIPPED).axes[0]
+        assert "".join(axes.get_title(loc=where) for where in ("left", "center")) == title
+
+
 def test_training_curves_draw_every_run():
     names = {"baseline": "m", "study": "zgo", **dict.fromkeys(NOTED, 0.5), "ood_accuracy": 0.1}
     names["val_environment_accuracy"] = 0.2

@@ -35,6 +35,7 @@ from diagvib.reproduction.comparability import protocol_differences
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.scenes.digits.factors import classes
+from diagvib.studies.study import load_study, parse_study
 from reports import drawn_in, make_report, material_of, matrix_of, write_images
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 from test_gap_figures import tables
@@ -276,6 +277,10 @@ def test_a_study_without_a_shortcut_stands_beside_the_map():
     axes = heat_map(p, "zgo", "m", SHIPPED).axes[0]
     texts = [text.get_text().partition("\n")[0] for text in axes.texts]
     assert sorted(texts) == ["0.10", "0.80"]
+    mine = parse_study("mine", load_study("zso").model_dump(exclude={"name"}))
+    p = p_rows(("zso", "", 0.8), ("mine", "", 0.4))
+    axes = heat_map(p, "mine", "m", KnownStudies(given=(mine,))).axes[0]
+    assert [text.get_text().partition("\n")[0] for text in axes.texts] == ["0.40"]
 
 
 def p_rows(*rows: tuple) -> pd.DataFrame:

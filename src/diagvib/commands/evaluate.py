@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, file_sha256, write_text
+from diagvib.foundation.files import definition_path, file_sha256, read_yaml, write_text
 from diagvib.models.registry import PACKAGES, family
 from diagvib.settings.config import load_config, overridden
 from diagvib.settings.configuration import Configuration
@@ -52,8 +52,11 @@ def write_configuration(
         weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
     name = f"frozen_{_in_paths(model)}"
+    usual = definition_path("frozen.yaml")
+    found = overridden(base or usual, overrides)
+    if found.get("root") != read_yaml(usual)["root"]:
+        root = root or found.get("root")
     root = Path(root or f"outputs/evaluate/{_in_paths(f'{model} {weights}'.strip())}")
-    found = overridden(base or definition_path("frozen.yaml"), overrides)
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
     given = {"root": str(root), "studies": studies, "baselines": [name]}
     given["baselines_from"] = [*found.get("baselines_from", []), str(baselines)]

@@ -98,8 +98,8 @@ def study_curves(
             axes.text(-0.2, chance + 0.015, "chance", va="bottom", fontsize=7, color=MUTED)
         _draw_baselines(axes, own, studies, looks)
         axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
-        cues = int(own["cues"].max())
-        few = f" ({cues} of {PAPER_CUES} cues)" if 0 < cues < PAPER_CUES else ""
+        cues, others = int(own["cues"].max()), len(known.factors(studies)) - 1
+        few = f" ({cues} of {others} cues)" if 0 < cues < others else ""
         axes.set_title(f"{target}{few}")
     figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
     add_legend(figure, ncols=2 * min(len(targets), 3) - 1)

@@ -74,10 +74,11 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) ->
 
 def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str], list[str], str]:
     """Rows and columns of a matrix of P_ij: the target factors and cues that are configured, and the
-    first study without cues whose scene has these factors; empty if there is none."""
+    study without cues to show: itself, or the first whose scene has these factors; empty if there is
+    none."""
     factors = known.factors([study])
     cues = p.loc[(p["study"] == study) & (p["group"] == OOD), "cue"]
-    without = p.loc[p["cue"] == "", "study"].unique()
+    without = [study] if not known.studies[study].cues else p.loc[p["cue"] == "", "study"].unique()
     alone = next((name for name in without if known.factors([name]) == factors), "")
     targets = set(p.loc[p["study"].isin([study, alone]), "target"])
     columns = in_order(cues, factors)

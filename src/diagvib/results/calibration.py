@@ -58,7 +58,7 @@ def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFra
 
 def calibration_sentence(rows: pd.DataFrame, known: KnownStudies) -> str:
     """The study and test group in which a baseline's probabilities are furthest off; empty if there is none."""
-    ran = rows[(rows["study"] != "") & rows["mean"].notna()]
+    ran = of_all_bindings(rows[(rows["study"] != "") & rows["mean"].notna()])
     if ran.empty:
         return ""
     most = ran.loc[ran["mean"].idxmax()]
