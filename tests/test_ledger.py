@@ -17,7 +17,7 @@ import yaml
 from conftest import REPOSITORY
 from diagvib.commands.prune import prune
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_yaml
+from diagvib.foundation.files import read_json, read_yaml, write_json
 from diagvib.operations import ledger, records
 from diagvib.operations.ledger import check_recorded, record, verify
 from diagvib.operations.records import record_of
@@ -316,3 +316,17 @@ def test_what_is_published_of_it(made, tmp_path, monkeypatch):
     assert {"about.json", "config.yaml", "dvc.lock", "p_matrix.csv"} <= shown
     with pytest.raises(DiagvibError, match=r"nowhere/dvc.lock: no such file"):
         publish(Path("nowhere"), tmp_path / "shown")
+
+
+def test_what_is_packed_is_of_data_and_results_and_comes_back_after_a_pull(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ("a/data/0", "a/results/runs/0", "a/results/tuning/0", "a/database/0", "a/results-2/0")
+    for name in names:
+        touch(record_of("metadata", name)).write_text('{"of": "before"}')
+    records.pack("a")
+    packed = Path("a/provenance.json")
+    assert [*read_json(packed)] == [*names[:2]]
+    write_json(packed, {name: {"of": "the pull"} for name in names})
+    records.unpack("a")
+    found = [read_json(record_of("metadata", name))["of"] for name in names]
+    assert found == ["the pull"] * 2 + ["before"] * 3

@@ -9,7 +9,15 @@ import skimage
 from PIL import Image
 
 import diagvib
-from diagvib.commands.new_photos import Columns, cells_text, look, write, write_sheet
+from diagvib.commands.new_photos import (
+    Columns,
+    _splits,
+    _values,
+    cells_text,
+    look,
+    write,
+    write_sheet,
+)
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.scenes.photos.definition import PhotoSet
@@ -218,3 +226,27 @@ def test_photos_that_look_alike_are_named_unless_they_share_a_split(
     said = capsys.readouterr().err
     assert ("0.png: looks like 3.png" in said) == named
     assert ("different splits: 1;" in said) == named
+
+
+def test_none_of_the_three_files_is_overwritten(tmp_path):
+    photos(tmp_path, EVEN)
+    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]), "mine")
+    paths = write(proposal, tmp_path)
+    for path in paths.values():
+        for other in {*paths.values()} - {path}:
+            other.unlink(missing_ok=True)
+        path.write_text("mine")
+        with pytest.raises(DiagvibError, match=f"{path.name}: already exists"):
+            write(proposal, tmp_path)
+        assert path.read_text() == "mine"
+
+
+def test_numbers_stand_for_splits_as_in_wilds_and_are_sorted_by_size():
+    assert _splits(pd.Series(["2", "0", "1"])) == {"train": "0", "val": "1", "test": "2"}
+    assert _splits(pd.Series(["train", "dev", "testing"])) == {
+        "train": "train",
+        "val": "dev",
+        "test": "testing",
+    }
+    assert _splits(pd.Series(["0", "1"])) == _splits(pd.Series(["val", "dev", "0", "2"])) == {}
+    assert _values(pd.Series(["10", "9", "", "b", "a", "9"])) == ["a", "b", "9", "10"]

@@ -5,11 +5,13 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+from diagvib.foundation.files import write_table
 from diagvib.report.curves import study_curves
 from diagvib.report.epochs import preference_curves, training_curves
-from diagvib.report.sheets import factor_sheet
+from diagvib.report.sheets import factor_sheet, images_at
 from diagvib.reproduction.published import read_paper_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import NOTED
@@ -136,3 +138,12 @@ def test_cue_preference_has_the_error_of_samples_and_nothing_where_cues_cannot_b
     assert (band.min(), band.max()) == pytest.approx((0.3, 0.5))
     same = {f"val_follows_cue_{at}": rows["val_accuracy"] for at in (1, 2)}
     assert preference_curves(rows.assign(**same), STUDY, SHIPPED) is None
+
+
+def test_images_beyond_the_first_batch_are_those_of_their_rows(tmp_path):
+    images = [bytes([row % 256, row // 256, 0]) for row in range(600)]
+    facts = {"image_shape": [1, 1, 3]}
+    write_table(tmp_path / "a.parquet", pa.table({"image": images}), facts)
+    rows = np.array([3, 255, 256, 300, 599])
+    found = images_at(tmp_path / "a.parquet", rows)
+    assert [int(image[0, 0, 0]) + 256 * int(image[0, 0, 1]) for image in found] == rows.tolist()

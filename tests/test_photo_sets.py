@@ -383,3 +383,14 @@ def test_each_image_gets_a_watermark_of_its_own(tmp_path):
     grey = torch.full((4, 64, 64, 3), 90, dtype=torch.uint8)
     shown = scene.marked(grey, np.random.default_rng(0))
     assert len({image.numpy().tobytes() for image in shown}) == 4 and (grey == 90).all()
+
+
+def test_an_example_has_all_classes_that_are_asked_for(tmp_path):
+    scene = load_scene(str(made(tmp_path, rows(2))))
+    listed(scene.path, tmp_path / "raw")
+    asked = [{"bird": bird, "place": "sea"} for bird in scene.factors["bird"]]
+    asked += [{"place": "sea", "bird": "water"}, {"place": "nowhere"}]
+    shown = scene.examples(tmp_path / "raw/prepared", asked)[:, 64, 64]
+    numbers = rows(2).query("place == 'sea'").index[[0, 2]]
+    assert np.abs(shown[:2, 0].astype(int) - numbers).max() <= 3
+    assert (shown[1] == shown[2]).all() and (shown[3] == 127).all()

@@ -7,9 +7,18 @@ from pathlib import Path
 import pytest
 
 from diagvib.commands import plan as plan_module
-from diagvib.commands.plan import estimate, print_plan
+from diagvib.commands.plan import (
+    IMAGE_BYTES,
+    OTHER_RUN_BYTES,
+    PREDICTION_BYTES,
+    RECIPE_BYTES,
+    duration,
+    estimate,
+    print_plan,
+)
 from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 
@@ -162,3 +171,18 @@ def test_no_time_is_invented(monkeypatch, capsys):
     said = printed(plan, config, capsys)
     assert "train small_cnn not measured" in said and "train.py --device cuda`" in said
     assert "in all" not in said and "on 8 GPUs" not in said
+
+
+def test_disk_follows_from_sizes_and_numbers():
+    """Two samples of two datasets of 180 images, of which 60 are tested."""
+    disk, half = (estimate(small_config(f"image_size={size}"))["disk"] for size in (128, 64))
+    assert disk["images"] == 4 * 180 * IMAGE_BYTES == 2 * half["images"]
+    assert disk["recipes"] == 4 * 180 * RECIPE_BYTES
+    assert disk["results"] == 4 * (60 * PREDICTION_BYTES + OTHER_RUN_BYTES)
+    cars = load_config("config/urbancars.yaml", ["baselines=[small_cnn]"])
+    assert estimate(cars)["disk"]["sources"] == 10_000 * load_scene("cars").source_bytes_per_image
+
+
+def test_durations_are_told_in_their_units():
+    found = [duration(seconds) for seconds in (59.6, 91, 5399, 5401, 90_000, 3.6e7)]
+    assert found == ["60 s", "2 min", "90 min", "1.5 h", "25.0 h", "10,000.0 h"]

@@ -18,6 +18,7 @@ from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.prepare import load_catalogue, load_pixels, prepare, write_texture
 from diagvib.scenes.fetch import read_sources
+from diagvib.scenes.prepared import is_prepared
 from synthetic_sources import assert_flat, write_definitions, write_sources
 
 
@@ -150,3 +151,10 @@ def test_each_digit_names_its_file_and_its_place_there(raw, definitions, tmp_pat
         rows = found[found["file"] == own.file]
         assert rows["index"].tolist() == [*range(len(own.labels))]
         assert rows["label"].tolist() == own.labels.tolist()
+
+
+def test_a_folder_that_lacks_a_file_is_not_prepared(copy):
+    load_scene("digits").make(Path("nowhere"), copy, "embedded")
+    assert is_prepared(copy)
+    (copy / "textures/wood.png").unlink()
+    assert not is_prepared(copy)

@@ -11,6 +11,7 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.parallel import in_processes
+from diagvib.foundation.progress import counting
 
 
 def square_and_process(number: int) -> tuple[int, int]:
@@ -81,3 +82,10 @@ def runs(process: int) -> bool:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_work_is_counted_in_its_units(capsys):
+    with counting("render", 10, "images") as advance:
+        for n in (4, 6):
+            advance(n)
+    assert capsys.readouterr().err.startswith("render: 10 images in ")

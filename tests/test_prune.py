@@ -115,3 +115,12 @@ def test_a_root_is_known_however_it_is_written(tmp_path, monkeypatch):
         assert [path.resolve() for path in find_unneeded(configs)] == [beyond.parent]
     prune(configs, yes=True, dry_run=False)
     assert zso.exists() and zgo.exists() and not beyond.exists()
+
+
+def test_an_unfinished_training_that_is_asked_for_is_kept(tmp_path):
+    layout = Layout(tmp_path)
+    own = touch(layout.checkpoints("small_cnn", "zgo", "hue-shape") / "0.pt")
+    other = touch(layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt")
+    touch(layout.digests("zgo", "hue-shape"))
+    (found,) = find_unneeded([asking(tmp_path)])
+    assert other.is_relative_to(found.resolve()) and not own.is_relative_to(found.resolve())

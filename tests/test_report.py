@@ -23,7 +23,7 @@ from diagvib.report.headlines import (
     shortcut_findings,
     shortcut_sentences,
 )
-from diagvib.report.matrix import _cells, heat_map, heat_map_figures
+from diagvib.report.matrix import _cells, _columns, heat_map, heat_map_figures
 from diagvib.report.style import PALETTE, accuracy_colours, luminance
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
@@ -362,3 +362,8 @@ def test_bars_of_a_finding_about_gaps_are_accuracies():
     frames = {"metrics": gaps.assign(metric_set="gaps"), "whac_a_mole": judged}
     (found,) = _gaps(SimpleNamespace(known=SHIPPED, frames=frames))
     assert [*found.accuracies.values()] == pytest.approx([0.93, 0.53, 0.63, 0.27])
+
+
+def test_a_study_without_cues_stands_beside_those_of_its_own_scene():
+    p = p_rows(("dogs-o2o-easy", "", 0.9), ("zso", "", 0.8), ("zgo", "hue", 0.1))
+    assert _columns(p, "zgo", SHIPPED) == (["shape"], ["hue"], "zso")

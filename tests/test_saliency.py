@@ -156,3 +156,17 @@ def test_what_speaks_against_a_class_does_not_count():
         weights[..., 3, 3] = -weights[..., 0, 0] / 10
     where = saliency(method, Batches(*separable(20), CPU), ROWS, PROTOCOL)[1]
     assert (where[:, -1, -1] == 0).any()
+
+
+def test_where_an_image_shows_a_digit():
+    """Also where one channel is that of the canvas, and at the border of the image."""
+    pixels = np.full((1, 64, 64, 3), 127, np.uint8)
+    pixels[0, 5, 6] = 127, 10, 127
+    recipes = pa.table(
+        {"position_row": [0.9], "position_column": [0.9], "scale_factor": [1.4]}
+        | {name: [0.0] for name in ("hue_degrees", "lightness_1", "lightness_2")}
+        | {name: [0] for name in ("digit", "crop_row", "crop_column")}
+    )
+    digits = load_scene("digits")
+    assert np.argwhere(digits.region("shape", recipes, pixels)).tolist() == [[0, 5, 6]]
+    assert digits.object_boxes(recipes, 64)[0, 2:].tolist() == [64, 64]

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -365,3 +366,43 @@ def test_datasets_of_stand_ins_stay_as_they_were(scene, prepared):
             stream.write_table(table.combine_chunks())
         found = [sink.getvalue(), scene.rendering(prepared, 64, CPU)(table).numpy().tobytes()]
     assert [hashlib.sha256(its).hexdigest() for its in found] == wanted
+
+
+OWN_SOURCES = """
+import squares
+
+class Own(squares.Squares):
+    def prepare(self, raw, prepared, sources):
+        (prepared / "a").write_bytes(raw.read_bytes())
+"""
+
+
+def test_a_users_scene_of_other_code_or_files_is_other_sources(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for number, (code, content) in enumerate((("", "a"), ("", "b"), ("MORE = 1", "a"))):
+        text = f"{OWN_SOURCES}{code}\n"
+        (tmp_path / f"own{number}.py").write_text(text)
+        (tmp_path / "raw").write_text(content)
+        (tmp_path / str(number)).mkdir()
+        scene = load_scene(f"own{number}:Own")
+        scene.make(tmp_path / "raw", tmp_path / str(number), "embedded")
+        digests.append(scene.catalogue(tmp_path / str(number)).digest)
+    assert len(set(digests)) == 3
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_value_that_is_not_finite_is_refused(value):
+    class Own(type(load_scene("squares:Squares"))):
+        def realize(self, classes, *more):
+            return {"side": np.array([0.1, value]), "shade": np.array([0, 0])}
+
+    with pytest.raises(DiagvibError, match="realize gives side .*or infinite or missing values"):
+        Own().realized({"colour": np.array(["red", "red"])}, "train", None, None)
+
+
+def test_works_of_one_licence_are_all_named():
+    works = [SimpleNamespace(licence="CC0-1.0", citation=name) for name in ("A", "A", "B")]
+    own = type("Own", (Scene,), {"sources": works})
+    assert own().licences("official") == [("CC0-1.0", "A"), ("CC0-1.0", "B")]
+    assert own().licences("embedded") == []

@@ -136,3 +136,16 @@ def test_only_a_job_without_a_traceback_may_have_lacked_memory_or_time(tmp_path)
     ):
         log.write_text(text)
         assert what_failed([job]).startswith(f"error: a job was ended, {said}")
+
+
+def test_the_last_error_of_each_log_is_told_once_with_its_latest_log(tmp_path):
+    logs = [tmp_path / name for name in ("old", "one", "two", "three")]
+    for number, (log, last) in enumerate(zip(logs, ("x", "same", "same", "other"), strict=True)):
+        log.write_text(f"error: tried again\nerror: {last}\nat the end\n")
+        os.utime(log, (time.time() + number,) * 2)
+    os.utime(logs[0], (1, 1))  # of an earlier workflow
+    jobs = [SimpleNamespace(is_group=lambda: False, log=[str(log)]) for log in logs]
+    assert what_failed(jobs).splitlines() == [
+        f"error: same (log: {logs[2]} and 1 more)",
+        f"error: other (log: {logs[3]})",
+    ]

@@ -257,3 +257,17 @@ def test_records_and_cards_have_the_numbers_of_the_entry(root, tmp_path):
             ours["high"],
         )
         assert theirs["source_data"]["dataset_name"] == f"diagvib zgo {ours['binding']}"
+
+
+@pytest.mark.parametrize(("metric", "least"), [("cue_1_gap", -1), ("id_accuracy", 0)])
+def test_a_difference_may_be_negative_and_days_are_kept(tmp_path, metric, least):
+    path = min((REPOSITORY / "leaderboard/whac-95").glob("*.json"))
+    entry = read_entry(path)
+    fewer = [one.model_copy(update={"n": 3 + at}) for at, one in enumerate(entry.metrics)]
+    entry = entry.model_copy(update={"date": "2026-03-17", "metrics": fewer})
+    record = read_json(write_every_eval_ever(entry, tmp_path))
+    assert record["retrieved_timestamp"] == "1773705600"
+    configs = [one["metric_config"] for one in record["evaluation_results"]]
+    assert {one["min_score"] for one in configs if one["metric_name"] == metric} == {least}
+    given = [one["score_details"]["uncertainty"] for one in record["evaluation_results"]]
+    assert [one["num_samples"] for one in given] == [one.n for one in entry.metrics]
