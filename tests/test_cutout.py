@@ -57,6 +57,14 @@ def test_photos_that_need_a_mask_get_one(folder, capsys):
     assert (folder / "b.mask.png").read_bytes() == before
 
 
+def test_photos_of_one_name_would_have_one_mask(folder, capsys):
+    (folder / "a.png").write_bytes((folder / "c.png").read_bytes())
+    assert folder / "a.png" not in without_mask(folder)
+    assert f"{folder / 'a.png'}: left out, because another photo has this name" in (
+        capsys.readouterr().err
+    )
+
+
 def test_what_shows_nothing_of_the_kind_is_named(folder, capsys):
     assert cut_out_photos(all_trucks, [folder / "a.jpg"], ["horse"], CPU, [].append) == 0
     said = f"{folder / 'a.jpg'}: left out, because no horse was found in it\n"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import timm
 import torch
 import yaml
 from PIL import Image
@@ -277,6 +278,15 @@ def test_a_photo_and_its_watermarked_copy_are_compared_wherever_they_stand():
 def test_the_rank_is_the_median_over_photos():
     raised = {"group": "in-w", "label": "0", "prediction": "0", "among": "0", "log_p": 0.0}
     assert measure(pd.DataFrame({**raised, "raised_more": [0, 1, 900]}))["carton_rank"] == 2
+
+
+def test_a_file_for_a_model_of_timm_is_scaled_as_timm_says(tmp_path):
+    name = "vit_tiny_patch16_224"
+    torch.save(timm.create_model(name, num_classes=4).state_dict(), tmp_path / "own.pth")
+    weights = str(tmp_path / "own.pth")
+    encoder, crop, _ = load_classifier(f"timm/{name}", weights, 4, 224, None)
+    assert encoder.mean.flatten().tolist() == pytest.approx([127.5] * 3)
+    assert (crop.resize, crop.size, crop.interpolation) == (256, 224, "bicubic")
 
 
 def test_weights_of_ones_own_have_no_published_numbers():

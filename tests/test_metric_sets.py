@@ -138,7 +138,12 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     lag = metrics.query("study == 'two-cues'").set_index("metric")["mean"]
     assert lag.to_dict() == pytest.approx({"common_lag": 0, "neither_lag": 0.3})
     assert "neither_lag" in make_report(tmp_path, settings, runs=runs)
-    write_scores(metrics, known, tmp_path / "scores")
+    for _ in range(2):
+        write_scores(metrics, known, tmp_path / "scores")
+        other = tmp_path / "scores/other/two-cues.json"
+        assert not other.exists(), "of a baseline that is not in these tables"
+        other.parent.mkdir(exist_ok=True)
+        other.write_text("{}")
     found = json.loads((tmp_path / "scores/net/two-cues.json").read_text())
     assert found == {"common_lag": 0, "neither_lag": 0.3}
     table = read_table(run_folder(runs, OTHERS[0]) / "predictions.parquet")

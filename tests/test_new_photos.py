@@ -241,6 +241,18 @@ def test_none_of_the_three_files_is_overwritten(tmp_path):
         assert path.read_text() == "mine"
 
 
+def test_a_published_split_is_found_beside_an_empty_column_but_not_guessed(tmp_path):
+    photos(tmp_path, EVEN)
+    table = pd.read_csv(tmp_path / "labels.csv")
+    named = np.array(["train", "val", "test", "train"])[np.arange(len(table)) % 4]
+    table.assign(split=named, notes="").to_csv(tmp_path / "labels.csv", index=False)
+    columns = Columns(target="animal", cues=["ground"])
+    assert look(tmp_path, None, columns).definition["split"]["column"] == "split"
+    table.assign(split=named, split_id=named).to_csv(tmp_path / "labels.csv", index=False)
+    with pytest.raises(DiagvibError, match="split, split_id could each be the published split"):
+        look(tmp_path, None, columns)
+
+
 def test_numbers_stand_for_splits_as_in_wilds_and_are_sorted_by_size():
     assert _splits(pd.Series(["2", "0", "1"])) == {"train": "0", "val": "1", "test": "2"}
     assert _splits(pd.Series(["train", "dev", "testing"])) == {

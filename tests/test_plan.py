@@ -18,6 +18,7 @@ from diagvib.commands.plan import (
 )
 from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
@@ -186,3 +187,9 @@ def test_disk_follows_from_sizes_and_numbers():
 def test_durations_are_told_in_their_units():
     found = [duration(seconds) for seconds in (59.6, 91, 5399, 5401, 90_000, 3.6e7)]
     assert found == ["60 s", "2 min", "90 min", "1.5 h", "25.0 h", "10,000.0 h"]
+
+
+def test_features_of_frozen_networks_are_said_not_to_be_in_the_sums(tmp_path, capsys):
+    config = load_config(definition_path("frozen.yaml"))
+    said = printed(estimate(config), config, capsys)
+    assert "features of frozen networks; not in these sums" in said

@@ -24,7 +24,7 @@ from diagvib.report.headlines import (
     shortcut_sentences,
 )
 from diagvib.report.matrix import _cells, _columns, heat_map, heat_map_figures
-from diagvib.report.style import PALETTE, accuracy_colours, luminance
+from diagvib.report.style import PALETTE, accuracy_colours, by_baseline, luminance
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
     read_visualisations,
@@ -300,10 +300,29 @@ def test_a_headline_says_raised_only_of_more_than_five_points(recovered, says):
     assert says in finding.text and [*finding.accuracies.values()] == [0.2, recovered]
 
 
+def test_a_mean_over_targets_is_of_those_that_ran_in_every_study():
+    rows = [
+        ("zso", "hue", 1.0),
+        ("zso", "scale", 0.9),
+        ("zgo", "hue", np.nan),
+        ("zgo", "scale", 0.1),
+    ]
+    metrics = pd.DataFrame(rows, columns=["study", "target", "mean"])
+    metrics = metrics.assign(metric_set="shortcut", metric="faavg", baseline="m")
+    frames = {"p_matrix": p_rows(("zgo", "hue", 0.1)), "metrics": metrics}
+    said = shortcut_sentences(SimpleNamespace(known=SHIPPED, frames=frames))[0]
+    said = said.replace("\N{NO-BREAK SPACE}", " ")
+    assert said == "m, mean over 1 of 2 targets, which ran everywhere: ZSO 90 %, ZGO 10 %."
+
+
+def test_each_of_many_baselines_has_a_look_of_its_own():
+    assert len(set(by_baseline(map(str, range(81))).values())) == 81
+
+
 def test_the_lowest_pair_is_named():
     p = p_rows(("zgo", "hue", 0.1), ("zgo", "scale", 0.5), ("zgo", "texture", 0.3))
     metrics = pd.DataFrame([{"metric_set": "shortcut", "metric": "faavg", "mean": 0.3}])
-    metrics = metrics.assign(study="zgo", baseline="m")
+    metrics = metrics.assign(study="zgo", baseline="m", target="shape")
     material = SimpleNamespace(known=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
     said = shortcut_sentences(material)[1].replace("\N{NO-BREAK SPACE}", " ")
     assert "below chance in 2 of 3 trained pairs" in said

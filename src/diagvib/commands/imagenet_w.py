@@ -127,17 +127,21 @@ def load_classifier(
 
     weights: a published name (default: the package's own choice), an installed package of
     `PACKAGES`, or a .pt or .pth file, the state_dict of such a model for `n_classes`; images for it,
-    and for a function, are cropped to `size`. DiagvibError for other weights, or another number of
+    and for a function, are cropped to `size`, and scaled as timm does for its model, or else as for
+    ImageNet. DiagvibError for other weights, or another number of
     classes.
     """
     file = weights and weights.endswith((".pt", ".pth"))
-    shown, prepared = (Path(weights).name, None) if file else published_input(name, weights)
+    of_timm, scaling = family(name) == "timm", _IMAGENET
+    shown, prepared = published_input(name, weights) if of_timm or not file else (None, None)
+    if file:
+        shown, prepared, scaling = Path(weights).name, None, prepared or scaling
     if shown is None and family(name) != "own":
         raise DiagvibError(
             f"model: {name} has no published weights; name a .pt or .pth file of yours"
         )
     fixed = bool(prepared) and name.startswith("vit")
-    prepared = prepared or {"size": size, "resize": round(size * 256 / 224), **_IMAGENET}
+    prepared = prepared or {**scaling, "size": size, "resize": round(size * 256 / 224)}
     side = prepared["size"]
     options = {"image_size": side} if fixed else {}
     entry = {"name": name, "weights": weights_of(weights or shown), "options": options}

@@ -134,7 +134,13 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     ):
         if asked not in found:
             raise unknown_name("column", asked, [*found], str(folder))
-    split = columns.split or _only(c for c in found if _is_split(c, found[c]))
+    possible = [c for c in found if _is_split(c, found[c])]
+    named = [c for c in possible if _splits(found[c])]
+    if len(named) > 1 and not columns.split:
+        raise DiagvibError(
+            f"{folder}: {', '.join(named)} could each be the published split; name it with --split"
+        )
+    split = columns.split or _only(named or possible)
     splits = _splits(found[split]) if split else {}
     if columns.split and not splits:
         raise DiagvibError(
@@ -357,7 +363,8 @@ def _splits(values: pd.Series) -> dict[str, str]:
 def _is_split(name: str, values: pd.Series) -> bool:
     """Whether a column is the published split: by its name, or by its values."""
     words = {word for its in _SPLITS.values() for word in its if not word.isdecimal()}
-    return "split" in name.lower() or {value.lower() for value in _values(values)} <= words
+    found = {value.lower() for value in _values(values)}
+    return "split" in name.lower() or (bool(found) and found <= words)
 
 
 def _values(column: pd.Series) -> list[str]:

@@ -172,8 +172,11 @@ def print_plan(plan: dict, config: Configuration) -> None:
         "jobs": _listed(plan["jobs"]),
         "disk": f"{decimal(total)} ({_listed(plan['disk'], decimal)}), and as much for DVC's copy",
     }
-    if own := ", ".join(plan["weights_not_known"]):
-        rows["not known"] = f"weights of {own} (own code or frozen networks); not in these sums"
+    own = ", ".join(plan["weights_not_known"])
+    unknown = [f"weights of {own} (own code or frozen networks)"] if own else []
+    unknown += ["features of frozen networks"] if "encode" in plan["jobs"] else []
+    if unknown:
+        rows["not known"] = f"{', and '.join(unknown)}; not in these sums"
     for row in (rows | _times(plan, config)).items():
         table.add_row(*row)
     Console().print(table)

@@ -39,6 +39,11 @@ def without_mask(folder: Path) -> list[Path]:
     for path in map(folder.joinpath, files_in(folder)):
         photo = path.suffix.lower() in EXTENSIONS and not path.name.endswith(MASK)
         if photo and not path.with_suffix(MASK).exists():
+            if path.with_suffix("") in [other.with_suffix("") for other in found]:
+                leave_out(
+                    path, "because another photo has this name, and so the same mask; rename one"
+                )
+                continue
             try:
                 opaque = (open_photo(path, "RGBA")[..., 3] == 255).all()
             except DiagvibError as error:

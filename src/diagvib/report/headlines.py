@@ -185,11 +185,15 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
     if headline is None or curve.empty:
         return "", ""
     first = curve[curve["baseline"] == curve["baseline"].iloc[0]]
-    means = first.groupby("study", sort=False)["mean"].mean()
+    # Only of targets that ran in all studies, or a study's mean would be of others.
+    wide = first.pivot(index="target", columns="study", values="mean")[first["study"].unique()]
+    means = wide.dropna().mean().dropna()
     shown = ", ".join(
         f"{known.title(str(name))} {whole_percent(value)}" for name, value in means.items()
     )
-    curves = f"{first['baseline'].iloc[0]}, mean over the targets: {shown}."
+    number, every = len(wide.dropna()), len(wide)
+    of = "the targets" if number == every else f"{number} of {every} targets, which ran everywhere"
+    curves = f"{first['baseline'].iloc[0]}, mean over {of}: {shown}." if shown else ""
     ran = p[(p["study"] == headline.shortcut) & (p["group"] == "ood") & p["mean"].notna()]
     if ran.empty:
         return curves, ""

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
@@ -199,6 +198,9 @@ def text_on(fill: str) -> str:
 
 
 def by_baseline(baselines: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of every baseline, by its position in the configuration."""
-    looks = zip(cycle(PALETTE), cycle(MARKERS), strict=False)
-    return dict(zip(baselines, looks, strict=False))
+    """Colour and marker of every baseline, by its position in the configuration: another pair for
+    each of the first 81."""
+    return {
+        name: (PALETTE[at % len(PALETTE)], MARKERS[(at + at // len(PALETTE)) % len(MARKERS)])
+        for at, name in enumerate(baselines)
+    }

@@ -122,12 +122,17 @@ def read_history(tables: Path, by: str, name: str) -> pd.DataFrame:
 
 
 def write_scores(metrics: pd.DataFrame, known: KnownStudies, out: Path) -> None:
-    """One JSON file for each baseline and study. metrics: the tidy table."""
+    """One JSON file for each baseline and study, and none of others. metrics: the tidy table."""
     out.mkdir(parents=True, exist_ok=True)  # a stage's output, even if empty
+    others = set(out.glob("*/*.json"))
     for (baseline, study), own in metrics.groupby(["baseline", "study"], sort=False):
         if study:
             names = METRIC_SETS[own["metric_set"].iloc[0]].names(study, known)
-            write_json(out / baseline / f"{study}.json", scores(own, names))
+            path = out / baseline / f"{study}.json"
+            write_json(path, scores(own, names))
+            others.discard(path)
+    for path in others:
+        path.unlink()
 
 
 def scores(own: pd.DataFrame, names: list[str]) -> dict[str, float]:

@@ -192,8 +192,7 @@ def _chunks(
 def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
     """Images uint8[B, H, W, 3] with a cue of random images of other target classes. rows: theirs,
     int64[B]. DiagvibError for image files, which cannot be drawn anew, or too few cues."""
-    roles, datasets = part.metadata["roles"], part.datasets
-    cues = [factor for role, factor in sorted(roles.items()) if role != TARGET]
+    (_, *cues), datasets = part.metadata["binding"].split("-"), part.datasets
     cue = dict(zip(CUES, cues, strict=False)).get(view)
     if cue is None or not isinstance(datasets, RenderedRecipes):
         raise DiagvibError(
