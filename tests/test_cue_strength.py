@@ -23,7 +23,7 @@ from diagvib.results.metric_sets.cue_strength import (
 )
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
-from diagvib.studies.study import load_studies, parse_study
+from diagvib.studies.study import load_studies, load_study, parse_study
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_run
 
@@ -123,6 +123,23 @@ CURVES = {
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
     return cue_strength(runs(CURVES), SHIPPED)
+
+
+def test_curves_of_two_scenes_stand_beside_each_other():
+    names = ("zgo", "fgo-5", "fgo-20")
+    plain = {name: load_study(name).model_dump(exclude={"name"}) for name in names}
+    squares = [
+        parse_study(f"squares-{name}", {**one, "scene": "squares:Squares"})
+        for name, one in plain.items()
+    ]
+    own = dict(zip(names, (0.1, 0.4, 0.8), strict=True))
+    curves = {
+        "shape-hue": own,
+        "colour-corner": {f"squares-{name}": value for name, value in own.items()},
+    }
+    known = KnownStudies(given=(*map(load_study, names), *squares))
+    found = cue_strength(runs(curves), known)
+    assert found["study"].to_list() == [*own, *(f"squares-{name}" for name in own)]
 
 
 def test_a_curve_has_a_row_for_each_share(frame):

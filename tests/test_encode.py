@@ -303,6 +303,14 @@ def test_watermarks_are_for_a_scene_that_has_them():
         check_baseline(frozen(views=["watermark"]), load_config(), ["zgo"])
 
 
+def test_photos_alone_are_prepared_for_a_network():
+    given = {"size": 64, "resize": 72, "mean": [0.5] * 3, "std": [0.5] * 3}
+    settings, config = frozen(input=given), load_config()
+    check_baseline(settings, config, ["dogs-o2o-easy"])
+    with pytest.raises(DiagvibError, match="zgo: model.input.resize: this is for photos"):
+        check_baseline(settings, config, ["zgo"])
+
+
 def test_a_plan_counts_what_is_encoded_once_for_all_baselines(tmp_path):
     entry = {"model": {"name": "resnet50", "frozen": True}, "method": "erm", "origin": "mine"}
     entry |= {"optimiser": {"name": "adam", "lr": 0.1}, "batch_size": 64}

@@ -1,6 +1,7 @@
 """The configuration: read, validated, resolved."""
 
 import re
+from inspect import signature
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
@@ -209,8 +210,14 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
         try:
             check_supervision(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
-            watermark = "watermark" in (settings.get("model") or {}).get("views", ())
-            if watermark and "watermark" not in load_scene(study.scene).factors:
+            model, scene = settings.get("model") or {}, load_scene(study.scene)
+            resize = (model.get("input") or {}).get("resize")
+            if resize and "crop" not in signature(scene.renderer).parameters:
+                raise DiagvibError(
+                    f"model.input.resize: this is for photos, and images of {study.scene} are drawn; "
+                    "leave it out"
+                )
+            if "watermark" in model.get("views", ()) and "watermark" not in scene.factors:
                 raise DiagvibError(
                     f"model.views: watermark needs a scene with a watermark, not {study.scene}"
                 )

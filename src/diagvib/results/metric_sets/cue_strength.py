@@ -59,7 +59,8 @@ def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     found = [(name, *its) for name in studies if (its := dose(known.studies[name]))]
     classes = [known.studies[name].roles[TARGET] for name, *_ in found]
     doses = pd.DataFrame(found, columns=["study", *DOSE])
-    doses = doses[np.equal(classes, classes[:1])].drop_duplicates(DOSE)
+    doses["scene"] = [known.studies[name].scene for name in doses["study"]]
+    doses = doses[np.equal(classes, classes[:1])].drop_duplicates([*DOSE, "scene"])
     headline = known.headline(studies)
     control = runs[runs["study"] == (headline.without if headline else "")]
     control = control.astype({"id_accuracy": float}).groupby(by)["id_accuracy"].mean()
