@@ -3,7 +3,9 @@ groups, environments."""
 
 import json
 import re
+from collections.abc import Sequence
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,8 @@ import pytest
 
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
+from diagvib.report.sheets import sheet_figures
+from diagvib.report.visualisation_sheets import looking_figures
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cell
@@ -21,7 +25,7 @@ from diagvib.results.metric_sets.metric_set import by_sample
 from diagvib.results.metric_sets.shortcut import baseline_comparisons
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables, scores, write_scores
-from reports import drawn_in, make_report
+from reports import drawn_in, make_report, material_of
 from synthetic_runs import expected_runs, run_of, write_cells
 
 PLACES = """
@@ -195,6 +199,38 @@ studies:
       - {splits: [train, val, test], group: id, cells: {cue: same}}
       - {splits: [test], group: ood, cells: {cue: other}}
 """
+
+
+def squares(folder: Path, text: str, baselines: Sequence[str], names: dict[str, str]) -> dict:
+    """Tables of perfect runs of own studies; their configuration. names: study -> binding."""
+    (folder / "squares.yaml").write_text(text)
+    settings = {"studies_from": [str(folder / "squares.yaml")], "sources": "embedded"}
+    wanted = [run_of(name, *each, 0) for name in baselines for each in names.items()]
+    for run in wanted:
+        known = known_studies(settings)
+        write_cells(folder / "runs", run, lambda cell, at: cell["target_class"], 3, known)
+    tabulate(folder / "runs", folder / "tables", wanted, settings)
+    return settings
+
+
+TIED = SQUARES[SQUARES.index("  tied:") :]
+
+
+def test_figures_of_one_name_are_both_kept(tmp_path):
+    """Study `tied` with `small_net`, and `tied_small` with `net`."""
+    text = SQUARES + TIED.replace("tied:", "tied_small:")
+    names = {"free": "colour", "tied": "colour-corner", "tied_small": "colour-corner"}
+    make_report(tmp_path, squares(tmp_path, text, ["net", "small_net"], names))
+    assert sum(name.startswith("p_matrix/") for name in drawn_in(tmp_path)) == 6
+
+
+def test_a_study_without_a_headline_has_pictures(tmp_path):
+    text = SQUARES.replace("headline: {without: free, shortcut: tied}\n", "")
+    settings = squares(tmp_path, text, ["net"], {"free": "colour", "tied": "colour-corner"})
+    material = material_of(tmp_path, settings)
+    (material.images / "tied/colour-corner/0").mkdir(parents=True)
+    assert [one.name for one in sheet_figures(material)] == ["sheets/tied_colour-corner"]
+    assert "looks/tied_colour-corner" in [one.name for one in looking_figures(material)]
 
 
 def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp_path):

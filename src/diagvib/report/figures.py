@@ -1,6 +1,8 @@
 """Every figure, drawn in several processes; the same tables give the same bytes."""
 
 import shutil
+from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +43,12 @@ def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure
 
     threads: the most processes that draw; the files do not depend on it.
     """
-    figures = [figure for kind in KINDS for figure in kind(material)]
+    figures, times = [], Counter()
+    for figure in (figure for kind in KINDS for figure in kind(material)):
+        times[figure.name] += 1
+        # Study `a_b` with baseline `c`, and `a` with `b_c`.
+        again = f"{figure.name}+{times[figure.name]}"
+        figures.append(replace(figure, name=again) if times[figure.name] > 1 else figure)
     shutil.rmtree(out, ignore_errors=True)
     note = source_note(material.frames["runs"], material.settings)
     drawn = in_processes(

@@ -33,7 +33,6 @@ from diagvib.report.style import (
 )
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
-from diagvib.reproduction.published import PAPER_CUES
 from diagvib.reproduction.tabulate import VERDICT, shown_tables, verdict_found
 from diagvib.results import calibration, saliency, selection
 from diagvib.results.metric_sets import METRIC_SETS, cue_strength
@@ -154,7 +153,7 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "missing": describe_missing(runs),
         "doubtful": describe_doubtful(runs),
         "cues": frames["metrics"]["cues"].max(),
-        "paper_cues": PAPER_CUES,
+        "all_cues": len(known.factors(studies)) - 1,
         "citations": known.citations(material.studies),
         "made": made,
         "settings": settings,

@@ -44,7 +44,8 @@ def sheet_figures(material: Material) -> Iterator[Figure]:
     known, runs = material.known, material.frames["runs"]
     for study, bindings in runs.groupby("study", sort=False)["binding"].unique().items():
         own = known.studies[study]
-        for binding in [material.binding] if own.metrics == "shortcut" else bindings:
+        first = [material.binding] if own.metrics == "shortcut" and material.binding else []
+        for binding in [*first, *bindings]:
             factors = binding.split("-")
             folder = material.images / study / "-".join(factors[: len(own.bound)]) / "0"
             if len(own.bound) <= len(factors) in (2, 3) and folder.exists():

@@ -49,7 +49,7 @@ def looking_figures(material: Material) -> Iterator[Figure]:
         wanted[headline.shortcut] = material.binding
         wanted[headline.without] = material.binding.partition("-")[0]
     for study, own in there.groupby("study", sort=False):
-        if known.studies[study].metrics != "shortcut":
+        if known.studies[study].metrics != "shortcut" or not headline:
             wanted[study] = own["binding"].iloc[0]
     for place, (study, binding) in enumerate(wanted.items()):
         own = there[(there["study"] == study) & (there["binding"] == binding)].head(_MOST)
