@@ -38,9 +38,14 @@ def prepare_snakemake(workflow, config: dict) -> Configuration:
     # time.
     gc.set_threshold(100_000, 20, 50)
     with _ended_by_mistakes():
+        files = {}
         for file in workflow.configfiles:
-            read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
-        resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+            # Snakemake accepts a file with a duplicate key; this does not.
+            files |= read_yaml(file) or {}
+        given = {
+            key: value if files.get(key) == value else typed(value) for key, value in config.items()
+        }
+        resolved = resolve(given, str(workflow.configfiles[-1]))
         if workflow.is_main_process:
             unpack(resolved.root)
             # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing
