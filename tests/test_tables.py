@@ -18,7 +18,7 @@ from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.shortcut import _contrasts
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
-from diagvib.results.table import Table, describe_doubtful, narrowed
+from diagvib.results.table import Table, describe_doubtful, latex, markdown, narrowed
 from diagvib.results.tables import read_tables
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
@@ -302,3 +302,15 @@ def test_doubtful_runs_are_counted_and_named(runs, tmp_path):
     assert line.endswith("doubtful (predicts a for every test image)")
     shown = (tmp_path / "tables.md").read_text()
     assert f"## Doubtful runs\n\n- {line}\n" in shown
+
+
+def test_marks_that_markdown_and_latex_read_otherwise_are_escaped():
+    table = Table("Mine", ["study", "half-way"], [["a|b", "< 1 (0.5 to > 20)"], [r"c\|d", "{1}$"]])
+    assert markdown(table)[2:] == [
+        "| study | half-way |",
+        "|---|---|",
+        r"| a\|b | < 1 (0.5 to > 20) |",
+        r"| c\|d | {1}$ |",
+    ]
+    text = "\n".join(latex(table, ""))
+    assert "$<$ 1 (0.5 to $>$ 20)" in text and r"\{1\}\$" in text

@@ -32,6 +32,13 @@ _LATEX = str.maketrans(
         "→": r"$\to$",
         "†": r"$\dagger$",
         "=": "$=$",
+        "<": "$<$",
+        ">": "$>$",
+        "$": r"\$",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
     }
 )
 
@@ -106,11 +113,12 @@ def markdown(table: Table) -> list[str]:
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table without a title."""
-    return [
-        f"| {' | '.join(heads)} |",
-        "|" + "---|" * len(heads),
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (re.sub(r"(?<!\\)\|", r"\|", cell) for cell in row)
+        return f"| {' | '.join(cells)} |"
+
+    return [line(heads), "|" + "---|" * len(heads), *map(line, rows)]
 
 
 def latex(table: Table, remark: str) -> list[str]:
