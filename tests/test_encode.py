@@ -418,6 +418,11 @@ def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch
     monkeypatch.setattr(type(scene), "exchange", spied)
     files = encoded(RenderedRecipes(*at), tmp_path / "features", settings)
     assert drawn == {"position": 300, "hue": 300}
+    part = encoding._Part(RenderedRecipes(*at), 0, "train")
+    # Cues are numbered as in the binding, whatever the names of the roles.
+    part.metadata["roles"] = {"target": "shape", "b": "position", "a": "hue"}
+    encoding._with_cue(part, "cue.1", torch.arange(90))
+    assert drawn == {"position": 390, "hue": 300}
     views, plain = files.views(0), files.load(0, "train").pixels
     assert all(len(v) == 300 and not torch.equal(v, plain) for v in views.values())
     job = Job(settings, Protocol(1, None, 3), CPU, files)
