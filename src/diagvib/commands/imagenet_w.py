@@ -128,14 +128,16 @@ def load_classifier(
     weights: a published name (default: the package's own choice), an installed package of
     `PACKAGES`, or a .pt or .pth file, the state_dict of such a model for `n_classes`; images for it,
     and for a function, are cropped to `size`, and scaled as timm does for its model, or else as for
-    ImageNet. DiagvibError for other weights, or another number of
-    classes.
+    ImageNet. DiagvibError for other weights, or another number of classes.
     """
     file = weights and weights.endswith((".pt", ".pth"))
-    of_timm, scaling = family(name) == "timm", _IMAGENET
-    shown, prepared = published_input(name, weights) if of_timm or not file else (None, None)
+    scaling = _IMAGENET
     if file:
-        shown, prepared, scaling = Path(weights).name, None, prepared or scaling
+        shown, prepared = Path(weights).name, None
+        if family(name) == "timm":
+            scaling = published_input(name, None)[1] or scaling
+    else:
+        shown, prepared = published_input(name, weights)
     if shown is None and family(name) != "own":
         raise DiagvibError(
             f"model: {name} has no published weights; name a .pt or .pth file of yours"

@@ -35,22 +35,24 @@ def without_mask(folder: Path) -> list[Path]:
     """The photos in a folder and its subfolders that need a mask: there is none next to them, and
     they have no transparency. Unreadable files are named on standard error.
     """
-    found = []
+    found: dict[Path, Path] = {}
     for path in map(folder.joinpath, files_in(folder)):
         photo = path.suffix.lower() in EXTENSIONS and not path.name.endswith(MASK)
-        if photo and not path.with_suffix(MASK).exists():
-            if path.with_suffix("") in [other.with_suffix("") for other in found]:
-                leave_out(
-                    path, "because another photo has this name, and so the same mask; rename one"
-                )
-                continue
-            try:
-                opaque = (open_photo(path, "RGBA")[..., 3] == 255).all()
-            except DiagvibError as error:
-                leave_out(path, str(error).removeprefix(f"{path}: "))
-            else:
-                found += [path] if opaque else []
-    return found
+        mask = path.with_suffix(MASK)
+        if not photo or mask.exists():
+            continue
+        if mask in found:
+            said = "because another photo has this name, and so the same mask; rename one"
+            leave_out(path, said)
+            continue
+        try:
+            opaque = (open_photo(path, "RGBA")[..., 3] == 255).all()
+        except DiagvibError as error:
+            leave_out(path, str(error).removeprefix(f"{path}: "))
+            continue
+        if opaque:
+            found[mask] = path
+    return [*found.values()]
 
 
 def load_network(

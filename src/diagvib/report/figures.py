@@ -43,12 +43,11 @@ def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure
 
     threads: the most processes that draw; the files do not depend on it.
     """
-    figures, times = [], Counter()
-    for figure in (figure for kind in KINDS for figure in kind(material)):
+    figures, times = [figure for kind in KINDS for figure in kind(material)], Counter()
+    for at, figure in enumerate(figures):
         times[figure.name] += 1
-        # Study `a_b` with baseline `c`, and `a` with `b_c`.
-        again = f"{figure.name}+{times[figure.name]}"
-        figures.append(replace(figure, name=again) if times[figure.name] > 1 else figure)
+        if times[figure.name] > 1:  # study `a_b` with baseline `c`, and `a` with `b_c`
+            figures[at] = replace(figure, name=f"{figure.name}+{times[figure.name]}")
     shutil.rmtree(out, ignore_errors=True)
     note = source_note(material.frames["runs"], material.settings)
     drawn = in_processes(

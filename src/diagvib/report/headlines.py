@@ -187,12 +187,14 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
     first = curve[curve["baseline"] == curve["baseline"].iloc[0]]
     # Only of targets that ran in all studies, or a study's mean would be of others.
     wide = first.pivot(index="target", columns="study", values="mean")[first["study"].unique()]
-    means = wide.dropna().mean().dropna()
+    whole = wide.dropna()
     shown = ", ".join(
-        f"{known.title(str(name))} {whole_percent(value)}" for name, value in means.items()
+        f"{known.title(str(name))} {whole_percent(value)}"
+        for name, value in whole.mean().dropna().items()
     )
-    number, every = len(wide.dropna()), len(wide)
-    of = "the targets" if number == every else f"{number} of {every} targets, which ran everywhere"
+    of = "the targets"
+    if len(whole) < len(wide):
+        of = f"{len(whole)} of {len(wide)} targets, which ran everywhere"
     curves = f"{first['baseline'].iloc[0]}, mean over {of}: {shown}." if shown else ""
     ran = p[(p["study"] == headline.shortcut) & (p["group"] == "ood") & p["mean"].notna()]
     if ran.empty:

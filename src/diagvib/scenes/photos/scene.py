@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -156,26 +155,18 @@ class Photos(Scene):
 
     def _is_published(self, photos: pd.DataFrame) -> bool:
         """Whether the numbers of photos are the published ones, if any are known."""
-        published, classes = self.definition.published, [*self.definition.classes]
+        published, classes = self.definition.published, self.definition.classes
         if published is None:
             return True
-        *others, last = map(len, self.definition.classes.values())
-        lots, combinations = photos["lot"].nunique(), math.prod(others)
-
-        def are(number: int, sizes: pd.Series, of: int) -> bool:
-            return set(sizes) == {number} and len(sizes) == of
-
-        if not isinstance(published, dict):
-            return are(
-                published, photos.groupby([*classes, "lot"]).size(), combinations * last * lots
-            )
-        if isinstance(next(iter(published.values())), dict):
+        if isinstance(published, dict) and isinstance(next(iter(published.values())), dict):
             return not self._unlike_published(photos)
-        sizes = photos.groupby(classes[::-1]).size()
-        return all(
-            are(number, sizes[sizes.index.get_level_values(0) == name], combinations)
-            for name, number in published.items()
-        )
+        # As categories, so that combinations without a photo count, too.
+        photos = photos.astype({name: pd.CategoricalDtype(its) for name, its in classes.items()})
+        if not isinstance(published, dict):
+            return set(photos.groupby([*classes, "lot"], observed=False).size()) == {published}
+        sizes = photos.groupby([*classes], observed=False).size()
+        last = sizes.index.get_level_values(-1)
+        return all(set(sizes[last == name]) == {number} for name, number in published.items())
 
     def _unlike_published(self, photos: pd.DataFrame) -> list[str]:
         """The numbers of photos that are not the published ones, where these are known by split."""
