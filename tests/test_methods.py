@@ -375,6 +375,14 @@ def test_an_epoch_is_made_of_what_is_sampled(chosen, dropped, kept):
     assert torch.equal(drawn, torch.arange(10) if chosen is None else chosen)
 
 
+@pytest.mark.parametrize("chosen", [None, torch.arange(20)])
+def test_each_epoch_has_another_order(chosen):
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.cat(epoch_batches(chosen, 20, 5, generator)).tolist() for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(20))
+    assert first != second and list(range(20)) not in (first, second)
+
+
 OWN = """
 from diagvib.methods.group_dro import GroupDro
 from diagvib.methods.method import Method
