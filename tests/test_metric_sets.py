@@ -14,7 +14,7 @@ import pytest
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
 from diagvib.report.sheets import sheet_figures
-from diagvib.report.visualisation_sheets import looking_figures
+from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cell
@@ -231,6 +231,18 @@ def test_a_study_without_a_headline_has_pictures(tmp_path):
     (material.images / "tied/colour-corner/0").mkdir(parents=True)
     assert [one.name for one in sheet_figures(material)] == ["sheets/tied_colour-corner"]
     assert "looks/tied_colour-corner" in [one.name for one in looking_figures(material)]
+    seen = [one.name for one in visualisation_figures(material)]
+    assert seen == ["exhibits/net_free_colour", "exhibits/net_tied_colour-corner"]
+
+
+def test_counter_examples_alone_have_pictures(tmp_path):
+    runs = [run_of("net", "fgo-20", "shape-hue", 0)]
+    write_cells(tmp_path / "runs", runs[0], lambda cell, at: cell["target_class"], 3)
+    tabulate(tmp_path / "runs", tmp_path / "tables", runs, {"sources": "embedded"})
+    material = material_of(tmp_path, {"sources": "embedded"})
+    assert [one.name for one in looking_figures(material)] == ["looks/fgo-20_shape-hue"]
+    seen = [one.name for one in visualisation_figures(material)]
+    assert seen == ["exhibits/net_fgo-20_shape-hue"]
 
 
 def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp_path):

@@ -25,6 +25,7 @@ from diagvib.report.style import (
 )
 from diagvib.results.saliency import TITLE
 from diagvib.settings.grid import LOOKS
+from diagvib.studies.study import Headline
 
 INSIDE = "What some models see in an image"
 # Baselines on a sheet of where networks look.
@@ -45,7 +46,7 @@ def looking_figures(material: Material) -> Iterator[Figure]:
     it best, and its study without one; and for the first binding of other studies. All but the
     first are folded."""
     known, there, wanted = material.known, material.first_runs, {}
-    if headline := known.headline(material.studies):
+    if headline := _headline(material):
         wanted[headline.shortcut] = material.binding
         wanted[headline.without] = material.binding.partition("-")[0]
     for study, own in there.groupby("study", sort=False):
@@ -60,6 +61,12 @@ def looking_figures(material: Material) -> Iterator[Figure]:
         yield Figure(name, shows, draw, TITLE, folded=place > 0)
 
 
+def _headline(material: Material) -> Headline | None:
+    """The headline, if one of its studies was run."""
+    found = material.known.headline(material.studies)
+    return found if found and {found.shortcut, found.without} & {*material.studies} else None
+
+
 def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> Drawing | None:
     strips: list[pd.DataFrame] = []
     for baseline, folder in folders.items():
@@ -72,15 +79,18 @@ def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> D
 
 def visualisation_figures(material: Material) -> Iterator[Figure]:
     """Sheets of the runs of dataset sample 0 that recorded pictures: in the headline's study with a
-    shortcut the binding that shows it best, in the one without a shortcut all targets, and the
-    first binding of studies judged by accuracy alone. The first of a baseline is not folded."""
+    shortcut the binding that shows it best, in the one without a shortcut all targets, or, if
+    neither was run, the first binding of studies with a shortcut; and that of studies judged by
+    accuracy alone. The first of a baseline is not folded."""
     known, runs = material.known, material.frames["runs"]
     bindings = runs.groupby("study", sort=False)["binding"].unique()
-    wanted = {}
-    if headline := known.headline(material.studies):
+    wanted, others = {}, known.judged_by("accuracy", material.studies)
+    if headline := _headline(material):
         wanted[headline.shortcut] = [material.binding]
         wanted[headline.without] = bindings.get(headline.without, [])
-    wanted |= {name: bindings[name][:1] for name in known.judged_by("accuracy", material.studies)}
+    else:
+        others += known.judged_by("shortcut", material.studies)
+    wanted |= {name: bindings[name][:1] for name in others}
     for baseline, own in material.first_runs.groupby("baseline", sort=False):
         shown = [
             run
