@@ -99,6 +99,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "falls, eight": lambda: falls("cue_strength", "small_cnn"),
         "visibility": lambda: visibility_table("cue_strength", "small_cnn"),
         "half-way, a half": lambda: half_way_table("cue_strength", "small_cnn", 0.5),
+        "half-way, a quarter": lambda: half_way_table("cue_strength", "small_cnn", 0.25),
         "half-way, a tenth": lambda: half_way_table("cue_strength", "small_cnn", 0.1),
     },
     "claims": {"commands": claim_commands, "claims": claim_list},

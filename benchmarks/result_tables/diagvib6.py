@@ -189,5 +189,20 @@ def learning_table(
     return rows
 
 
+def misled_table(folder: str, study: str, binding: str) -> list[Row]:
+    """What each model makes of a shortcut: its accuracy in distribution and where the cue misleads,
+    with the paper's averages over all five cues, and the least of any cue."""
+    rows = [["model", "in distribution", "cue misleads", "paper, FAAvg", "paper, FAMin", "epochs"]]
+    epochs = read(f"{folder}/history").query("study == @study and binding == @binding")
+    epochs = epochs.dropna(subset="val_accuracy").groupby("baseline").size()
+    for run in records(runs(folder).query("study == @study and binding == @binding")):
+        row = [run.baseline, percent(run.id_accuracy), percent(run.ood_accuracy)]
+        for metric in ("faavg", "famin"):
+            theirs, cell = paper(metric, run.baseline), (study, run.target)
+            row.append(plus_minus(*theirs.loc[cell]) if cell in theirs.index else "")
+        rows.append([*row, str(epochs[run.baseline])])
+    return rows
+
+
 def claims_csv() -> str:
     return claims("laptop").to_csv(index=False, float_format="%.6g")
