@@ -23,7 +23,7 @@ from diagvib.report.headlines import (
     shortcut_findings,
     shortcut_sentences,
 )
-from diagvib.report.matrix import _cells, _columns, heat_map, heat_map_figures
+from diagvib.report.matrix import _cells, _columns, _study, heat_map, heat_map_figures
 from diagvib.report.style import PALETTE, accuracy_colours, by_baseline, luminance
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
@@ -281,6 +281,14 @@ def test_a_study_without_a_shortcut_stands_beside_the_map():
     p = p_rows(("zso", "", 0.8), ("mine", "", 0.4))
     axes = heat_map(p, "mine", "m", KnownStudies(given=(mine,))).axes[0]
     assert [text.get_text().partition("\n")[0] for text in axes.texts] == ["0.40"]
+
+
+def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
+    definition = load_study("zgo").model_dump(exclude={"name"})
+    (seen, misled), further = definition["rows"], {"environment": "other", "weight": 3.0}
+    one = parse_study("mine", {**definition, "rows": [seen, {**seen, **further}, misled]})
+    known = KnownStudies(given=(one,))
+    assert set(_study("mine", p_rows(("mine", "hue", 0.1)), known)["train"].values()) == {33.3}
 
 
 def p_rows(*rows: tuple) -> pd.DataFrame:

@@ -109,6 +109,8 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
     train, test = (study.cells(split, sample.added_cue) for split in ("train", "test"))
     if len(study.cues) != 1:
         train, test = train[:0], test[:0]
+    # A cell may be in several rows of the study, such as those of environments.
+    shares = train.groupby(roles, sort=False)["weight"].sum()
     return {
         "chance": 100 * chance,
         "colours": [accuracy_colours(i / 100, chance) for i in range(101)],
@@ -127,8 +129,7 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
         "cues": cues,
         "alone": alone,
         "train": {
-            " ".join(map(str, cell)): round(100 * weight, 1)
-            for *cell, weight in train[[*roles, "weight"]].itertuples(index=False)
+            " ".join(map(str, cell)): round(100 * share, 1) for cell, share in shares.items()
         },
         "ood": [
             " ".join(map(str, cell))
