@@ -142,6 +142,24 @@ def test_curves_of_two_scenes_stand_beside_each_other():
     assert found["study"].to_list() == [*own, *(f"squares-{name}" for name in own)]
 
 
+def test_scenes_with_factors_of_the_same_names_are_not_mixed():
+    """The first curve is shown, with a reference of its own scene."""
+    names = ("zgo", "fgo-5", "fgo-20")
+    plain = {name: load_study(name).model_dump(exclude={"name"}) for name in names}
+    scene = "diagvib.scenes.digits.scene:Digits"
+    mine = [parse_study(f"own-{name}", {**one, "scene": scene}) for name, one in plain.items()]
+    known = KnownStudies(given=(*map(load_study, ("zso", *names)), *mine))
+    values = (0.1, 0.4, 0.8)
+    own = dict(zip((one.name for one in mine), values, strict=True))
+    control = {"shape": {"zso": 0.9}}
+    found = cue_strength(runs({**control, "shape-hue": {"zgo": 0.2, **own}}), known)
+    assert found["study"].to_list() == [*own] and found["without"].isna().all()
+    shipped = dict(zip(names, values, strict=True))
+    found = cue_strength(runs({**control, "shape-hue": {**shipped, **own}}), known)
+    assert found["study"].to_list() == [*names]
+    assert found["without"].to_list() == pytest.approx([0.91] * 3)
+
+
 def test_a_curve_has_a_row_for_each_share(frame):
     own = frame[(frame["cue"] == "hue") & (frame["spread"] == 1)]
     assert own["counter_examples"].to_list() == [0, 0.05, 0.1, 0.2]

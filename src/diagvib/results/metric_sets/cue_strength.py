@@ -51,11 +51,13 @@ def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     """COLUMNS: accuracy where the cue misleads by curve and share of counter-examples, for curves
     with at least two shares above 0, of studies with as many classes as the first; without:
     accuracy without a shortcut, which is that of the curve's own study without a relation, if there
-    is one, and otherwise of the headline's.
+    is one, and otherwise of the headline's, if that has the same scene. Of curves that two scenes
+    have alike in name, the first.
 
     runs: RUN_KEYS, and accuracies on the groups id and ood.
     """
-    studies, by = runs["study"].unique(), ["baseline", "target", "sample"]
+    runs = runs.assign(scene=[known.studies[name].scene for name in runs["study"]])
+    studies, by = runs["study"].unique(), ["baseline", "scene", "target", "sample"]
     found = [(name, *its) for name in studies if (its := dose(known.studies[name]))]
     classes = [known.studies[name].roles[TARGET] for name, *_ in found]
     doses = pd.DataFrame(found, columns=["study", *DOSE])
@@ -64,13 +66,14 @@ def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     headline = known.headline(studies)
     control = runs[runs["study"] == (headline.without if headline else "")]
     control = control.astype({"id_accuracy": float}).groupby(by)["id_accuracy"].mean()
-    rows = []
-    own = runs.merge(doses, on="study").join(control.rename("without"), on=by)
-    for keys, curve in own.groupby(CURVE, sort=False):
+    rows, curves = [], []
+    own = runs.merge(doses, on=["study", "scene"]).join(control.rename("without"), on=by)
+    for (*keys, _), curve in own.groupby([*CURVE, "scene"], sort=False):
         table = curve.pivot(index=DOSE[1], columns="sample")
         shares, values = table.index.to_numpy(), table["ood_accuracy"].to_numpy(float)
-        if len(shares) < 3 or shares[0] > 0:
+        if len(shares) < 3 or shares[0] > 0 or keys in curves:
             continue
+        curves.append(keys)
         unrelated = np.isclose(shares[-1], 1 - known.chance(curve["study"].iloc[0]))
         without = values[-1] if unrelated else table["without"].to_numpy()[0]
         half = dict(zip(HALF_WAY, half_way(shares, values, without), strict=True))
