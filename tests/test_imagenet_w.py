@@ -25,10 +25,12 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
 from diagvib.models.torchvision_models import torchvision_input
-from diagvib.reproduction.published import LAST_LAYER_EPOCHS, _imagenet_w, imagenet_w_tables
+from diagvib.reproduction.published import _imagenet_w, imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
+from diagvib.settings.config import load_config
+from diagvib.settings.jobs import stage_settings
 from diagvib.training.answers import answers
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from imagenet_w_photos import CARTON, CLASSES, blind, cjk_font, write_photos
@@ -296,11 +298,24 @@ def test_weights_of_ones_own_have_no_published_numbers():
     assert _imagenet_w(row, None, {"model": {**model, "weights": "IMAGENET1K_V1"}})
 
 
-def test_last_layers_of_other_epochs_have_no_published_numbers():
-    row = {"method": "erm", "baseline": "last-layer-erm", "metric": "in_w_gap"}
-    settings = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1"}}
-    assert _imagenet_w(row, None, {**settings, "max_epochs": LAST_LAYER_EPOCHS})
-    assert _imagenet_w(row, None, {**settings, "max_epochs": LAST_LAYER_EPOCHS - 1}) == {}
+def test_only_the_shipped_last_layers_have_published_numbers():
+    config = load_config(definition_path("imagenet_w.yaml"), ["mirror=null"])
+    configured = stage_settings(config, "tabulate").plain()["baselines"]
+    shipped = {one["name"]: one["settings"] for one in configured if "last" in one["name"]}
+
+    def numbers(baseline: str, settings: dict) -> dict:
+        row = {"method": settings["method"]["name"], "baseline": baseline, "metric": "in_w_gap"}
+        return _imagenet_w(row, None, settings)
+
+    assert len(shipped) == 12 and all(numbers(*one) for one in shipped.items())
+    erm = shipped["last-layer-erm"]
+    for other in (
+        {"max_epochs": 89},
+        {"method": shipped["last-layer-jtt"]["method"]},
+        {"model": {**erm["model"], "frozen": False}},
+    ):
+        assert numbers("last-layer-erm", {**erm, **other}) == {}
+    assert numbers("erm", erm) == {}, "of another name"
 
 
 # Methods on features of augmented photos.

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from diagvib.foundation.files import definition_path
+from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.gaps import (
     knows_groups,
@@ -16,7 +16,7 @@ from diagvib.results.metric_sets.gaps import (
     training_shares,
 )
 from diagvib.results.table import points
-from diagvib.settings.baselines import changed
+from diagvib.settings.baselines import changed, complete, is_frozen
 
 # The number of possible cues for a target in DiagViB-6: all other factors. FAAvg over fewer cues is
 # a different number.
@@ -28,8 +28,6 @@ PAPER_SHARES = (0.9025, 0.0475, 0.0475, 0.0025)
 # Spawrious: options that are part of a method as the paper runs it; all others are drawn in its
 # random searches, or not known.
 _OPTIONS = {"jtt": {"restart": False}, "group_dro": {"balanced": True}}
-# Of a retrained last layer, in Li et al.'s Table 4.
-LAST_LAYER_EPOCHS = 90
 # Spawrious prints a mean that differs from that of its numbers.
 _MEAN_NOTES = {
     (3, "causirl_coral"): "mean of the paper's six numbers; it prints 77.20",
@@ -218,14 +216,28 @@ def imagenet_w_tables() -> dict[tuple[str, str, str], dict[str, float]]:
     }
 
 
+@cache
+def _last_layers() -> dict[str, dict]:
+    """The shipped baselines that retrain a last layer, as in Table 4: name -> settings."""
+    path = definition_path("imagenet_w/baselines.yaml")
+    return {
+        name: complete(entry, name, str(path))
+        for name, entry in read_yaml(path).items()
+        if name.startswith("last-layer-")
+    }
+
+
 def _imagenet_w(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     """Where model, weights and method are the same; last layers are the shipped `last-layer-*`, with
-    the published number of epochs."""
-    model = settings.get("model") or {}
-    alone = row["method"] == "diagvib.methods.views:Published"
-    method = "" if alone else row["baseline"].removeprefix("last-layer-")
-    if method and settings.get("max_epochs") != LAST_LAYER_EPOCHS:
-        return {}
+    their method and number of epochs."""
+    model, method = settings.get("model") or {}, ""
+    if row["method"] != "diagvib.methods.views:Published":
+        shipped = _last_layers().get(row["baseline"])
+        if shipped is None or not is_frozen(settings):
+            return {}
+        if any(settings.get(key) != shipped[key] for key in ("method", "max_epochs")):
+            return {}
+        method = row["baseline"].removeprefix("last-layer-")
     theirs = imagenet_w_tables().get((model.get("name"), str(model.get("weights")), method), {})
     value = theirs.get(row["metric"])
     return {} if value is None else {"paper": value / 100, "printed": f"{value:.2f}"}
