@@ -6,8 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from diagvib.results.calibration import calibration_error, calibration_sentence
+from diagvib.results.calibration import (
+    calibration_error,
+    calibration_sentence,
+    calibration_tables,
+)
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.metric_set import BASELINE
 from diagvib.results.read_runs import read_runs
 from diagvib.results.tables import make_tables, result_tables
 from synthetic_runs import accuracy, expected_runs, note_files, write_run
@@ -49,6 +55,17 @@ def test_the_sentence_is_of_the_mean_over_all_bindings_as_the_table_is():
     rows = pd.DataFrame(means, columns=["binding", "mean"])
     rows = rows.assign(study="zgo", baseline="net", metric="ood_ece")
     assert "are 62 points away" in calibration_sentence(rows, SHIPPED)
+
+
+def test_a_measure_that_is_no_accuracy_has_no_bound_of_one():
+    numbers = {"mean": 0.001, "stderr": 0.0, "n": 4, "expected": 4}
+    about = dict.fromkeys(BASELINE, "net") | {"study": "zgo", "binding": "shape-hue"}
+    rows = pd.DataFrame([{**about, **numbers, "metric": "ood_ece"}])
+    (table,) = calibration_tables(rows, SHIPPED)
+    assert table.rows[0][-1] == "0.1 (n = 4)"
+    watermark = METRIC_SETS["watermark"]
+    assert watermark.text({**numbers, "metric": "p_carton"}) == "0.1 (n = 4)"
+    assert watermark.text({**numbers, "metric": "in1k_accuracy"}).startswith("0.1 (≤ ")
 
 
 def test_a_bin_has_its_upper_edge():

@@ -1,6 +1,7 @@
 """Calibration: how far the probabilities of predictions are from how often they are right."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,7 @@ def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Tabl
     """A table for each study, with a column for each test group. rows: from `calibration`."""
     for study, own in rows.groupby("study", sort=False):
         heads = {name: name.removesuffix(_ECE) for name in own["metric"].unique()}
-        lines = pivot(of_all_bindings(own), [*BASELINE, "binding"], "metric", heads, of_samples)
+        text = partial(of_samples, change=True)
+        lines = pivot(of_all_bindings(own), [*BASELINE, "binding"], "metric", heads, text)
         title = known.title(str(study))
         yield Table(title, *lines, [], TITLE, _ABOUT, folded=True)

@@ -182,8 +182,9 @@ def percent(
 
     A spread that would be printed as 0.0 is left out, since samples that are all alike do not show
     that others are; of an accuracy near 0 or 100 %, the bound is given: `100.0 (≥ 88.4)`. change:
-    the mean is a difference of accuracies. images: if known, the number in a sample; then a single
-    one has the interval over its images, `11.1 (1.4 to 34.7; n = 1)`.
+    the mean is not an accuracy, but a difference of accuracies or another measure. images: if
+    known, the number in a sample; then a single one has the interval over its images, `11.1 (1.4 to
+    34.7; n = 1)`.
     """
     if n == 0:
         return "-"

@@ -99,7 +99,7 @@ class MetricSet:
 
     def text(self, row: Mapping) -> str:
         """A number for readers."""
-        return of_samples(row, row["metric"] in self.differences)
+        return of_samples(row, row["metric"] in {*self.differences, *self.others})
 
 
 _RUNS = ["study", "baseline", "binding"]

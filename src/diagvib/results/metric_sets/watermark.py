@@ -10,7 +10,7 @@ import pandas as pd
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results
-from diagvib.results.table import Table, of_samples
+from diagvib.results.table import Table
 
 # The class of ImageNet that the watermark points to.
 CARTON = "n02971356"
@@ -59,7 +59,7 @@ class Watermark(MetricSet):
     def text(self, row: Mapping) -> str:
         if row["expected"] == 1 or row["metric"] in _NUMBERS:
             return number(row["metric"], row["mean"])
-        return of_samples(row, row["metric"] not in _SHARES)
+        return super().text(row)
 
 
 METRIC_SET = Watermark()
