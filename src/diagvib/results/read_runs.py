@@ -210,20 +210,13 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
             noted, cells, measures = _read_cells(path, run, known)
         with _reading(folder / "metrics.json") as path:
             metrics = _Metrics.model_validate(read_json(path))
-        measures |= saliency.measures(metrics.model_dump()["saliency"], _roles(run))
+        measures |= saliency.measures(metrics.model_dump()["saliency"], run["binding"])
         with _reading(folder / "history.jsonl") as path:
             epochs = read_history(path, columns)
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
     about = noted.sources, noted.comparable
     return _Read("ok", "; ".join(metrics.doubts), *about, cells, made, epochs, measures)
-
-
-def _roles(run: dict) -> dict[str, str]:
-    """Role -> factor: target, and cue or cue_1 and so on."""
-    target, *cues = run["binding"].split("-")
-    names = ["cue"] if len(cues) == 1 else [f"cue_{at + 1}" for at in range(len(cues))]
-    return {"target": target, **dict(zip(names, cues, strict=True))}
 
 
 @contextmanager

@@ -15,15 +15,17 @@ ABOUT = (
 )
 
 
-def measures(noted: Mapping[str, Mapping[str, float]], roles: Mapping[str, str]) -> dict:
-    """Columns of a run in the table `runs`: `saliency_{role}` and `area_{role}`. noted: factor ->
-    share and area, from metrics.json; roles: role -> factor."""
-    return {
-        f"{what}_{role}": noted[factor][key]
-        for role, factor in roles.items()
-        if factor in noted
-        for what, key in (("saliency", "share"), ("area", "area"))
-    }
+def measures(noted: Mapping[str, Mapping[str, float]], binding: str) -> dict[str, float]:
+    """Columns of a run in the table `runs`: `saliency_{role}` and `area_{role}`, with the roles
+    target, and cue or cue_1 and so on. noted: factor -> share and area, from metrics.json."""
+    target, *cues = binding.split("-")
+    names = ["cue"] if len(cues) == 1 else [f"cue_{at + 1}" for at in range(len(cues))]
+    found = {}
+    for role, factor in zip(["target", *names], [target, *cues], strict=True):
+        if factor in noted:
+            found[f"saliency_{role}"] = noted[factor]["share"]
+            found[f"area_{role}"] = noted[factor]["area"]
+    return found
 
 
 def saliency_tables(runs: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
