@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import pandas as pd
 
@@ -32,10 +33,9 @@ class Finding:
 def findings(material: Material) -> list[Finding]:
     """Those of every set of metrics that has results."""
     known, p = material.known, material.frames["p_matrix"]
-    found = shortcut_findings(p, known) if known.headline(p["study"]) else []
-    for of_set in (_gaps, _average, _watermark, _accuracy):
-        found += of_set(material)
-    return found
+    of_shortcut = shortcut_findings(p, known) if known.headline(p["study"]) else []
+    others = (of_set(material) for of_set in (_gaps, _average, _watermark, _accuracy))
+    return [*of_shortcut, *chain.from_iterable(others)]
 
 
 def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
@@ -78,7 +78,7 @@ def _shortcut_text(row, pairs: int, known: KnownStudies) -> str:
     return text
 
 
-def _gaps(material: Material) -> list[Finding]:
+def _gaps(material: Material) -> Iterator[Finding]:
     """The accuracy that the first ERM loses where cues mislead."""
     known, frames = material.known, material.frames
     for study, of_study in comparisons(
@@ -92,11 +92,11 @@ def _gaps(material: Material) -> list[Finding]:
                     bars[f"{cues[cue]} misleads"] = inside + one.mean(gap)
                 bars["both mislead"] = inside + one.mean("joint_gap")
                 text = reference_sentence(of_study[0], one)
-                return [Finding(METRIC_SETS["gaps"].title, text, known.chance(study), bars)]
-    return []
+                yield Finding(METRIC_SETS["gaps"].title, text, known.chance(study), bars)
+                return
 
 
-def _average(material: Material) -> list[Finding]:
+def _average(material: Material) -> Iterator[Finding]:
     """The first baseline on the first study with environments, beside the best of the others."""
     for study, target, cue, rows in _by_study(material, "average"):
         tested = rows.loc[rows["metric"] == "accuracy"].set_index("baseline")["mean"].dropna()
@@ -118,11 +118,11 @@ def _average(material: Material) -> list[Finding]:
             best = others.idxmax()
             text += f" The highest of {len(others)} other baselines is {best} with {whole_percent(others[best])}."
             bars[f"{best}, test environment"] = others[best]
-        return [Finding(METRIC_SETS["average"].title, text, known.chance(study), bars)]
-    return []
+        yield Finding(METRIC_SETS["average"].title, text, known.chance(study), bars)
+        return
 
 
-def _watermark(material: Material) -> list[Finding]:
+def _watermark(material: Material) -> Iterator[Finding]:
     """What the watermark does to the first baseline on the first study."""
     for study, target, _, rows in _by_study(material, "watermark"):
         baseline, known = rows["baseline"].iloc[0], material.known
@@ -137,11 +137,11 @@ def _watermark(material: Material) -> list[Finding]:
             f"{whole_percent(before)} to {whole_percent(before + change)}."
         )
         bars = {"without the watermark": clean, "with the watermark": clean + gap}
-        return [Finding(METRIC_SETS["watermark"].title, text, known.chance(study), bars)]
-    return []
+        yield Finding(METRIC_SETS["watermark"].title, text, known.chance(study), bars)
+        return
 
 
-def _accuracy(material: Material) -> list[Finding]:
+def _accuracy(material: Material) -> Iterator[Finding]:
     """The first baseline on the study and test group with the lowest worst cell, and on the study's
     other groups."""
     known, found = material.known, []
@@ -154,7 +154,7 @@ def _accuracy(material: Material) -> list[Finding]:
             if (worst := own.get(f"{group}_worst_cell", float("nan"))) == worst
         ]
     if not found:
-        return []
+        return
     worst, study, group, target, own, baseline = min(found, key=lambda each: each[0])
     text = (
         f"{baseline} recognises {target} in {whole_percent(own[f'{group}_accuracy'])} of "
@@ -165,7 +165,7 @@ def _accuracy(material: Material) -> list[Finding]:
     for name in known.studies[study].groups:
         bars[f"group {name}"] = own[f"{name}_accuracy"]
         bars[f"group {name}, worst cell"] = own[f"{name}_worst_cell"]
-    return [Finding(METRIC_SETS["accuracy"].title, text, known.chance(study), bars)]
+    yield Finding(METRIC_SETS["accuracy"].title, text, known.chance(study), bars)
 
 
 def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd.DataFrame]]:

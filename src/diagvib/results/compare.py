@@ -49,7 +49,7 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     `attrs["damaged"]` names runs that could not be read, `attrs["changes"]` what the runs were made
     with: rows of `_changes`. DiagvibError for folders without runs.
     """
-    folders = [runs_folder(Path(path)) for path in (first, second)]
+    folders = [runs_folder(path) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
     collected = [read_runs(folder, expected.values(), threads) for folder in folders]
     a, b = (one.frame for one in collected)
@@ -161,7 +161,7 @@ def compare_sentence(table: pd.DataFrame) -> str:
             "Differs: the 95 % interval of the difference excludes zero, as in about one of twenty cells "
             "that do not differ."
         )
-    parts += [f"Left out, {line}." for line in table.attrs.get("damaged", [])]
+    parts += [f"Left out, {line}." for line in table.attrs["damaged"]]
     return " ".join(parts)
 
 
@@ -186,7 +186,7 @@ def shown(table: pd.DataFrame, letter: str = "B") -> list[Table]:
     heads = [*KEYS, "A", letter, f"{letter} - A", "95 % interval", "n", "verdict"]
     title = f"A and {letter} compared (percent)"
     cells = Table(title, heads, rows, [compare_sentence(table)])
-    changes = table.attrs.get("changes", [])
+    changes = table.attrs["changes"]
     what = f"What the runs of A and {letter} were made with, where it differs"
     made = Table(what, ["baselines", "key", "A", letter], changes)
     return [cells, *([made] if changes else [])]

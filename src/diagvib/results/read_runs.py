@@ -31,8 +31,8 @@ from diagvib.settings.grid import RUN_FILES
 from diagvib.training.finished_runs import changed_files, differing
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
-# if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, `on_validation`
-# if a study has cues, and ENVIRONMENTS if it has several.
+# if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, those of cues,
+# and ENVIRONMENTS if a study has several.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 WORST_CLASS, ENVIRONMENTS = "val_worst_class", "val_environment_accuracy"
 SELECTABLE = "selectable"
@@ -160,13 +160,18 @@ def read_runs(
 
 
 def history_columns(known: KnownStudies, studies: Iterable[str]) -> list[str]:
-    """The columns of the epochs of runs of these studies."""
+    """The columns of the epochs of runs of these studies. With cues, `follows` and the worst
+    validation accuracy over target x all cues; with several cues, also that over target x each."""
     own = [known.studies[name] for name in studies if name in known.studies]
+    cues = max((len(study.cues) for study in own), default=0)
+    each = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
     return [
         *NOTED,
         *(f"{group}_accuracy" for group in known.groups(studies)),
         WORST_CLASS,
-        *on_validation(max((len(study.cues) for study in own), default=0)),
+        *follows(cues),
+        *(["val_worst_group"] if cues else []),
+        *(each if cues > 1 else []),
         *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in own) else []),
     ]
 
@@ -177,19 +182,12 @@ def follows(cues: int) -> list[str]:
     return [f"val_follows_cue_{number}" for number in range(1, cues + 1)]
 
 
-def on_validation(cues: int) -> list[str]:
-    """`follows`, the worst validation accuracy over target x all cues and, with several cues, over
-    target x each."""
-    each = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
-    return [*follows(cues), *(["val_worst_group"] if cues else []), *(each if cues > 1 else [])]
-
-
 def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) -> _Read:
     """columns: of the epochs."""
     folder = run_folder(runs, run)
     absent = [name for name in RUN_FILES if not (folder / name).exists()]
     if absent:
-        unfinished = folder.exists() and len(absent) < len(RUN_FILES)
+        unfinished = len(absent) < len(RUN_FILES)
         return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
     try:
         with _reading(folder / "run.json") as path:

@@ -159,12 +159,9 @@ def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[
     contrast = known.contrasts.get(rows["metric"].iloc[0])
     studies = {contrast.study, contrast.reference} if contrast else set(rows["study"])
     concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(rows["baseline"]))]
-    few = {
-        (r.target, int(r.cues)): len(known.factors([r.study])) - 1
-        for r in rows.itertuples()
-        if 0 < r.cues < len(known.factors([r.study])) - 1
-    }
-    texts = ", ".join(f"{target} {cues} of {of}" for (target, cues), of in sorted(few.items()))
+    every = len(known.factors(rows["study"])) - 1
+    few = {(r.target, int(r.cues)) for r in rows.itertuples() if 0 < r.cues < every}
+    texts = ", ".join(f"{target} {cues} of {every}" for target, cues in sorted(few))
     notes = [f"over the configured cues only: {texts}"] if few else []
     return notes + describe_missing(concerned)
 
