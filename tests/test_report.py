@@ -212,7 +212,7 @@ def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path)
 def test_headlines_need_no_study_but_zgo():
     row = {"baseline": "m", "target": "shape", "cue": "hue", "group": "ood", "study": "zgo"}
     row |= {"mean": 0.5, "stderr": 0.0, "n": 1, "expected": 1}
-    (finding,) = shortcut_findings(pd.DataFrame([row]), SHIPPED)
+    (finding,) = shortcut_findings(material_with(pd.DataFrame([row])))
     said = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
     assert finding.text.endswith(said), "and nothing about studies that did not run"
     assert len(finding.accuracies) == 1
@@ -291,6 +291,10 @@ def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
     assert set(_study("mine", p_rows(("mine", "hue", 0.1)), known)["train"].values()) == {33.3}
 
 
+def material_with(p: pd.DataFrame) -> SimpleNamespace:
+    return SimpleNamespace(known=SHIPPED, frames={"p_matrix": p})
+
+
 def p_rows(*rows: tuple) -> pd.DataFrame:
     """P_ij by study, cue and mean; of one baseline, and of shape."""
     found = pd.DataFrame(rows, columns=["study", "cue", "mean"])
@@ -304,7 +308,7 @@ def p_rows(*rows: tuple) -> pd.DataFrame:
 )
 def test_a_headline_says_raised_only_of_more_than_five_points(recovered, says):
     p = p_rows(("zgo", "hue", 0.2), ("fgo-20", "hue", recovered))
-    (finding,) = shortcut_findings(p, SHIPPED)
+    (finding,) = shortcut_findings(material_with(p))
     assert says in finding.text and [*finding.accuracies.values()] == [0.2, recovered]
 
 

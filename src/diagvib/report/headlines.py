@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import pandas as pd
 
@@ -32,34 +31,31 @@ class Finding:
 
 def findings(material: Material) -> list[Finding]:
     """Those of every set of metrics that has results."""
-    known, p = material.known, material.frames["p_matrix"]
-    of_shortcut = shortcut_findings(p, known) if known.headline(p["study"]) else []
-    others = (of_set(material) for of_set in (_gaps, _average, _watermark, _accuracy))
-    return [*of_shortcut, *chain.from_iterable(others)]
+    sets = (shortcut_findings, _gaps, _average, _watermark, _accuracy)
+    return [finding for of_set in sets for finding in of_set(material)]
 
 
-def shortcut_findings(p: pd.DataFrame, known: KnownStudies) -> list[Finding]:
+def shortcut_findings(material: Material) -> Iterator[Finding]:
     """The most telling binding of each of some baselines; only baselines and studies that ran."""
-    bindings, headline = telling_bindings(p, known), known.headline(p["study"])
+    known, p = material.known, material.frames["p_matrix"]
+    headline = known.headline(p["study"])
+    if headline is None:
+        return
+    bindings = telling_bindings(p, known)
     ran = bindings[bindings["shortcut"].notna()]
     best, pairs = ran.drop_duplicates("baseline").head(_MOST), ran["baseline"].value_counts()
-    return [
-        Finding(
-            METRIC_SETS["shortcut"].title,
-            _shortcut_text(row, pairs[row.baseline], known),
-            known.chance(headline.shortcut),
-            {
-                f"{known.title(study)}: {known.studies[study].meaning}": value
-                for study, value in (
-                    (headline.without, row.without),
-                    (headline.shortcut, row.shortcut),
-                    (row.by, row.recovered),
-                )
-                if study and value == value
-            },
-        )
-        for row in best.itertuples(index=False)
-    ]
+    for row in best.itertuples(index=False):
+        bars = {}
+        for study, value in (
+            (headline.without, row.without),
+            (headline.shortcut, row.shortcut),
+            (row.by, row.recovered),
+        ):
+            if value == value:
+                bars[f"{known.title(study)}: {known.studies[study].meaning}"] = value
+        text = _shortcut_text(row, pairs[row.baseline], known)
+        chance = known.chance(headline.shortcut)
+        yield Finding(METRIC_SETS["shortcut"].title, text, chance, bars)
 
 
 def _shortcut_text(row, pairs: int, known: KnownStudies) -> str:

@@ -91,9 +91,8 @@ class KnownStudies:
     def tested_in(self, study: str, group: str) -> list[str]:
         """The environments of a study's test group; empty if the study names none."""
         own = self.studies[study]
-        rows = own.rows if own.names_environments else []
-        tested = (row for row in rows if "test" in row.splits and row.group == group)
-        return list(dict.fromkeys(row.environment for row in tested))
+        rows = own.rows_of("test") if own.names_environments else []
+        return list(dict.fromkeys(row.environment for row in rows if row.group == group))
 
     def factors(self, studies: Iterable[str]) -> list[str]:
         """The factors of these studies' scenes, in the scenes' order."""
