@@ -139,7 +139,7 @@ def read_searches(folder: Path | None) -> pd.DataFrame:
     DiagvibError for a file that cannot be read; tables of grids are skipped.
     """
     parts = []
-    for path in sorted(Path(folder).glob("*.csv")) if folder else ():
+    for path in sorted(folder.glob("*.csv")) if folder else ():
         try:
             table = pd.read_csv(path)
         except (OSError, ValueError) as error:

@@ -110,7 +110,7 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
         path = tables / f"{name}.parquet"
         try:
             frames[name] = read_table(path).to_pandas()
-        except (OSError, ValueError, DiagvibError) as error:
+        except DiagvibError as error:
             raise DiagvibError(f"{one_line(error)}; run `diagvib tabulate` again") from None
     return frames
 

@@ -71,15 +71,13 @@ class Gaps(MetricSet):
         return MEASURES
 
     def of_run(self, results: Results) -> pd.DataFrame:
-        runs = results.runs
-        accuracy = runs.reindex(columns=[f"{group}_accuracy" for group in GAP_GROUPS.values()])
-        accuracy = accuracy.astype(float).set_axis([*GAP_GROUPS.values()], axis=1)
+        runs, groups = results.runs, [*GAP_GROUPS.values()]
+        accuracy = runs.reindex(columns=[f"{group}_accuracy" for group in groups])
+        accuracy = accuracy.astype(float).set_axis(groups, axis=1)
         studies = {name: results.known.studies[name] for name in runs["study"].unique()}
-        shares = pd.DataFrame({name: training_shares(study) for name, study in studies.items()})
-        inside = sum(
-            runs["study"].map(shares.loc[group]).astype(float) * accuracy[group]
-            for group in (GAP_GROUPS.values() if studies else ())
-        )
+        of_study = {name: training_shares(study) for name, study in studies.items()}
+        shares = pd.DataFrame([of_study[name] for name in runs["study"]], runs.index, groups)
+        inside = (shares.astype(float) * accuracy).sum(axis=1, skipna=False)
         gaps = {name: accuracy[group] - inside for name, group in GAPS.items()}
         worst = worst_cell(results.cells, RUN_KEYS).rename("worst_group")
         return runs[RUN_KEYS].assign(id_accuracy=inside, **gaps).join(worst, on=RUN_KEYS)
