@@ -44,13 +44,15 @@ class Results:
 class MetricSet:
     """title and about: the title of the set's section, and the paragraphs below it. differences:
     metric -> the metric that it is measured from, for metrics that are a difference of
-    accuracies. others: metrics that are neither accuracies nor such differences. lower_is_better:
-    metrics of which a lower value is better; where results are shared."""
+    accuracies. others: metrics that are neither accuracies nor such differences. heads: metric ->
+    its head in tables, if that is not its name. lower_is_better: metrics of which a lower value is
+    better; where results are shared."""
 
     title: str
     about: Sequence[str] = ()
     differences: ClassVar[Mapping[str, str]] = {}
     others: ClassVar[Collection[str]] = ()
+    heads: ClassVar[Mapping[str, str]] = {}
     lower_is_better: ClassVar[Collection[str]] = ()
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
@@ -89,7 +91,7 @@ class MetricSet:
         own: the set's rows of the table `metrics`; tables: all tidy tables.
         """
         for study, part in of_all_bindings(own).groupby("study", sort=False):
-            names = {name: name for name in part["metric"].unique()}
+            names = {name: self.heads.get(name, name) for name in part["metric"].unique()}
             yield Table(
                 known.title(str(study)),
                 *pivot(part, [*BASELINE, "binding"], "metric", names, self.text),

@@ -1,8 +1,7 @@
 """The set of metrics `watermark` (Li et al., 2023, Sec. 2.2): what ImageNet-W's watermark does to a
 network, and other shortcuts of ImageNet."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,6 @@ import pandas as pd
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results
-from diagvib.results.table import Table
 
 # The class of ImageNet that the watermark points to.
 CARTON = "n02971356"
@@ -35,6 +33,7 @@ class Watermark(MetricSet):
     """`measure` of each run."""
 
     title = "ImageNet-W"
+    heads = MEASURES
     others = tuple(name for name in MEASURES if name != "in1k_accuracy")
     lower_is_better = ("carton_gap", *(name for name in MEASURES if "p_carton" in name))
     about = (
@@ -49,12 +48,6 @@ class Watermark(MetricSet):
 
     def of_run(self, results: Results) -> pd.DataFrame:
         return results.runs.reindex(columns=[*RUN_KEYS, *MEASURES])
-
-    def shown(
-        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
-    ) -> Iterator[Table]:
-        for table in super().shown(own, tables, known):
-            yield replace(table, heads=[MEASURES.get(head, head) for head in table.heads])
 
     def text(self, row: Mapping) -> str:
         if row["expected"] == 1 or row["metric"] in _NUMBERS:
