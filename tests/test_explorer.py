@@ -20,6 +20,7 @@ from PIL import Image
 
 from browser import Browser, find_browser
 from diagvib.foundation.files import read_table, write_table
+from diagvib.report import explorer
 from diagvib.report.explorer import _images, write_explorer
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED
@@ -97,6 +98,19 @@ def test_every_thumbnail_is_its_image(root):
         top, left = side * (at // data["across"]), side * (at % data["across"])
         middle = sprite[top + side // 4 : top + side // 2, left + side // 4 : left + side // 2]
         assert abs(middle - number % 256).max() <= 6, number
+
+
+def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatch):
+    names = {"a": "b_c-d", "a_b": "c-d"}
+    rows = [{"study": study, "binding": binding} for study, binding in names.items()]
+    frames = {"runs": pd.DataFrame(rows).assign(sample=0, status="ok")}
+    material = SimpleNamespace(frames=frames, known=SHIPPED, studies=[*names])
+    monkeypatch.setattr(
+        explorer, "_dataset", lambda _, images, runs, most: {"runs": {}, "study": runs[0]["study"]}
+    )
+    write_explorer(material, tmp_path, tmp_path / "out")
+    written = [path.read_text() for path in (tmp_path / "out").glob("*.js")]
+    assert all(any(f'"study":"{name}"' in text for text in written) for name in names)
 
 
 def test_a_dataset_of_whose_images_there_are_none_is_left_out(root):

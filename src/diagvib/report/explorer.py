@@ -51,6 +51,9 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     for (study, binding, sample), own in datasets[:_DATASETS]:
         if found := _dataset(material, images, own.to_dict("records"), most):
             file = f"{study}_{binding}_{sample}.js"
+            # Names may run together: study `a_b` with `c-d`, and `a` with `b_c-d`.
+            if file in {one["file"] for one in index}:
+                file = f"{len(index)}+{file}"
             write_text(out / file, f"loaded({json.dumps(found, separators=(',', ':'))});\n")
             names = {"study": study, "binding": binding, "sample": sample}
             about = {"title": material.known.title(study), "runs": [*found["runs"]]}
