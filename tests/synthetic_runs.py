@@ -19,12 +19,11 @@ from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
 from diagvib.methods.method import Visualisation
 from diagvib.metrics import mean_per_class_accuracy
-from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
-from diagvib.settings.grid import LOOKS
+from diagvib.settings.grid import LOOKS, Run
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
 from diagvib.training.finished_runs import file_digests
@@ -35,10 +34,7 @@ CLASSES = ("first", "second", "third")
 
 
 def run_of(baseline: str, study: str, binding: str, sample: int) -> dict:
-    """`grid.Run.keys`."""
-    target, *cues = binding.split("-")
-    names = (baseline, study, binding, target, "-".join(cues), sample)
-    return dict(zip(RUN_KEYS, names, strict=True))
+    return Run(baseline, study, binding, sample).keys
 
 
 def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:

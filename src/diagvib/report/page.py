@@ -212,7 +212,7 @@ def runs_summary(runs: pd.DataFrame) -> dict:
         "binding": runs.loc[runs["cue"] != "", "binding"].nunique(),
         "baselines": list(runs["baseline"].unique()),
         "expected": len(runs),
-        **{status: (runs["status"] == status).sum() for status in ("ok", "missing", "damaged")},
+        **runs["status"].value_counts().reindex(["ok", "missing", "damaged"], fill_value=0),
     }
 
 

@@ -49,10 +49,9 @@ def calibration_errors(predictions: pa.Table, target: str) -> dict[str, float]:
 
 def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """Rows for the table `metrics`. runs: as from `read_runs`."""
-    names = [name for name in runs if name.endswith(_ECE)]
     parts = []
     for _, own in runs.groupby("study", sort=False):
-        known = [name for name in names if own[name].notna().any()]
+        known = [name for name in own if name.endswith(_ECE) and own[name].notna().any()]
         parts.append(over_samples(own, known, baselines, {}, others=known))
     return concatenated(parts, []).assign(metric_set=SET, note="")
 

@@ -77,7 +77,7 @@ def count_cells(
 def cells_table(frame: pd.DataFrame, counted: Sequence[Sequence[dict]]) -> pd.DataFrame:
     """The long table, CELL_COLUMNS, indexed by the row of the run. frame: one run per row, with
     RUN_KEYS; counted: of each, from `count_cells`."""
-    keys = frame[RUN_KEYS].iloc[np.repeat(np.arange(len(frame)), list(map(len, counted)))]
+    keys = frame.loc[frame.index.repeat([*map(len, counted)]), RUN_KEYS]
     rows = [cell for cells in counted for cell in cells]
     values = pd.DataFrame(rows, keys.index, CELL_COLUMNS[len(RUN_KEYS) :])
     counts = {"n": "int64", "correct": "int64", "misled": "Int64", "trained": "Int64"}

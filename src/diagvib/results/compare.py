@@ -86,9 +86,10 @@ def _made_with(collected: Collected) -> dict[str, dict[str, set[str]]]:
     """Baseline -> key -> the values that occur."""
     found: dict[str, dict[str, set[str]]] = {}
     for baseline, made in zip(collected.frame["baseline"], collected.made, strict=True):
-        parts = {key: (made or {}).get(key) for key in _MADE_WITH}
-        flat = pd.json_normalize(parts).iloc[0].dropna().to_dict() if made else {}
-        for key, value in flat.items():
+        if made is None:
+            continue
+        parts = {key: made.get(key) for key in _MADE_WITH}
+        for key, value in pd.json_normalize(parts).iloc[0].dropna().items():
             found.setdefault(baseline, {}).setdefault(key, set()).add(_short(value))
     return found
 

@@ -19,6 +19,7 @@ from diagvib.results.cells import (
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
+from diagvib.settings.grid import Run
 
 
 def evaluate(
@@ -52,7 +53,7 @@ def evaluate(
             f"{split}; give one for each, in the dataset's order"
         )
     target, *cues = binding.split("-")
-    run = dict(zip(RUN_KEYS, ("", study, binding, target, "-".join(cues), sample), strict=True))
+    run = Run("", study, binding, sample).keys
     if split == "test":
         _check_cells(known, study, [target, *cues], sample, table)
     answered = table.append_column("prediction", pa.array(prediction, pa.string()))
