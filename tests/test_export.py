@@ -22,6 +22,8 @@ from diagvib.sharing import export as module
 from diagvib.sharing.data_card import Exported, write_card
 from diagvib.sharing.export import export
 from diagvib.studies.study import SPLITS, load_studies, load_study
+from test_photo_sets import COUNTS as PHOTO_COUNTS
+from test_photo_sets import STUDIES, made, rows
 from toy import images_here
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
@@ -211,3 +213,26 @@ def test_the_card_of_stand_ins_for_photos_says_so(config, tmp_path):
     write_card(tmp_path, card, load_scene("dogs"), exported)
     text = (tmp_path / "README.md").read_text()
     assert "synthetic" in text and "images are made of photos" not in text
+
+
+def test_photos_of_which_some_are_left_out_are_exported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path, rows())
+    (tmp_path / "photos/0/000.jpg").write_bytes(b"")
+    Path("birds_studies.yaml").write_text(STUDIES)
+    found = load_config(
+        overrides=[
+            "studies=[birds]",
+            "studies_from=[birds_studies.yaml]",
+            "bindings=[bird-place]",
+            "samples=1",
+            "tuning.samples=[0]",
+            "image_size=64",
+            f"counts={json.dumps(PHOTO_COUNTS)}",
+            "baselines=[small_cnn]",
+            "root=root",
+        ]
+    )
+    images_here(found, Path("root"))
+    (one,) = export(found, Path("out"))
+    assert one.images == {"train": 20, "val": 10, "test": 20}

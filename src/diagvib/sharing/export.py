@@ -120,7 +120,9 @@ def _export_split(
 
 def _check_made_for(config: Configuration, metadata: dict, path: Path) -> None:
     """The card says what the configuration says; that must be true of the images."""
-    made = {"sources": metadata["sources"], "image_size": metadata["image_shape"][0]}
+    # Images of photos also say how many files were left out, and with what a watermark is drawn.
+    sources = metadata["sources"].partition(" ")[0]
+    made = {"sources": sources, "image_size": metadata["image_shape"][0]}
     for key, found in made.items():
         if found != getattr(config, key):
             raise DiagvibError(
