@@ -21,6 +21,7 @@ from diagvib.settings.grid import Layout
 from diagvib.sharing import export as module
 from diagvib.sharing.data_card import Exported, write_card
 from diagvib.sharing.export import export
+from diagvib.sharing.pngs import write_pngs
 from diagvib.studies.study import SPLITS, load_studies, load_study
 from test_photo_sets import COUNTS as PHOTO_COUNTS
 from test_photo_sets import STUDIES, made, rows
@@ -236,3 +237,14 @@ def test_photos_of_which_some_are_left_out_are_exported(tmp_path, monkeypatch):
     images_here(found, Path("root"))
     (one,) = export(found, Path("out"))
     assert one.images == {"train": 20, "val": 10, "test": 20}
+
+
+def test_no_column_of_a_scene_replaces_the_targets_class(exported, tmp_path):
+    folder, datasets = exported
+    (tmp_path / datasets[0].folder).mkdir(parents=True)
+    for split in SPLITS:
+        path = f"{datasets[0].folder}/{split}.parquet"
+        table = pd.read_parquet(folder / path).rename(columns={"hue_degrees": "y"})
+        table.to_parquet(tmp_path / path)
+    with pytest.raises(DiagvibError, match="metadata.csv has a column y of its own"):
+        write_pngs(tmp_path, datasets[0], Digits(), 64, [])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import open_parquet, whole_file, write_text
 from diagvib.scenes.scene import Scene
 from diagvib.sharing.data_card import Exported
@@ -18,7 +19,8 @@ def write_pngs(
     out: Path, dataset: Exported, scene: Scene, size: int, licences: Sequence[tuple[str, str]]
 ) -> None:
     """Write them to the folder `png` beside the dataset's Parquet files, from these. In the table,
-    splits and classes are numbers, and y is the target's class."""
+    splits and classes are numbers, and y is the target's class. DiagvibError if the scene has another
+    column with one of these names."""
     target, folder, tables = dataset.binding.split("-")[0], out / dataset.folder / "png", []
     for number, split in enumerate(dataset.images):
         (folder / split).mkdir(parents=True, exist_ok=True)
@@ -31,6 +33,10 @@ def write_pngs(
                     (folder / name).write_bytes(image["bytes"])
                 start += len(table)
                 known = {_FILE: names, "y": table[target], "split": number}
+                if taken := (known.keys() & {*table}) - {target}:
+                    raise DiagvibError(
+                        f"--png: {_TABLE} has a column {min(taken)} of its own; rename the scene's"
+                    )
                 tables.append(pd.DataFrame({**known, **table}))
     with whole_file(folder / _TABLE) as temporary:
         pd.concat(tables).to_csv(temporary, index=False)
