@@ -17,15 +17,16 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
-from diagvib.scenes.photos.scene import Photos
+from diagvib.scenes.photos.scene import PhotoCatalogue, Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.photos.watermark import Font
 from diagvib.scenes.scene import STATE
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.preference import speaks_for
 from diagvib.studies.recipes import draw_recipes
-from diagvib.studies.study import load_studies
+from diagvib.studies.study import load_studies, parse_study
 from test_photos import save
 from toy import copy_of_the_repository, snakemake
 
@@ -394,3 +395,37 @@ def test_an_example_has_all_classes_that_are_asked_for(tmp_path):
     numbers = rows(2).query("place == 'sea'").index[[0, 2]]
     assert np.abs(shown[:2, 0].astype(int) - numbers).max() <= 3
     assert (shown[1] == shown[2]).all() and (shown[3] == 127).all()
+
+
+def as_published(rows: list[dict], bound: str, **keys) -> tuple[pd.DataFrame, dict]:
+    """The recipes of a study as published of two classes each of a bird and its place, of which
+    there are three, with two photos of each combination; and the class that each cue points to."""
+    classes = {"bird": ["duck", "gull", "wren"], "place": ["lake", "sea", "wood"]}
+    scene = Photos(
+        Path("birds.yaml"), PhotoSet(pattern="{bird}/{place}/*", factors=classes, **keys)
+    )
+    cells = pd.MultiIndex.from_product([*classes.values(), range(2)], names=[*classes, "n"])
+    photos = cells.to_frame(index=False).assign(split="", unit="", lot="")
+    definition = {"title": "Birds", "meaning": "birds", "metrics": "accuracy", "rows": rows}
+    roles = {"roles": {"target": 2, "cue": 2}, "bound": ["target", "cue"][: bound.count("-") + 1]}
+    study = parse_study("birds", {**definition, **roles, "as_published": True})
+    binding, sample = bind(study, bound, scene.factors), dataset_sample(0, scene)
+    catalogue = PhotoCatalogue("official", True, "", photos)
+    recipes = draw_recipes(study, binding, [sample], {}, scene, catalogue).to_pandas()
+    named = dict(zip(study.bound, binding.factors, strict=True))
+    return recipes, speaks_for(study, named, sample, scene.factors)
+
+
+def test_a_study_as_published_has_the_classes_that_its_cues_point_to():
+    rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
+    recipes, pointing = as_published(rows, "bird-place")
+    found = recipes[["place", "bird"]].drop_duplicates().to_numpy().tolist()
+    assert dict(found) == pointing["place"] and len(found) == 2
+
+
+def test_a_photo_is_there_once_though_an_unbound_role_differs():
+    cells = [[0, 0], [0, 1], [1, 1]]
+    rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": cells}]
+    recipes, _ = as_published(rows, "bird")
+    assert recipes.groupby("split").size().to_dict() == dict.fromkeys(["test", "train", "val"], 12)
+    assert recipes.groupby("split")["photo"].nunique().eq(12).all()

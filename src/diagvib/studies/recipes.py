@@ -88,9 +88,11 @@ class Draw:
             )
         rows = cells.filter(["group", "environment"])
         for role, factor in zip(self.study.bound, self.binding.factors, strict=True):
-            names = np.asarray(scene.factors[factor], dtype=object)
+            chosen = self.sample.chosen(factor, self.study.roles[role], scene.factors[factor])
+            names = np.asarray(chosen, dtype=object)
             rows[factor] = names[cells[f"{role}_class"]]
-        found = scene.every_photo(rows, self.catalogue, split)
+        # Cells may differ in roles alone that are not bound.
+        found = scene.every_photo(rows.drop_duplicates(), self.catalogue, split)
         found = found.assign(sample=self.sample.number, split=split)
         if split != "train":
             return found
