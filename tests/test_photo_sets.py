@@ -429,3 +429,16 @@ def test_a_photo_is_there_once_though_an_unbound_role_differs():
     recipes, _ = as_published(rows, "bird")
     assert recipes.groupby("split").size().to_dict() == dict.fromkeys(["test", "train", "val"], 12)
     assert recipes.groupby("split")["photo"].nunique().eq(12).all()
+
+
+def test_photos_have_no_watermark_in_a_study_that_does_not_bind_it():
+    rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
+    recipes, _ = as_published(rows, "bird-place", watermark={"points_to": "gull"})
+    assert set(recipes["watermark"]) == {"absent"}
+
+
+def test_a_factor_of_ones_own_is_not_taken_for_the_watermark():
+    path = {"pattern": "{bird}/{watermark}/*", "watermark": {"points_to": "gull"}}
+    factors = {"bird": ["gull", "duck"], "watermark": ["with", "without"]}
+    with pytest.raises(ValueError, match="is the factor that the key `watermark` makes"):
+        PhotoSet(factors=factors, **path)

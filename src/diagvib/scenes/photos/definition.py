@@ -168,6 +168,10 @@ class PhotoSet(Strict):
                         f"two classes of {name}, each with one of {second}, are both {joined}; "
                         "rename one of them",
                     )
+        if self.watermark and "watermark" in self.factors:
+            raise Misplaced(
+                "factors.watermark", "is the factor that the key `watermark` makes; rename yours"
+            )
         if self.watermark and self.watermark.points_to not in next(iter(self.classes.values())):
             raise Misplaced("watermark.points_to", "is not a class of the first factor")
         if self.stand_ins is not None:

@@ -227,7 +227,10 @@ class Photos(Scene):
         self, cells: pd.DataFrame, catalogue: PhotoCatalogue, split: str = ""
     ) -> pd.DataFrame:
         """Every photo of these cells, once for each row that it fits, in the photos' order: the
-        rows with their columns, and `photo`. Photos with a split of their own are only in that."""
+        rows with their columns, and `photo`. Photos with a split of their own are only in that.
+        Without a watermark, unless the cells say otherwise."""
+        if self.definition.watermark and WATERMARK not in cells:
+            cells = cells.assign(**{WATERMARK: ABSENT})
         photos = catalogue.photos
         photos = photos.assign(photo=np.arange(len(photos), dtype=np.int32))
         photos = photos[photos["split"].isin(["", split])][[*self.definition.classes, "photo"]]
