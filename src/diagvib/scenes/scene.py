@@ -52,7 +52,7 @@ ABILITIES = {
 
 # Notes the state of the user's own files when they were fetched (`Scene.state`).
 STATE = "state.json"
-_EXAMPLE_SIZE = 128
+EXAMPLE_SIZE = 128
 
 
 def within(boxes: np.ndarray, size: int) -> np.ndarray:
@@ -97,12 +97,11 @@ class Renderer:
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
         """DiagvibError, naming the scene, for anything else: it would be read as other images."""
-        images = self.render(recipes)
-        wanted = [len(recipes), self.size, self.size, 3]
-        found = [*getattr(images, "shape", ())], str(getattr(images, "dtype", type(images)))
-        if found != (wanted, "torch.uint8"):
+        images, wanted = self.render(recipes), [len(recipes), self.size, self.size, 3]
+        shape = [*images.shape]
+        if shape != wanted or str(images.dtype) != "torch.uint8":
             raise DiagvibError(
-                f"scene {self.scene}: renderer gives images of {found[1]} and shape {found[0]}; "
+                f"scene {self.scene}: renderer gives images of {images.dtype} and shape {shape}; "
                 f"torch.uint8{wanted} is needed"
             )
         return images.contiguous().clone() if self.copies else images
@@ -206,15 +205,15 @@ class Scene:
         import torch
 
         catalogue, parts = self.catalogue(prepared), []
+        first = {name: its[0] for name, its in self.factors.items()}
         for chosen in wanted:
-            usual = {name: its[0] for name, its in self.factors.items()} | dict(self.typical)
-            one = {name: [its] for name, its in (usual | dict(chosen)).items()}
-            classes = {name: np.array(its, dtype=object) for name, its in one.items()}
-            generator = named_generator("examples")
-            parts.append(one | self.realize(classes, "test", catalogue, generator))
+            known = {**first, **self.typical, **chosen}
+            classes = {name: np.array([its], dtype=object) for name, its in known.items()}
+            columns = self.realize(classes, "test", catalogue, named_generator("examples"))
+            parts.append({**classes, **columns})
         fields = [*((name, pa.string()) for name in self.factors), *self.columns]
         recipes = pa.concat_tables(pa.table(part, schema=pa.schema(fields)) for part in parts)
-        return self.rendering(prepared, _EXAMPLE_SIZE, torch.device("cpu"))(recipes).numpy()
+        return self.rendering(prepared, EXAMPLE_SIZE, torch.device("cpu"))(recipes).numpy()
 
     @property
     def entries(self) -> list[str | Path]:
@@ -268,15 +267,12 @@ class Scene:
         generator: np.random.Generator,
     ) -> dict[str, np.ndarray]:
         """`realize`, with a check of the columns that it gives."""
-        made, count = (
-            self.realize(classes, split, catalogue, generator),
-            len(next(iter(classes.values()))),
-        )
+        made = self.realize(classes, split, catalogue, generator)
         columns = {name: np.asarray(made[name]) for name in self.columns.names}
+        count = len(next(iter(classes.values())))
         for name, column in columns.items():
-            if column.shape != (count,) or (
-                column.dtype.kind == "f" and not np.isfinite(column).all()
-            ):
+            infinite = column.dtype.kind == "f" and not np.isfinite(column).all()
+            if column.shape != (count,) or infinite:
                 raise DiagvibError(
                     f"scene {self.name}: realize gives {name} of shape {column.shape}, or infinite or "
                     f"missing values; a finite value for each of {count} images is needed"

@@ -54,11 +54,6 @@ def prepare_digit(digit: np.ndarray) -> np.ndarray:
     return canvas
 
 
-def prepare_digits(raw: RawDigits) -> np.ndarray:
-    """All digits of a file: uint8[N, 40, 40]."""
-    return np.stack([prepare_digit(image) for image in raw.images])
-
-
 def split_by_class(labels: np.ndarray, fraction: float, name: str) -> np.ndarray:
     """Choose `fraction` of each class at random: bool[N]. The choice depends only on the labels and
     on `name`."""

@@ -26,7 +26,7 @@ from diagvib.foundation.files import (
 from diagvib.scenes.digits.digits import (
     DIGIT_SIZE,
     RawDigits,
-    prepare_digits,
+    prepare_digit,
     read_mnist,
     split_names,
 )
@@ -61,7 +61,7 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
     else:
         training, test = embedded_digits()
         textures = [embedded_texture(name) for name in classes("texture")]
-    digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
+    digits = np.stack([*map(prepare_digit, [*training.images, *test.images])])
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
     described = {
         "sources": sources,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -48,7 +47,7 @@ from diagvib.scenes.photos.watermark import (
     watermark,
 )
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
-from diagvib.scenes.scene import Catalogue, Scene
+from diagvib.scenes.scene import EXAMPLE_SIZE, Catalogue, Scene
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 CATALOGUE = "catalogue.parquet"
 GROUPS = "groups.json"
 WATERMARK, ABSENT, PRESENT = "watermark", "absent", "present"
-_EXAMPLE = 128  # pixels per side
 
 
 @dataclass(frozen=True)
@@ -256,29 +254,11 @@ class Photos(Scene):
         definition says."""
         import torch
 
-        read = self._reader(prepared, size, crop)
-        font = self._font()
-        drawn = font and watermark(size, font, self.definition.watermark.text)
-
-        def render(recipes: pa.Table) -> torch.Tensor:
-            images = torch.from_numpy(read(recipes["photo"].to_numpy())).to(device)
-            if drawn:
-                marked = torch.from_numpy(recipes[WATERMARK].to_numpy() == PRESENT).to(device)
-                seen = blend(images[marked].permute(0, 3, 1, 2), drawn)
-                images[marked] = seen.permute(0, 2, 3, 1)
-            return images
-
-        return render
-
-    def _reader(
-        self, prepared: Path, size: int, crop: Sequence = ()
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from the numbers of photos, int[B], to uint8[B, size, size, 3], decoded on all
-        cores."""
-        catalogue, its = self.catalogue(prepared), self.definition
+        catalogue, its, font = self.catalogue(prepared), self.definition, self._font()
         paths, hashes = (catalogue.photos[name].tolist() for name in ("path", "sha256"))
         embedded = catalogue.sources.startswith("embedded")
         folder = "" if embedded else read_json(prepared / FOLDER)["folder"]
+        drawn = font and watermark(size, font, its.watermark.text)
 
         def read(number: int) -> np.ndarray:
             if embedded:
@@ -288,21 +268,28 @@ class Photos(Scene):
             photo = open_photo(path, data=data, upright=its.upright)
             return Crop(*crop)(photo) if crop else square(square(photo, its.size, its.crop), size)
 
-        def read_all(numbers: np.ndarray) -> np.ndarray:
-            images = np.empty((len(numbers), size, size, 3), np.uint8)
-            for image, photo in zip(images, in_threads(read, numbers.tolist()), strict=True):
-                image[:] = photo
+        def render(recipes: pa.Table) -> torch.Tensor:
+            """Photos are decoded on all cores."""
+            numbers = recipes["photo"].to_pylist()
+            pixels = np.empty((len(numbers), size, size, 3), np.uint8)
+            for row, photo in enumerate(in_threads(read, numbers)):
+                pixels[row] = photo
+            images = torch.from_numpy(pixels).to(device)
+            if drawn:
+                marked = torch.from_numpy(recipes[WATERMARK].to_numpy() == PRESENT).to(device)
+                seen = blend(images[marked].permute(0, 3, 1, 2), drawn)
+                images[marked] = seen.permute(0, 2, 3, 1)
             return images
 
-        return read_all
+        return render
 
     def examples(self, prepared, wanted):
         """The first photo of the requested classes; grey if there is none."""
         import torch
 
         photos = self.catalogue(prepared).photos
-        render = self.renderer(prepared, _EXAMPLE, torch.device("cpu"))
-        images = np.full((len(wanted), _EXAMPLE, _EXAMPLE, 3), 127, np.uint8)
+        render = self.renderer(prepared, EXAMPLE_SIZE, torch.device("cpu"))
+        images = np.full((len(wanted), EXAMPLE_SIZE, EXAMPLE_SIZE, 3), 127, np.uint8)
         for image, one in zip(images, wanted, strict=True):
             asked = {name: its for name, its in one.items() if name in photos}
             there = np.flatnonzero((photos[[*asked]] == pd.Series(asked)).all(axis=1))

@@ -28,9 +28,7 @@ def share_out(
     of Spawrious use the same copies as their authors' code. DiagvibError, with numbers that would
     do, if there are too few.
     """
-    environment = (
-        recipes["environment"] if "environment" in recipes else pd.Series("", recipes.index)
-    ).to_numpy()
+    environment = recipes.get("environment", pd.Series("", recipes.index)).to_numpy()
     trained = sorted(set(environment[recipes["split"] == "train"]))
     order = [*trained, *sorted(set(environment) - set(trained))]
     serves = serving_split(name, recipes, photos)

@@ -41,17 +41,15 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     )
     if its.groups and (folder / its.groups).exists():
         _as_first_of_group(its, folder, found)
-    parts = {name: (part.column, part.values) for name, part in its.parts.items()}
-    if its.split is not None:
-        parts["split"] = its.split.column, its.split.values
+    parts = {**its.parts, "split": its.split} if its.split else its.parts
     labelled = pd.DataFrame({"path": found["path"], "split": "", "unit": "", "lot": ""})
-    for name, (column, values) in parts.items():
-        classes = {value: known for known, its_values in values.items() for value in its_values}
-        labelled[name] = found[column].map(classes)
-        others = found.loc[labelled[name].isna(), column].value_counts()
+    for name, part in parts.items():
+        classes = {value: known for known, values in part.values.items() for value in values}
+        labelled[name] = found[part.column].map(classes)
+        others = found.loc[labelled[name].isna(), part.column].value_counts()
         for value, count in others.head(_SHOWN).items():
             leave_out(
-                folder, f"{count:,} photos: {column} is '{value}', which stands for no {name}"
+                folder, f"{count:,} photos: {part.column} is '{value}', which stands for no {name}"
             )
     for name, column in (("unit", its.unit), ("lot", its.lot)):
         if column is not None:

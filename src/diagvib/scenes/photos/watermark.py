@@ -32,11 +32,8 @@ _WEIGHTS = ("extralight", "light", "regular")
 # A code point that no font has: it is drawn like any missing character.
 _NO_CHARACTER = "\U000ffffd"
 # The ranges of the augmentation, at 224 pixels.
-_RANDOM_SIZES, _TENTHS, _RANDOM_CHARACTERS = (
-    (32, 36, 40, 44, 48, 52),
-    range(1, 10),
-    (0x4E00, 0x9FFF),
-)
+_RANDOM_SIZES, _TENTHS = (32, 36, 40, 44, 48, 52), range(1, 10)
+_RANDOM_CHARACTERS = (0x4E00, 0x9FFF)
 
 
 @dataclass(frozen=True)
@@ -68,9 +65,7 @@ def drawn_with(font: Font, text: str) -> str:
     return font.name if text == TEXT else f"{font.name}, text {text!r}"
 
 
-@cache
-def _digest(path: Path) -> str:
-    return file_sha256(path)
+_digest = cache(file_sha256)
 
 
 @lru_cache(64)
@@ -186,8 +181,9 @@ def _overlay(
     ImageDraw.Draw(layer).text(
         (x * size, y * size), text, (255, 255, 255, round(opacity * 255)), font.at(points)
     )
-    left, top, right, bottom = layer.getchannel("A").getbbox() or (0, 0, 1, 1)
-    return Overlay(top, left, np.asarray(layer.getchannel("A").crop((left, top, right, bottom))))
+    alpha = layer.getchannel("A")
+    left, top, *end = alpha.getbbox() or (0, 0, 1, 1)
+    return Overlay(top, left, np.asarray(alpha.crop((left, top, *end))))
 
 
 def blend(pixels: Tensor, overlay: Overlay) -> Tensor:
@@ -197,13 +193,9 @@ def blend(pixels: Tensor, overlay: Overlay) -> Tensor:
 
     alpha = torch.from_numpy(overlay.alpha.astype(np.int32)).to(pixels.device)
     height, width = alpha.shape
-    at = (
-        ...,
-        slice(overlay.row, overlay.row + height),
-        slice(overlay.column, overlay.column + width),
-    )
+    blended, bottom, right = pixels.clone(), overlay.row + height, overlay.column + width
+    part = blended[..., overlay.row : bottom, overlay.column : right]
     # PIL divides by 255 with shifts, at seven bits of precision.
-    mixed = (255 * alpha + pixels[at].int() * (255 - alpha) + 128) << 7
-    blended = pixels.clone()
-    blended[at] = ((((mixed >> 8) + mixed) >> 8) >> 7).to(torch.uint8)
+    mixed = (255 * alpha + part.int() * (255 - alpha) + 128) << 7
+    part[:] = (((mixed >> 8) + mixed) >> 8) >> 7
     return blended
