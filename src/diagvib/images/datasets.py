@@ -179,17 +179,15 @@ class RenderedRecipes:
         name, digests = f"{sample}/{split}", self._noted["digests"]
         if name not in digests:
             self.table(sample, split)  # says which samples there are
+        noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
+        drawn = DatasetSample(**noted)
         return {
             "sample": sample,
             "split": split,
             "recipe_digest": digests[name],
             **self._shared,
-            "speaks_for": self._speaks_for(sample),
+            "speaks_for": speaks_for(self._study, self._noted["roles"], drawn, self._factors),
         }
-
-    def _speaks_for(self, sample: int) -> dict[str, dict[str, str]]:
-        noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
-        return speaks_for(self._study, self._noted["roles"], DatasetSample(**noted), self._factors)
 
     def table(self, sample, split):
         return select_recipes(self._recipes, sample, split, self._path)

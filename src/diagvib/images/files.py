@@ -111,7 +111,6 @@ def write_images(
         recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
         {**metadata, **pixel_format(renderer.size)},
     )
-    columns = [name for name in schema.names if name != "image"]
     names = [field.name for field in schema if field.type == pa.string()]
     with (
         whole_file(path) as temporary,
@@ -120,7 +119,7 @@ def write_images(
             schema,
             compression="zstd",
             use_dictionary=names,
-            write_statistics=columns,
+            write_statistics=recipes.schema.names,
             write_page_checksum=True,
         ) as writer,
     ):

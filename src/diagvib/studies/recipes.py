@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -120,13 +119,11 @@ class Draw:
             index[factor] = drawn[f"{role}_class"].to_numpy()
         names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in factors}
         for column in names.values():
-            column.flags.writeable = (
-                False  # a scene that changed these would change what images are
-            )
+            # A scene that changed these would change what images are.
+            column.flags.writeable = False
         realized = {}
         if not dealt:
-            given = MappingProxyType(names)
-            realized = self.scene.realized(given, split, self.catalogue, generator)
+            realized = self.scene.realized(dict(names), split, self.catalogue, generator)
         for factor, spread in spreads(self.study, self.binding).items():
             if factor not in self.scene.spreads:
                 raise DiagvibError(
