@@ -79,7 +79,9 @@ def test_rendering_on_the_fly_needs_no_disk_for_images():
 
 def test_only_scenes_that_are_downloaded_need_disk_for_sources():
     photos = load_config("config/waterbirds.yaml", ["baselines=[small_cnn]"])
-    assert estimate(photos)["disk"]["sources"] == 0 < estimate(small_config())["disk"]["sources"]
+    assert estimate(photos)["disk"]["sources"] == 0
+    drawn = estimate(small_config("sources=embedded"))["disk"]["sources"]
+    assert 0 < 50 * drawn < estimate(small_config())["disk"]["sources"]
 
 
 def test_kept_weights_take_their_size_but_a_plan_does_not_import_a_users_model(capsys):

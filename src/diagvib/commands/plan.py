@@ -22,7 +22,7 @@ IMAGE_BYTES = 920
 RECIPE_BYTES = 55
 PREDICTION_BYTES = 12
 OTHER_RUN_BYTES = 12_000
-SOURCE_BYTES = 60_000_000
+SOURCE_BYTES = {"official": 60_000_000, "embedded": 1_000_000}
 # benchmarks/render.py and train.py measure images of this size.
 _MEASURED_SIZE = 128
 
@@ -86,7 +86,7 @@ def _disk(config: Configuration) -> dict[str, int]:
     tested = [_split_sizes(config, study)["test"] for _, study, _ in config.train_jobs]
     scenes = [load_scene(config.study(study).scene) for study, _ in config.datasets]
     size, images, pixels = config.image_size, 0, 0.0
-    sources = SOURCE_BYTES if any(scene.sources for scene in scenes) else 0
+    sources = SOURCE_BYTES[config.sources] if any(scene.sources for scene in scenes) else 0
     for (study, _), scene in zip(config.datasets, scenes, strict=True):
         # Scenes of photos say what theirs need, which is more.
         count, of_one = _images(config, study), scene.bytes_per_pixel
