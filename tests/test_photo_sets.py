@@ -378,6 +378,14 @@ def test_groups_of_classes_that_there_are_not_are_refused(tmp_path, groups):
         read_groups(tmp_path / "groups.json", 2)
 
 
+def test_groups_that_are_no_longer_named_do_not_stay(tmp_path):
+    for keys, wanted in (({"groups": "groups.json"}, {0: 7}), ({}, {})):
+        path = made(tmp_path, rows(3), **keys)
+        write_json(tmp_path / "photos/groups.json", {"0": 7})
+        listed(path, tmp_path / "raw")
+        assert load_scene(str(path)).groups(tmp_path / "raw/prepared") == wanted
+
+
 def test_each_image_gets_a_watermark_of_its_own(tmp_path):
     drawn = {"points_to": "land", "text": "##"}
     scene = load_scene(str(made(tmp_path, rows(1), watermark=drawn)))

@@ -123,6 +123,7 @@ class Photos(Scene):
 
     def prepare(self, raw, prepared, sources):
         its, font = self.definition, self._font()
+        (prepared / GROUPS).unlink(missing_ok=True)  # those of an earlier definition
         if sources == "official":
             listed, folder, sources = read_listing(raw)
             photos = listed.to_pandas()
