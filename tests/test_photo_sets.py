@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 import diagvib
+import diagvib.scenes.photos.watermark as watermarks
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json
 from diagvib.scenes import load_scene
@@ -20,7 +21,6 @@ from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.scene import PhotoCatalogue, Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
-from diagvib.scenes.photos.watermark import Font
 from diagvib.scenes.scene import STATE
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
@@ -311,7 +311,7 @@ def test_environments_that_are_only_tested_take_what_is_left():
 
 
 def test_a_watermark_of_another_text_is_not_the_papers(tmp_path, monkeypatch):
-    monkeypatch.setattr(Font, "published", True)
+    monkeypatch.setattr(watermarks, "_rank", lambda font: (0, 0, 0))
     drawn = {"points_to": "land", "text": "##"}
     scene = load_scene(str(made(tmp_path, rows(3), watermark=drawn)))
     scene.fetch(tmp_path / "raw", None)
@@ -372,10 +372,11 @@ def test_a_star_and_a_field_end_at_a_slash(tmp_path, capsys):
 @pytest.mark.parametrize("groups", [{"2": 0}, {"-1": 0}, {"one": 0}])
 def test_groups_of_classes_that_there_are_not_are_refused(tmp_path, groups):
     write_json(tmp_path / "groups.json", {"0": 1, "1": -1})
-    assert read_groups(tmp_path / "groups.json", 2) == {0: 1}
+    its = PhotoSet(pattern="{bird}/*", factors={"bird": ["gull", "duck"]}, groups="groups.json")
+    assert read_groups(its, tmp_path) == {0: 1}
     write_json(tmp_path / "groups.json", groups)
     with pytest.raises(DiagvibError, match="groups.json: must map class indices below 2"):
-        read_groups(tmp_path / "groups.json", 2)
+        read_groups(its, tmp_path)
 
 
 def test_groups_that_are_no_longer_named_do_not_stay(tmp_path):

@@ -95,14 +95,14 @@ def test_without_any_font_it_is_said_what_to_install(monkeypatch):
         font_manager, "findSystemFonts", lambda: [f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"]
     )
     monkeypatch.setattr(watermarks, "packaged_files", lambda *_: None)
-    watermarks._installed_font.cache_clear()
+    find_font.cache_clear()
     try:
         with pytest.raises(
             DiagvibError, match="no installed font has .*fonts-noto-cjk-extra.* --font"
         ):
             find_font()
     finally:
-        watermarks._installed_font.cache_clear()
+        find_font.cache_clear()
 
 
 NEAREST_FIRST = [

@@ -29,7 +29,7 @@ from diagvib.scenes.photos.decoding import Crop
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in
 from diagvib.scenes.photos.scene import Photos
-from diagvib.scenes.photos.watermark import TEXT, drawn_with, find_font
+from diagvib.scenes.photos.watermark import TEXT, Font, find_font
 from diagvib.settings.baselines import ModelSettings
 from diagvib.training.answers import answers
 from diagvib.training.protocol import deterministic
@@ -163,9 +163,9 @@ def load_classifier(
     return encoder, crop, shown or ""
 
 
-def network_table(found: Sequence[Mapping], drawn: str, published: bool) -> Table:
-    """A line for each network, with the paper's numbers below it if it has any. drawn: font and text
-    of the watermark; published: whether they are the paper's."""
+def network_table(found: Sequence[Mapping], font: Font) -> Table:
+    """A line for each network, with the paper's numbers below it if it has any. font: of the
+    watermark."""
     rows = []
     for result in found:
         names = result["model"], result["weights"]
@@ -173,8 +173,8 @@ def network_table(found: Sequence[Mapping], drawn: str, published: bool) -> Tabl
         if theirs := imagenet_w_tables().get((*names, "")):
             numbers = [f"{theirs[name]:.2f}" if name in theirs else "" for name in MEASURES]
             rows.append([PAPER, "", *numbers])
-    notes = [*METRIC_SET.about, f"Watermark drawn with {drawn}."]
-    if not published:
+    notes = [*METRIC_SET.about, f"Watermark drawn with {font.name}."]
+    if not font.published:
         notes.append(
             f"This is not the paper's font, Source Han Serif SC ExtraLight, or not its text, {TEXT}, so the "
             "watermark is only an imitation."
@@ -202,7 +202,6 @@ def measure_networks(
             inner = nine / kind / "val"
             given[kind] = inner if inner.is_dir() else nine / kind
     drawn, chosen, found = find_font(font, text), resolve_device(device), []
-    font_name = drawn_with(drawn, text)
     # Links, lists and hashes: needed only now, and never among the user's own files.
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -218,9 +217,9 @@ def measure_networks(
             with deterministic(chosen, threads):
                 photos = photo_answers(scene, work / "prepared", known, encoder.to(chosen), crop)
             count = int((photos["group"] == "in-1k").sum())
-            its = {**measure(photos), "photos": count, "font": font_name}
+            its = {**measure(photos), "photos": count, "font": drawn.name}
             found.append({"model": model, "weights": weights, **its})
-    table = network_table(found, font_name, drawn.published and text == TEXT)
+    table = network_table(found, drawn)
     lines = "\n".join(markdown(table))
     write_text(out / "models.csv", pd.DataFrame(found).to_csv(index=False, lineterminator="\n"))
     write_text(out / "models.md", lines + "\n")

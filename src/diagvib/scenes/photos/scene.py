@@ -38,10 +38,8 @@ from diagvib.scenes.photos.listing import (
 from diagvib.scenes.photos.shares import share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.photos.watermark import (
-    TEXT,
     Font,
     blend,
-    drawn_with,
     find_font,
     random_watermark,
     watermark,
@@ -129,16 +127,15 @@ class Photos(Scene):
             photos = listed.to_pandas()
             comparable = self._is_published(photos)
             write_json(prepared / FOLDER, {"folder": str(folder)})
-            if its.groups and (folder / its.groups).exists():
-                groups = read_groups(folder / its.groups, len(next(iter(its.classes.values()))))
+            if groups := read_groups(its, folder):
                 write_json(prepared / GROUPS, groups)
         else:
             photos, comparable = self._stand_ins(), False
         table = pa.Table.from_pandas(photos, preserve_index=False)
         write_table(prepared / CATALOGUE, table, {})
         if font:
-            sources += f" (watermark: {drawn_with(font, its.watermark.text)})"
-            comparable &= font.published and its.watermark.text == TEXT
+            sources += f" (watermark: {font.name})"
+            comparable &= font.published
         digest = self._digest(photos)
         noted = {"sources": sources, "comparable": comparable, "digest": digest}
         write_json(prepared / DESCRIPTION, noted)
@@ -149,8 +146,7 @@ class Photos(Scene):
 
     def _digest(self, photos: pd.DataFrame) -> str:
         font = self._font()
-        drawn = drawn_with(font, self.definition.watermark.text) if font else ""
-        return text_sha256(photos.to_csv(index=False) + drawn)
+        return text_sha256(photos.to_csv(index=False) + (font.name if font else ""))
 
     def _is_published(self, photos: pd.DataFrame) -> bool:
         """Whether the numbers of photos are the published ones, if any are known."""
@@ -259,7 +255,7 @@ class Photos(Scene):
         paths, hashes = (catalogue.photos[name].tolist() for name in ("path", "sha256"))
         embedded = catalogue.sources.startswith("embedded")
         folder = "" if embedded else read_json(prepared / FOLDER)["folder"]
-        drawn = font and watermark(size, font, its.watermark.text)
+        drawn = font and watermark(size, font)
 
         def read(number: int) -> np.ndarray:
             if embedded:

@@ -39,8 +39,8 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     every, found = (
         _from_paths(its, folder) if its.table is None else _from_table(its, folder, where)
     )
-    if its.groups and (folder / its.groups).exists():
-        _as_first_of_group(its, folder, found)
+    if groups := read_groups(its, folder):
+        _as_first_of_group(its, groups, found)
     parts = {**its.parts, "split": its.split} if its.split else its.parts
     labelled = pd.DataFrame({"path": found["path"], "split": "", "unit": "", "lot": ""})
     for name, part in parts.items():
@@ -111,9 +111,10 @@ def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Gla
         say(f"{folder}: too many photos to look for ones that look alike")
         return
     pairs = look_alikes(np.stack([glance.small for glance in glances.values()]))
-    apart = [listed[column].to_numpy()[pairs] for column in ("split", "unit", "path")]
-    same = [(each[:, 0] == each[:, 1]) & (each[:, 0] != "") for each in apart]
-    pairs = apart[-1][~(same[1] | (same[0] if (listed["split"] != "").any() else False))]
+    for column in ("split", "unit"):
+        known = listed[column].to_numpy()[pairs]
+        pairs = pairs[(known[:, 0] != known[:, 1]) | (known[:, 0] == "")]
+    pairs = listed["path"].to_numpy()[pairs]
     for first, second in pairs[:_SHOWN]:
         say(f"{folder / first}: looks like {second}")
     if len(pairs):
@@ -139,18 +140,20 @@ def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
     return len(paths), pd.DataFrame(rows, columns=["path", *dict.fromkeys(its.columns)], dtype=str)
 
 
-def _as_first_of_group(its: PhotoSet, folder: Path, found: pd.DataFrame) -> None:
+def _as_first_of_group(its: PhotoSet, groups: dict[int, int], found: pd.DataFrame) -> None:
     """Replace the number of a group, as in 00_dog, by the group's first class, in place."""
     classes, (column, *_) = next(iter(its.classes.values())), its.columns
-    groups = read_groups(folder / its.groups, len(classes))
     first = {group: classes[index] for index, group in sorted(groups.items(), reverse=True)}
     numbers = pd.to_numeric(found[column].str.extract(r"^(\d\d)_")[0])
     found[column] = numbers.map(first).fillna(found[column])
 
 
-def read_groups(path: Path, n_classes: int) -> dict[int, int]:
-    """Class index -> group, of the classes that have one (in the file, others have -1).
-    DiagvibError, naming the file, for anything else."""
+def read_groups(its: PhotoSet, folder: Path) -> dict[int, int]:
+    """Class index -> group, of the classes that have one (in the file, others have -1). Empty
+    without such a file. DiagvibError, naming it, for anything else in it."""
+    path, n_classes = folder / (its.groups or ""), len(next(iter(its.classes.values())))
+    if not path.is_file():
+        return {}
     groups = validated(dict[str, int], read_json(path, "correct it"), str(path))
     known = {int(index): group for index, group in groups.items() if index.isdecimal()}
     if len(known) < len(groups) or max(known, default=0) >= n_classes:

@@ -38,31 +38,29 @@ _RANDOM_CHARACTERS = (0x4E00, 0x9FFF)
 
 @dataclass(frozen=True)
 class Font:
-    """One face of a font file that has the characters of a watermark."""
+    """One face of a font file that has the characters of a watermark's text."""
 
     path: Path
     index: int
     family: str
     style: str
+    text: str = TEXT
 
     @property
     def name(self) -> str:
-        """As in results: family, style, and the first digits of the file's sha256."""
-        return f"{self.family} {self.style} ({self.path.name}, sha256 {_digest(self.path)[:12]})"
+        """As in results: family, style, the first digits of the file's sha256, and the text if it
+        is not the paper's."""
+        name = f"{self.family} {self.style} ({self.path.name}, sha256 {_digest(self.path)[:12]})"
+        return name if self.text == TEXT else f"{name}, text {self.text!r}"
 
     @property
     def published(self) -> bool:
-        """Whether it is the paper's: Source Han Serif SC ExtraLight, also called Noto Serif CJK
-        SC."""
-        return _rank(self)[:3] in ((0, 0, 0), (1, 0, 0))
+        """Whether it is the paper's, Source Han Serif SC ExtraLight, also called Noto Serif CJK SC,
+        with the paper's text."""
+        return self.text == TEXT and _rank(self)[:3] in ((0, 0, 0), (1, 0, 0))
 
     def at(self, size: int) -> ImageFont.FreeTypeFont:
         return _face(self.path, self.index, size)
-
-
-def drawn_with(font: Font, text: str) -> str:
-    """As in results: the font, and the text if it is not the paper's."""
-    return font.name if text == TEXT else f"{font.name}, text {text!r}"
 
 
 _digest = cache(file_sha256)
@@ -75,53 +73,47 @@ def _face(path: Path, index: int, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, size, index, layout_engine=ImageFont.Layout.BASIC)
 
 
+@cache
 def find_font(file: str | Path | None = None, text: str = TEXT) -> Font:
     """The font for a watermark: from a file, or else the installed one closest to the published
     one.
 
     DiagvibError if there is none with all characters of the text.
     """
+    if file is None:
+        from matplotlib.font_manager import findSystemFonts
+
+        # The authors' package has the paper's font; none of its code is used.
+        packaged = packaged_files("imagenet_w", "*.otf") or []
+        files = [*packaged, *map(Path, findSystemFonts())]
+    elif Path(file).is_file():
+        files = [Path(file)]
+    else:
+        raise DiagvibError(f"{file}: no such font file")
+    if faces := [face for path in files for face in _faces(path, text)]:
+        return min(faces, key=_rank)
     characters = "".join(dict.fromkeys(text))
-    if file is not None:
-        if not Path(file).is_file():
-            raise DiagvibError(f"{file}: no such font file")
-        found = sorted(_faces(Path(file), characters), key=_rank)
-        if not found:
-            raise DiagvibError(
-                f"{file}: no font with the characters {characters} of the watermark; name a CJK font, "
-                "preferably SourceHanSerifSC-ExtraLight.otf"
-            )
-        return found[0]
-    return _installed_font(characters)
-
-
-@cache
-def _installed_font(characters: str) -> Font:
-    from matplotlib.font_manager import findSystemFonts
-
-    # The authors' package has the paper's font; none of its code is used.
-    packaged = packaged_files("imagenet_w", "*.otf") or []
-    files = [*packaged, *map(Path, findSystemFonts())]
-    found = sorted((face for path in files for face in _faces(path, characters)), key=_rank)
-    if not found:
+    if file is None:
         raise DiagvibError(
             f"no installed font has the characters {characters} of the watermark; `pip install "
             "--no-deps imagenet-w` brings the paper's; Debian has it as Noto Serif CJK SC ExtraLight "
             "(fonts-noto-cjk-extra), and a small one (fonts-arphic-uming); or name a file with --font, "
             "preferably SourceHanSerifSC-ExtraLight.otf"
         )
-    return found[0]
+    raise DiagvibError(
+        f"{file}: no font with the characters {characters} of the watermark; name a CJK font, "
+        "preferably SourceHanSerifSC-ExtraLight.otf"
+    )
 
 
-def _faces(path: Path, characters: str) -> Iterator[Font]:
+def _faces(path: Path, text: str) -> Iterator[Font]:
     for index in range(100):
         try:
             face = _face(path, index, 20)
-            if all(
-                _drawn(face, character) != _drawn(face, _NO_CHARACTER) for character in characters
-            ):
+            missing = _drawn(face, _NO_CHARACTER)
+            if all(_drawn(face, character) != missing for character in set(text)):
                 family, style = face.getname()
-                yield Font(path, index, family or path.stem, style or "")
+                yield Font(path, index, family or path.stem, style or "", text)
         except OSError:  # not a font, or no further face
             return
 
@@ -156,9 +148,10 @@ class Overlay:
 
 
 @lru_cache(16)
-def watermark(size: int, font: Font, text: str = TEXT) -> Overlay:
+def watermark(size: int, font: Font) -> Overlay:
     """The watermark of ImageNet-W, or another text in its style, for images of size x size pixels."""
-    return _overlay(size, font, text, _FONT_SIZES.get(size, int(size / 6.22)), 0.5, 0.01, 0.4)
+    points = _FONT_SIZES.get(size, int(size / 6.22))
+    return _overlay(size, font, font.text, points, 0.5, 0.01, 0.4)
 
 
 def random_watermark(size: int, font: Font, generator: np.random.Generator) -> Overlay:
