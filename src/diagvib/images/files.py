@@ -59,7 +59,9 @@ def pixel_format(size: int) -> dict:
     return {"image_shape": [size, size, 3], "layout": "HWC", "dtype": "uint8"}
 
 
-def class_indices(recipes: pa.Table, factor: str, classes: Sequence[str]) -> np.ndarray:
+def class_indices(
+    recipes: pa.Table | pa.RecordBatch, factor: str, classes: Sequence[str]
+) -> np.ndarray:
     """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for
     an unknown name."""
     lookup = {name: i for i, name in enumerate(classes)}

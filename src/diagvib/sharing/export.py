@@ -106,14 +106,13 @@ def _export_split(
                 ThreadPoolExecutor(os.cpu_count()) as pool,
             ):
                 for batch in file.iter_batches(batch_size=_GROUP):
-                    recipes = pa.Table.from_batches([batch])
                     pngs = pool.map(_png, image_pixels(batch["image"], shape, path))
                     columns = {"image": [{"bytes": png, "path": None} for png in pngs]}
                     for column in schema.names[1:]:
                         if column in factors:
-                            columns[column] = class_indices(recipes, column, factors[column])
+                            columns[column] = class_indices(batch, column, factors[column])
                         else:
-                            columns[column] = recipes[column]
+                            columns[column] = batch[column]
                     writer.write_table(pa.table(columns, schema))
         return file.metadata.num_rows
 
