@@ -143,14 +143,11 @@ def read_images(path: str | Path) -> Images:
     """
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
-        if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
-            raise DiagvibError(
-                f"{path}: not an image file of `diagvib render`: it lacks a column 'image' or its shape; render again"
-            )
-        pixels = room((file.metadata.num_rows, *metadata["image_shape"]), Path(path).parent)
+        shape = metadata["image_shape"]
+        pixels = room((file.metadata.num_rows, *shape), Path(path).parent)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
-    starts, shape = np.cumsum([0, *lengths]), metadata["image_shape"]
+    starts = np.cumsum([0, *lengths])
 
     def decode(group: int) -> None:
         row = starts[group]
