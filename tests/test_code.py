@@ -116,22 +116,6 @@ def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
     assert found[0] == found[1]
 
 
-SCENE = """
-from squares import Squares
-
-class Mine(Squares):
-    depends = ("table.csv",)
-"""
-
-
-def test_a_file_that_a_scene_depends_on_must_be_there(tmp_path, monkeypatch):
-    """What a change of it runs again: test_dependencies."""
-    write(tmp_path, {"ways.py": SCENE})
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DiagvibError, match="^scene: ways:Mine: depends: table.csv: no such file$"):
-        load_scene("ways:Mine")
-
-
 BASELINE = """
 tiny: {model: 'nets:make', method: erm, batch_size: 4, origin: test, optimiser: {name: adam, lr: 0.1},
        depends: [table.csv]}

@@ -265,8 +265,7 @@ def test_a_published_sample_is_of_the_scenes_classes(third, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"side": lambda side: side[1:]}, "realize gives side of shape (8,)"),
-        ({"side": lambda side: side * np.nan}, "realize gives side of shape (9,), or infinite"),
+        ({"side": lambda side: side * np.nan}, "realize gives side with infinite or missing"),
         ({"renderer": lambda images: images.permute(0, 3, 1, 2)}, "and shape [9, 3, 64, 64]"),
     ],
 )
@@ -397,7 +396,7 @@ def test_a_value_that_is_not_finite_is_refused(value):
         def realize(self, classes, *more):
             return {"side": np.array([0.1, value]), "shade": np.array([0, 0])}
 
-    with pytest.raises(DiagvibError, match="realize gives side .*or infinite or missing values"):
+    with pytest.raises(DiagvibError, match="realize gives side with infinite or missing"):
         Own().realized({"colour": np.array(["red", "red"])}, "train", None, None)
 
 

@@ -45,9 +45,6 @@ def _of_class(name: str) -> Scene:
     scene = kind()
     if name not in SCENES:
         validated(Factors, getattr(scene, "factors", None), f"scene: {name}: factors")
-        absent = next((file for file in scene.depends if not Path(file).is_file()), None)
-        if absent is not None:
-            raise DiagvibError(f"scene: {name}: depends: {absent}: no such file")
         taken = {*RESERVED, *scene.factors} & {*scene.columns.names}
         if taken:
             raise DiagvibError(
