@@ -34,7 +34,8 @@ class Source(Strict):
     urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://"))
     """tried in turn"""
     sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
-    licence: Annotated[str, Field(min_length=1, description="an SPDX identifier")]
+    licence: Annotated[str, Field(min_length=1)]
+    """an SPDX identifier"""
     citation: Annotated[str, Field(min_length=1)]
 
     @property

@@ -22,24 +22,20 @@ def _star(corners: int, inner: float = 1.0, turn: float = 0.25) -> np.ndarray:
     return np.stack([radii * np.cos(angles), -radii * np.sin(angles)], 1)
 
 
-def _polygon(*points: tuple[float, float]) -> np.ndarray:
-    return np.array(points, dtype=float)
-
-
 # Name -> outline, x to the right and y down.
-SHAPES: dict[str, np.ndarray] = {
+SHAPES = {
     "disc": _star(40),
     "triangle": _star(3),
     "square": _star(4, turn=0.125),
     "hexagon": _star(6),
     "star": _star(5, 0.42),
-    "cross": _polygon(
+    "cross": [
         *[(-0.3, -1), (0.3, -1), (0.3, -0.3), (1, -0.3), (1, 0.3), (0.3, 0.3)],
         *[(0.3, 1), (-0.3, 1), (-0.3, 0.3), (-1, 0.3), (-1, -0.3), (-0.3, -0.3)],
-    ),
-    "bar": _polygon((-1, -0.3), (1, -0.3), (1, 0.3), (-1, 0.3)),
-    "arrow": _polygon((0, -1), (0.8, 0), (0.3, 0), (0.3, 1), (-0.3, 1), (-0.3, 0), (-0.8, 0)),
-    "corner": _polygon((-1, -1), (-0.3, -1), (-0.3, 0.3), (1, 0.3), (1, 1), (-1, 1)),
+    ],
+    "bar": [(-1, -0.3), (1, -0.3), (1, 0.3), (-1, 0.3)],
+    "arrow": [(0, -1), (0.8, 0), (0.3, 0), (0.3, 1), (-0.3, 1), (-0.3, 0), (-0.8, 0)],
+    "corner": [(-1, -1), (-0.3, -1), (-0.3, 0.3), (1, 0.3), (1, 1), (-1, 1)],
     "flower": _star(8, 0.6),
 }
 
@@ -73,7 +69,7 @@ def shape(name: str, size: int, generator: np.random.Generator) -> np.ndarray:
     """One of SHAPES on a transparent ground, uint8[size, size, 4]: slightly turned, as large as
     fits, in any colour."""
     turn = generator.uniform(-0.3, 0.3)
-    turned = SHAPES[name] @ [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
+    turned = np.array(SHAPES[name]) @ [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
     fine = size * _FINER
     sheet = Image.new("L", (fine, fine))
     corners = (turned / np.abs(turned).max() * 0.96 + 1) * fine / 2

@@ -18,7 +18,6 @@ from diagvib.sharing.data_card import Exported
 _CONTEXT = Path(__file__).with_suffix(".json")  # the names of the vocabularies
 _TYPES = {
     "Image": "sc:ImageObject",
-    "ClassLabel": "sc:Integer",
     "string": "sc:Text",
     "float": "sc:Float",
     "double": "sc:Float",

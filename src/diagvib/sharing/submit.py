@@ -37,9 +37,8 @@ class Number(Strict):
     """A metric over the dataset samples, or seeds: a fraction with its 95 % interval."""
 
     metric: str
-    binding: str = Field(
-        description="a binding, or a target: the mean over its cues; empty: over all"
-    )
+    binding: str
+    """a binding, or a target: the mean over its cues; empty: over all"""
     mean: float
     low: float | None
     high: float | None

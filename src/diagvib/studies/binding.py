@@ -29,9 +29,6 @@ class Binding:
     def cues(self) -> tuple[str, ...]:
         return self.factors[1:]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 def read_binding(name: str, factors: Factors) -> Binding:
     """A binding by its name, for any study. DiagvibError, suggesting similar names, for unknown or
@@ -66,7 +63,7 @@ def _fitting(study: Study, binding: Binding, factors: Factors) -> Binding:
     if len(binding.factors) != len(study.bound):
         example = "-".join([*factors][: len(study.bound)])
         raise DiagvibError(
-            f"study {study.name}: '{binding}' names {len(binding.factors)} factors for "
+            f"study {study.name}: '{binding.name}' names {len(binding.factors)} factors for "
             f"{len(study.bound)} roles ({', '.join(study.bound)}); write e.g. {example}"
         )
     for role, factor in zip(study.bound, binding.factors, strict=True):

@@ -1,7 +1,6 @@
 """The scene of UrbanCars (Li et al., 2023): a car on a background with another object, each urban
 or country."""
 
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -43,7 +42,7 @@ class Cars(Scene):
                 f"{', '.join(f'{self.name}/{place}' for place in PLACES)} (docs/urbancars.md), or set "
                 "`sources: embedded`"
             )
-        hashes, every = list_sources(folder := Path(mirror) / self.name)
+        hashes, every = list_sources(folder := mirror / self.name)
         table = pa.table({"path": [*hashes], "sha256": [*hashes.values()]})
         write_listing(raw, table, folder, every)
 

@@ -6,14 +6,12 @@ import numpy as np
 
 FACTORS = ("position", "hue", "lightness", "scale", "shape", "texture")
 
-Interval = tuple[float, float]
-
 _ROWS = {"top": (1 / 7, 2 / 7), "center": (3 / 7, 4 / 7), "bottom": (5 / 7, 6 / 7)}
 _COLUMNS = {"left": (1 / 7, 2 / 7), "center": (3 / 7, 4 / 7), "right": (5 / 7, 6 / 7)}
 
 # factor -> class -> one interval per drawn value. The order of the classes is that of class indices
 # everywhere.
-REGIONS: dict[str, dict[str, tuple[Interval, ...]]] = {
+REGIONS: dict[str, dict[str, tuple]] = {
     # (row, column), relative to the image
     "position": {f"{r}-{c}": (_ROWS[r], _COLUMNS[c]) for r in _ROWS for c in _COLUMNS},
     # degrees; red crosses 0, so it runs to 375
