@@ -406,8 +406,10 @@ def test_an_example_has_all_classes_that_are_asked_for(tmp_path):
     assert (shown[1] == shown[2]).all() and (shown[3] == 127).all()
 
 
-def as_published(rows: list[dict], bound: str, **keys) -> tuple[pd.DataFrame, dict]:
-    """The recipes of a study as published of two classes each of a bird and its place, of which
+def as_published(
+    rows: list[dict], bound: str, n_classes: int = 2, **keys
+) -> tuple[pd.DataFrame, dict]:
+    """The recipes of a study as published of so many classes each of a bird and its place, of which
     there are three, with two photos of each combination; and the class that each cue points to."""
     classes = {"bird": ["duck", "gull", "wren"], "place": ["lake", "sea", "wood"]}
     scene = Photos(
@@ -416,7 +418,10 @@ def as_published(rows: list[dict], bound: str, **keys) -> tuple[pd.DataFrame, di
     cells = pd.MultiIndex.from_product([*classes.values(), range(2)], names=[*classes, "n"])
     photos = cells.to_frame(index=False).assign(split="", unit="", lot="")
     definition = {"title": "Birds", "meaning": "birds", "metrics": "accuracy", "rows": rows}
-    roles = {"roles": {"target": 2, "cue": 2}, "bound": ["target", "cue"][: bound.count("-") + 1]}
+    roles = {
+        "roles": {"target": n_classes, "cue": n_classes},
+        "bound": ["target", "cue"][: bound.count("-") + 1],
+    }
     study = parse_study("birds", {**definition, **roles, "as_published": True})
     binding, sample = bind(study, bound, scene.factors), dataset_sample(0, scene)
     catalogue = PhotoCatalogue("official", True, "", photos)
@@ -438,6 +443,14 @@ def test_a_photo_is_there_once_though_an_unbound_role_differs():
     recipes, _ = as_published(rows, "bird")
     assert recipes.groupby("split").size().to_dict() == dict.fromkeys(["test", "train", "val"], 12)
     assert recipes.groupby("split")["photo"].nunique().eq(12).all()
+
+
+def test_a_cell_with_an_added_cue_has_its_photos():
+    splits = {"splits": ["train", "val", "test"]}
+    rows = [{**splits, "group": "all", "cells": [[0, "added"], [1, "added"], [2, "added"]]}]
+    recipes, _ = as_published(rows, "bird-place", 3)
+    found = recipes[["bird", "place"]].drop_duplicates().to_numpy().tolist()
+    assert sorted(found) == [["duck", "sea"], ["gull", "wood"], ["wren", "lake"]]
 
 
 def test_photos_have_no_watermark_in_a_study_that_does_not_bind_it():

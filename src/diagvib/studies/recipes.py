@@ -80,7 +80,7 @@ class Draw:
     def published(self, split: str) -> pd.DataFrame:
         """The recipes of a split of a study as published: every photo, in each cell that it fits.
         The training images are in random order. DiagvibError for a scene that is no photo set."""
-        scene, cells = self.scene, self.study.cells(split)
+        scene, cells = self.scene, self.study.cells(split, self.sample.added_cue)
         if not hasattr(scene, "every_photo"):
             raise DiagvibError(
                 f"study {self.study.name}: as_published: {scene.name} is no photo set; leave this key out"
