@@ -185,6 +185,19 @@ def test_the_card_of_photos_does_not_call_them_synthetic(config, tmp_path):
     assert "images are made of photos, and share" in text and "synthetic" not in text
 
 
+def test_a_bar_in_a_meaning_or_a_class_ends_no_cell_of_the_cards_tables(
+    config, tmp_path, monkeypatch
+):
+    barred = load_study("zgo").model_copy(update={"meaning": "hue | shape"})
+    monkeypatch.setattr(Configuration, "study", lambda *_: barred)
+    monkeypatch.setattr(Digits, "factors", {**Digits.factors, "hue": ("a|b", "c")})
+    write_card(
+        tmp_path, config, Digits(), [Exported("zgo", "shape-hue", 0, dict.fromkeys(SPLITS, 9))]
+    )
+    text = (tmp_path / "README.md").read_text()
+    assert r"| zgo | hue \| shape | shortcut |" in text and r"| hue | a\|b, c |" in text
+
+
 def test_png_files_have_their_size_and_the_licences_of_all_sources(exported):
     found = yaml.safe_load((exported[0] / "zgo/shape-hue/1/png/photos.yaml").read_text())
     assert (found["size"], found["licence"]) == (64, "CC-BY-4.0 AND Apache-2.0")
