@@ -137,10 +137,10 @@ def test_a_missing_sample_is_named(layout):
 
 @pytest.mark.parametrize("damage", ["cut", "flip"])
 def test_damaged_files_are_named(layout, tmp_path, damage):
-    path = shutil.copy(layout.images("zgo", "shape-hue") / "0/train.parquet", tmp_path)
-    content = bytearray(Path(path).read_bytes())
+    path = Path(shutil.copy(layout.images("zgo", "shape-hue") / "0/train.parquet", tmp_path))
+    content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
-    Path(path).write_bytes(content if damage == "flip" else content[:-1000])
+    path.write_bytes(content if damage == "flip" else content[:-1000])
     said = "train.parquet: damaged or not a Parquet file.*delete it and run again"
     with pytest.raises(DiagvibError, match=said):
         read_images(path)

@@ -2,6 +2,7 @@
 give the same."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:
     )
 
 
+@dataclass(frozen=True)
 class ImageFiles:
     """Datasets as image files: `folder`/{sample}/{split}.parquet.
 
@@ -47,8 +49,7 @@ class ImageFiles:
     DiagvibError.
     """
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    folder: Path
 
     @staticmethod
     def name(sample: int, split: str) -> str:
@@ -132,17 +133,17 @@ class RenderedRecipes:
 
     def __init__(
         self,
-        path: str | Path,
+        path: Path,
         scene: Scene,
-        prepared: str | Path,
+        prepared: Path,
         size: int,
         device: torch.device,
         **options: object,
     ):
         """options: of the scene's renderer."""
-        self._path = Path(path)
+        self._path = path
         self._recipes, self._noted = read_recipes(path)
-        sources = scene.catalogue(Path(prepared))
+        sources = scene.catalogue(prepared)
         if self._noted.get("sources_digest") != sources.digest:
             raise DiagvibError(
                 f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
@@ -160,7 +161,7 @@ class RenderedRecipes:
             "sources_digest": sources.digest,
             **pixel_format(size),
         }
-        self.renderer = scene.rendering(Path(prepared), size, device, **options)
+        self.renderer = scene.rendering(prepared, size, device, **options)
         self._factors = scene.factors
 
     @property

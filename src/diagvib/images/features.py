@@ -2,6 +2,7 @@
 maps into memory."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from diagvib.images import FEATURES_FILE, split_files, view_path
 from diagvib.images.files import Images
 
 
+@dataclass(frozen=True)
 class FeatureFiles:
     """Datasets as features: `folder`/{sample}/{split}.npy, float[N, D], and the recipe columns of
     the same images in {split}.parquet. An `Images` has features instead of pixels."""
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    folder: Path
 
     def path(self, sample: int, split: str) -> Path:
         return self.folder / str(sample) / f"{split}.npy"

@@ -98,7 +98,7 @@ def rendered(recipes: pa.Table, renderer: Renderer, folder: Path) -> torch.Tenso
 
 
 def write_images(
-    path: str | Path,
+    path: Path,
     recipes: pa.Table,
     renderer: Renderer,
     metadata: dict,
@@ -134,7 +134,7 @@ def write_images(
             start += len(pixels)
 
 
-def read_images(path: str | Path) -> Images:
+def read_images(path: Path) -> Images:
     """An image file as one uint8 tensor, recipe columns and metadata.
 
     Row groups are decoded straight into the tensor, in as many threads as torch may use; if there
@@ -144,7 +144,7 @@ def read_images(path: str | Path) -> Images:
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         shape = metadata["image_shape"]
-        pixels = room((file.metadata.num_rows, *shape), Path(path).parent)
+        pixels = room((file.metadata.num_rows, *shape), path.parent)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
     starts = np.cumsum([0, *lengths])
@@ -161,7 +161,7 @@ def read_images(path: str | Path) -> Images:
     return Images(torch.from_numpy(pixels), table, metadata)
 
 
-def read_chunks(path: str | Path, start: int = 0) -> Iterator[torch.Tensor]:
+def read_chunks(path: Path, start: int = 0) -> Iterator[torch.Tensor]:
     """The pixels of an image file from row `start` on, uint8[B, H, W, 3]: a row group at a time, or
     BATCH rows of a larger one."""
     with open_parquet(path) as file:
@@ -175,7 +175,7 @@ def read_chunks(path: str | Path, start: int = 0) -> Iterator[torch.Tensor]:
             row += rows
 
 
-def image_pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:
+def image_pixels(column: pa.BinaryArray, shape: list[int], path: Path) -> np.ndarray:
     """The images of a column, uint8[N, H, W, 3]. DiagvibError, naming the file, for images of
     another size."""
     try:

@@ -189,7 +189,7 @@ def draw_recipes(
     return pa.Table.from_pandas(pd.concat(parts), schema=schema, preserve_index=False)
 
 
-def write_recipes(path: str | Path, recipes: pa.Table, metadata: dict) -> None:
+def write_recipes(path: Path, recipes: pa.Table, metadata: dict) -> None:
     """metadata: what made them; the digest of each dataset sample's splits is added."""
     table = recipes.replace_schema_metadata(None)
     drawn = table.select(["sample", "split"]).group_by(["sample", "split"]).aggregate([])
@@ -208,13 +208,13 @@ def _digest(table: pa.Table) -> str:
         return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
-def read_recipes(path: str | Path) -> tuple[pa.Table, dict]:
+def read_recipes(path: Path) -> tuple[pa.Table, dict]:
     """A recipe file's table and metadata. DiagvibError if the file is missing or damaged."""
     with open_parquet(path) as file:
         return file.read(), file_metadata(file, path)
 
 
-def select_recipes(table: pa.Table, sample: int, split: str, path: str | Path) -> pa.Table:
+def select_recipes(table: pa.Table, sample: int, split: str, path: Path) -> pa.Table:
     """The recipes of one dataset sample and split. path: of the file, for the DiagvibError if there
     are none."""
     found = table.filter((pc.field("sample") == sample) & (pc.field("split") == split))
