@@ -84,12 +84,13 @@ def _images(config: Configuration, study: str) -> int:
 def _disk(config: Configuration) -> dict[str, int]:
     """Bytes by content, without weights."""
     tested = [_split_sizes(config, study)["test"] for _, study, _ in config.train_jobs]
-    scenes = [load_scene(config.study(study).scene) for study, _ in config.datasets]
     size, images, pixels = config.image_size, 0, 0.0
-    sources = SOURCE_BYTES[config.sources] if any(scene.sources for scene in scenes) else 0
-    for (study, _), scene in zip(config.datasets, scenes, strict=True):
+    downloaded = any(load_scene(name).sources for name in config.scenes)
+    sources = SOURCE_BYTES[config.sources] if downloaded else 0
+    for study, _ in config.datasets:
+        scene, count = load_scene(config.study(study).scene), _images(config, study)
         # Scenes of photos say what theirs need, which is more.
-        count, of_one = _images(config, study), scene.bytes_per_pixel
+        of_one = scene.bytes_per_pixel
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
         sources += count * scene.source_bytes_per_image
         images += count

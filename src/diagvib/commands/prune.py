@@ -73,7 +73,7 @@ def _needed(config: Configuration, layout: Layout) -> Iterable[Path]:
             for sample in range(config.dataset_count):
                 yield layout.images(study, binding) / str(sample)
     networks = {entry.name: entry.network for entry in config.baselines}
-    for network, names in product(filter(None, networks.values()), tuned):
+    for network, names in product(config.networks, tuned):
         yield layout.features(network, *names)
     for names in config.train_jobs:
         if network := networks[names[0]]:
