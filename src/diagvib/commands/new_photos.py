@@ -354,10 +354,10 @@ def _by_levels(folder: Path, levels: Sequence[str]) -> tuple[dict, pd.DataFrame]
 def _splits(values: pd.Series) -> dict[str, str]:
     """Split -> the value that stands for it; empty without one for each of the three."""
     known = {
-        split: [v for v in _values(values) if v.lower() in its] for split, its in _SPLITS.items()
+        split: _only(v for v in _values(values) if v.lower() in its)
+        for split, its in _SPLITS.items()
     }
-    whole = all(len(its) == 1 for its in known.values())
-    return {split: its[0] for split, its in known.items()} if whole else {}
+    return known if all(known.values()) else {}
 
 
 def _is_split(name: str, values: pd.Series) -> bool:

@@ -64,8 +64,11 @@ def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> N
     """
     for source in sources:
         target = raw / source.path
-        if _is_right(target, source):
-            continue
+        if target.is_file():
+            found = file_sha256(target)
+            if found == source.sha256:
+                continue
+            say(f"{target}: has sha256 {found}, expected {source.sha256}; replacing it")
         with whole_file(target) as temporary:
             if mirror is not None:
                 _copy(source, mirror, temporary)
@@ -75,15 +78,6 @@ def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> N
                     "Run again when the network allows, or fetch the files by other means into a "
                     "folder and set `mirror:` to it"
                 )
-
-
-def _is_right(target: Path, source: Source) -> bool:
-    if not target.is_file():
-        return False
-    found = file_sha256(target)
-    if found != source.sha256:
-        say(f"{target}: has sha256 {found}, expected {source.sha256}; replacing it")
-    return found == source.sha256
 
 
 def _copy(source: Source, mirror: Path, temporary: Path) -> None:

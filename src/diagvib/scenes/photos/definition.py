@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import permutations, product
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from diagvib.foundation.validation import Misplaced, Strict, repeated
 from diagvib.scenes.photos.watermark import TEXT
@@ -32,25 +32,21 @@ class Factor(Strict):
     """the classes, if the column holds their names; or for each class the value that stands for it,
     or several. Photos with other values are left out"""
 
-    @field_validator("classes")
-    @classmethod
-    def _apart(cls, classes: list | dict) -> list | dict:
-        given = [value for values in _by_class(classes).values() for value in values]
+    @model_validator(mode="after")
+    def _apart(self) -> Factor:
+        given = [value for values in self.values.values() for value in values]
         if (twice := repeated(given)) is not None:
-            raise ValueError(f"the value {twice} stands for two classes")
-        if len(classes) < 2:
-            raise ValueError("at least two classes are needed")
-        return classes
+            raise Misplaced("classes", f"the value {twice} stands for two classes")
+        if len(self.classes) < 2:
+            raise Misplaced("classes", "at least two classes are needed")
+        return self
 
     @property
     def values(self) -> dict[str, list[str]]:
         """Class -> the values that stand for it."""
-        return _by_class(self.classes)
-
-
-def _by_class(classes: list | dict) -> dict[str, list[str]]:
-    pairs = classes.items() if isinstance(classes, dict) else zip(classes, classes, strict=True)
-    return {name: _texts(values) for name, values in pairs}
+        if isinstance(self.classes, dict):
+            return {name: _texts(values) for name, values in self.classes.items()}
+        return {name: [name] for name in self.classes}
 
 
 class Split(Strict):

@@ -94,7 +94,7 @@ def write_listing(raw: Path, photos: pa.Table, folder: Path, every: int) -> None
     """Write the list of the photos found in a folder to the folder `raw`; an identical list is left
     unchanged. every: the number of files; how many are left out is printed and noted."""
     path = raw / LISTING
-    if not path.exists() or read_table(path).replace_schema_metadata(None) != photos:
+    if not path.exists() or read_table(path) != photos:
         write_table(path, photos, {})
     missing = every - len(photos)
     left_out = f"{missing:,} of {every:,} files left out" if missing else ""
