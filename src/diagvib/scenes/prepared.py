@@ -19,10 +19,7 @@ def read_description(folder: Path) -> dict:
             f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first"
         )
     described = read_json(path)
-    try:
-        return {key: described[key] for key in ("sources", "comparable", "digest")}
-    except KeyError:
-        raise mismatch(folder, "sources") from None
+    return {key: described[key] for key in ("sources", "comparable", "digest")}
 
 
 def read_described(folder: Path, name: str, columns: list[str]) -> tuple[dict, pa.Table]:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import text_sha256, whole_file, write_json, write_table
 from diagvib.foundation.seeding import name_digest, named_generator
 from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA
@@ -130,10 +129,7 @@ def _pixels(folder: Path, photo: Photo) -> np.ndarray:
     if photo.mask_sha256:
         beside = folder / mask_of(photo.path)
         mask = open_photo(beside, "L", read_listed(beside, photo.mask_sha256))
-    try:
-        return layers(cut_out_tile(open_photo(path, "RGBA", data), mask, side))
-    except ValueError as error:
-        raise DiagvibError(f"{path}: cannot be used, {error}; run `diagvib fetch` again") from None
+    return layers(cut_out_tile(open_photo(path, "RGBA", data), mask, side))
 
 
 def _drawn() -> list[Photo]:

@@ -92,12 +92,9 @@ def load_catalogue(folder: Path) -> DigitCatalogue:
 def load_pixels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """The digits uint8[D, 40, 40] and textures uint8[5, 256, 256], in class order, of a prepared
     folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
-    known, digits = load_catalogue(folder), read_table(folder / TABLE, ["digit"])["digit"]
+    known, column = load_catalogue(folder), read_table(folder / TABLE, ["digit"])["digit"]
+    digits = from_binary(column, (DIGIT_SIZE, DIGIT_SIZE))
     textures = [read_texture(path) for path in _texture_paths(folder)]
-    try:
-        digits = from_binary(digits, (DIGIT_SIZE, DIGIT_SIZE))
-    except ValueError:
-        raise mismatch(folder, "digits") from None
     if _digest(digits, known.label, known.split, textures) != known.digest:
         raise mismatch(folder, "digits and textures")
     return digits, np.stack(textures)
