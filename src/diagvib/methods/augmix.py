@@ -3,11 +3,12 @@ et al., 2020)."""
 
 import torch
 from torch import Tensor
-from torch.distributions import Beta, Dirichlet
+from torch.distributions import Dirichlet
 from torch.nn import functional as F
 from torchvision.transforms.v2 import functional as changes
 
 from diagvib.methods.method import Batch, Method, StepOutput, Update
+from diagvib.methods.mixup import random_share
 
 
 class AugMix(Method):
@@ -69,9 +70,7 @@ class AugMix(Method):
         weights = (
             Dirichlet(parameters, validate_args=False).sample((2, len(pixels))).transpose(1, 2)
         )
-        kept = Beta(parameters[0], parameters[0], validate_args=False).sample((2, len(pixels)))[
-            ..., None, None, None
-        ]
+        kept = random_share(alpha, pixels.device, 2, len(pixels))[..., None, None, None]
         mixtures = kept * clean + (1 - kept) * (weights[..., None, None, None] * inputs).sum(1)
         return torch.cat([clean[None], mixtures])
 
