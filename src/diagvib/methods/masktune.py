@@ -54,7 +54,7 @@ class MaskTune(Method):
         pool = last_pool(network)
         with torch.no_grad():
             _, maps = features_and_map(network, pool, inputs)
-        with torch.enable_grad(), torch.autocast(inputs.device.type, enabled=False):
+        with torch.autocast(inputs.device.type, enabled=False):
             maps = maps.float().requires_grad_()
             largest = network.head(pool(maps).flatten(1)).amax(1).sum()
             (gradient,) = torch.autograd.grad(largest, maps)

@@ -111,7 +111,6 @@ def fit(
     descend(head, batches, lambda at: entropy(head(features[at]), labels[at]), **decayed)
 
 
-@torch.enable_grad()
 def descend(
     module: nn.Module,
     batches: Iterable,

@@ -87,20 +87,18 @@ class W2d(Method):
     def erased(self, maps: Tensor, labels: Tensor, hard: Tensor) -> Tensor:
         """Which cells are erased, bool[B, 1, H, W], of maps float[B, channels, H, W]; hard:
         bool[B]."""
-        with torch.enable_grad(), torch.autocast(maps.device.type, enabled=False):
+        with torch.autocast(maps.device.type, enabled=False):
             maps = maps.float().requires_grad_()
             logits = self.classified(maps)
             importance = evidence(logits, labels, maps, averaged=True)
-        with torch.no_grad(), torch.autocast(maps.device.type, enabled=False):
-            decisive = _largest(importance.flatten(1), self.erased_cells).view_as(importance)[
-                :, None
-            ]
-            without = self.classified(maps.masked_fill(decisive, 0))
-            lowered = (logits.softmax(1) - without.softmax(1)).gather(1, labels[:, None]).squeeze(1)
-            images = (self.options.erased_images * hard.sum().double()).round()
-            lowered.masked_fill_(~hard, 0)
-            lowered_most = _largest(lowered, images) & (lowered > _LEAST)
-            return decisive & lowered_most[:, None, None, None]
+            decisive = _largest(importance.flatten(1), self.erased_cells).view_as(importance)
+            with torch.no_grad():
+                without = self.classified(maps.masked_fill(decisive[:, None], 0))
+                lowered = (logits.softmax(1) - without.softmax(1)).gather(1, labels[:, None])[:, 0]
+        images = (self.options.erased_images * hard.sum().double()).round()
+        lowered.masked_fill_(~hard, 0)
+        lowered_most = _largest(lowered, images) & (lowered > _LEAST)
+        return decisive[:, None] & lowered_most[:, None, None, None]
 
     def classified(self, maps: Tensor) -> Tensor:
         """Logits [B, classes] of the images of these maps."""
