@@ -36,14 +36,9 @@ OPTIMISERS = {
 def make_optimiser(given: Optimiser) -> torch.optim.Optimizer:
     """A new optimiser, as a method requests it. Fused on the CPU too: this is faster there for
     small networks, and just as deterministic."""
-    settings = {
-        key: tuple(value) if key == "betas" else value
-        for key, value in given.settings.items()
-        if key != "name"
-    }
-    return OPTIMISERS[given.settings["name"]](
-        list(dict.fromkeys(given.parameters)), **settings, fused=True
-    )
+    settings = {**given.settings}
+    kind = OPTIMISERS[settings.pop("name")]
+    return kind(list(dict.fromkeys(given.parameters)), **settings, fused=True)
 
 
 def forget_where(optimiser: torch.optim.Optimizer, condition: Tensor) -> None:
