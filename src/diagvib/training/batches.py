@@ -85,16 +85,12 @@ class Batches:
         self.counterfactuals, self.augment = counterfactuals, augment or augmentation(())
         self.views: dict[str, Tensor] = {}
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
-        self.labels = labels.to(device)
-        n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)
-        self.cues = (
-            torch.empty(n, 0, dtype=torch.int64, device=device) if cues is None else cues.to(device)
-        )
-        self.environment = (
-            torch.zeros_like(self.labels) if environment is None else environment.to(device)
-        )
-        followed = self.annotations.followed
-        self.followed = None if followed is None else followed.to(device)
+        known, n = self.annotations, len(labels)
+        cues = labels.new_empty(n, 0) if known.cues is None else known.cues
+        environment = torch.zeros_like(labels) if known.environment is None else known.environment
+        self.labels, self.cues = labels.to(device), cues.to(device)
+        self.environment = environment.to(device)
+        self.followed = None if known.followed is None else known.followed.to(device)
         self._index = torch.arange(n, device=device)
         self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.of_parts([self.pixels])
         # As large as an image: a three-element operand would make the innermost loop three elements

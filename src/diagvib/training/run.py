@@ -386,7 +386,7 @@ def _seen(images: Batches) -> dict[tuple[str, ...], int]:
     """The number of images of each combination of classes, such as {("0", "red"): 12}."""
     its = images.annotations
     names = [its.classes, *its.cue_classes.values()]
-    columns = [images.labels, *(its.cues.T if its.cues is not None else ())]
+    columns = [images.labels, *images.cues.T]
     found = Counter(zip(*(column.tolist() for column in columns), strict=True))
     return {
         tuple(classes[index] for classes, index in zip(names, cell, strict=True)): count
