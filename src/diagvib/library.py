@@ -108,10 +108,7 @@ class StudyDataset(Dataset):
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[object, int, dict]:
-        try:
-            index = range(len(self))[operator.index(index)]  # one image; Subset takes several
-        except IndexError:
-            raise IndexError(f"there is no image {index} in {self!r}") from None
+        index = range(len(self))[operator.index(index)]  # one image; Subset takes several
         # numpy's own arithmetic, since a fork lacks the threads that torch's may wait for; and a
         # copy, which a transform may change.
         pixels = self.pixels[index].numpy()
