@@ -101,6 +101,8 @@ def test_draws_fill_their_range():
     assert exponent.mean() == pytest.approx(-3, abs=0.1)
     assert exponent.std() == pytest.approx(2 / 12**0.5, rel=0.1)
     assert set(many["batch_size"]) == set(range(8, 16))
+    epochs = [drawn("xrm", 1, "{xrm: {method.twin_epochs: {uniform: [2, 3]}}}")]
+    assert epochs == [{"method.twin_epochs": 2}], "also where null is another value"
     rates = pd.Series([drawn("fish", trial)["method.meta_lr"] for trial in range(1, 401)])
     assert set(rates) == {0.05, 0.1, 0.5}
 

@@ -197,5 +197,5 @@ def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValu
     schema = (
         declaration(settings["method"]["name"]).options.get(option, {}) if kind == "method" else {}
     )
-    whole = key == "batch_size" or schema.get("type") == "integer"
+    whole = key == "batch_size" or "integer" in schema.get("type", ())
     return int(value) if whole else float(f"{value:.{DIGITS}g}")
