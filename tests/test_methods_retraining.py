@@ -70,6 +70,13 @@ def test_the_head_is_retrained_on_images_that_were_held_out(batches, images):
     assert method.model.head.weight.abs().max() < 10, "a new head"
 
 
+def test_some_image_is_left_to_the_network(batches):
+    method = made("llr", held_out=0.99)
+    method.setup(batches[0].training_data())
+    with pytest.raises(DiagvibError, match=r"llr: held_out: 0.99 leaves none of the 64 training"):
+        method.sampling("classify", method.data)
+
+
 def test_measuring_changes_nothing_and_is_done_in_evaluation_mode(batches):
     """Of a head that was trained again, and of the network that says what MaskTune masks."""
     for name, measure in {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import balancing_weights
 from diagvib.methods.method import Method, Phase
 
@@ -66,6 +67,11 @@ class Retraining(Method):
         if self.apart:
             return None
         held = self.memory["held_out"]
+        if phase != "retrain" and held.all():
+            raise DiagvibError(
+                f"method: {self.name}: held_out: {self.options.held_out} leaves none of the "
+                f"{len(held)} training images to the network; lower it, or raise counts.train"
+            )
         return (held if phase == "retrain" else ~held).nonzero().flatten()
 
     def training_step(self, phase, batch, update):
