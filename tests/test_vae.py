@@ -15,6 +15,7 @@ from diagvib.methods.registry import make_baseline
 from diagvib.methods.vae import kl_per_dimension
 from diagvib.settings.baselines import load_settings
 from diagvib.training.batches import Batches
+from diagvib.training.optimisers import make_optimiser
 from synthetic_images import SIZE, separable
 
 SMALL = {"factor_vae": {"discriminator_width": 16, "discriminator_layers": 2}}
@@ -110,6 +111,11 @@ def test_the_discriminator_tells_codes_of_images_from_shuffled_ones():
     assert discriminator_loss(images, others).item() == pytest.approx(expected)
     expected = (math.log(2) + math.log(4)) / 2
     assert discriminator_loss(others, images).item() == pytest.approx(expected)
+
+
+def test_the_discriminators_betas_may_be_whole_numbers():
+    given = made("factor_vae", discriminator_betas=[0, 0.9]).optimisers("encode")["discriminator"]
+    assert make_optimiser(given).param_groups[0]["betas"] == (0.0, 0.9)
 
 
 def test_gamma_weighs_the_estimate(batch):

@@ -57,7 +57,7 @@ class FactorVae(Vae):
                 {
                     "name": "adam",
                     "lr": self.options.discriminator_lr,
-                    "betas": self.options.discriminator_betas,
+                    "betas": list(map(float, self.options.discriminator_betas)),
                     "weight_decay": 0.0,
                 },
             )
