@@ -108,6 +108,8 @@ def test_cutout_erases_a_box_and_nothing_else():
     assert 3 < ((height - 0.5) / (width + 0.5)).max() < 3.3
     assert erased.float().mean().item() == pytest.approx((0.02 + 0.33) / 2, abs=0.02)
     assert (height > width).float().mean().item() == pytest.approx(0.5, abs=0.1)
+    turned = made("cutout", area=[0.33, 0.02], ratio=[3.3, 0.3])
+    assert (turned.augment(batch).inputs != batch.inputs).any()
     too_long = made("cutout", p=1, area=[0.9, 0.95], ratio=[2, 2]).augment(batch).inputs
     assert torch.equal(too_long, batch.inputs), "such a box would cover a side"
 

@@ -48,8 +48,8 @@ class Cutout(Method):
         """The pixels to erase, bool[B, H, W]."""
         images, size = len(batch.inputs), batch.inputs.shape[3]
         drawn = torch.empty(2, images, _ATTEMPTS, device=batch.inputs.device)
-        area = drawn[0].uniform_(*self.options.area) * size**2
-        ratio = drawn[1].uniform_(*map(math.log, self.options.ratio)).exp()
+        area = drawn[0].uniform_(*sorted(self.options.area)) * size**2
+        ratio = drawn[1].uniform_(*map(math.log, sorted(self.options.ratio))).exp()
         sides = torch.stack([area * ratio, area / ratio]).sqrt().round()
         fits = (sides < size).all(0)
         first = fits.int().argmax(1).expand(2, images)[:, :, None]
