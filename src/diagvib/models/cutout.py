@@ -56,20 +56,15 @@ def without_mask(folder: Path) -> list[Path]:
 
 
 def load_network(
-    device: torch.device,
-    file: Path | None = None,
-    sha256: str | None = None,
-    shorter_side: int = 800,
+    device: torch.device, file: Path | None = None, sha256: str | None = None
 ) -> nn.Module:
     """Mask R-CNN with its weights, ready for use.
 
     file: with the weights, instead of torch's cache or a download; sha256: its hash, if it is not
-    the published one. shorter_side: of a photo as the network sees it, in pixels. DiagvibError for
-    weights that are unavailable, unreadable or have the wrong hash.
+    the published one. DiagvibError for weights that are unavailable, unreadable or have the wrong
+    hash.
     """
-    net = torchvision.models.get_model(
-        MODEL, weights=None, weights_backbone=None, min_size=shorter_side
-    )
+    net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None)
     load_weights(net, MODEL, WEIGHTS, file and str(file), sha256)
     return net.to(device).eval()
 
