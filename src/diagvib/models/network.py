@@ -113,17 +113,11 @@ def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) ->
             f"{where} cannot be used on images of {image_size} x {image_size} pixels: "
             f"{reason(error)}"
         ) from None
-    output = output[0] if isinstance(output, tuple) and len(output) else output
-    shape = tuple(getattr(output, "shape", ()))
-    if not isinstance(output, Tensor) or shape != (2, n_classes) or not output.is_floating_point():
-        given = (
-            f"{output.dtype} of shape {shape}"
-            if isinstance(output, Tensor)
-            else type(output).__name__
-        )
+    output = output[0] if isinstance(output, tuple) else output
+    if output.shape != (2, n_classes) or not output.is_floating_point():
         raise DiagvibError(
-            f"{where}: its module turns 2 images into {given}; logits of shape (2, {n_classes}) are "
-            "needed"
+            f"{where}: its module turns 2 images into {output.dtype} of shape {tuple(output.shape)}; "
+            f"logits of shape (2, {n_classes}) are needed"
         )
 
 

@@ -14,7 +14,7 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
 
     A `Network` and an nn.Sequential that ends in a linear layer say where their head begins; any
     other module stays `Whole`. DiagvibError if it cannot be imported, does not take its options, or
-    does not return a trainable torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes].
+    does not return a torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes].
     """
     where, function = f"model: {settings['name']}", imported(settings["name"], "model")
     try:
@@ -26,8 +26,6 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     net = function(n_classes, image_size, **settings["options"])
     if not isinstance(net, nn.Module):
         raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")
-    if not any(parameter.requires_grad for parameter in net.parameters()):
-        raise DiagvibError(f"{where} returned a module without parameters that can be trained")
     check_logits(net.eval(), where, n_classes, image_size)
     if isinstance(net, Network) and type(net).forward is Network.forward:
         return net
