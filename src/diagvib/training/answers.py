@@ -44,10 +44,9 @@ def answers(
         for rows in np.split(order, ends):
             log_p = logits_of(rows).float().log_softmax(1).cpu()
             own = photos.iloc[rows].reset_index(drop=True)
-            clean = own[own["watermark"] == "absent"].drop_duplicates("photo")
-            before = own["photo"].map(pd.Series(clean.index, clean["photo"]))
-            before = torch.tensor(before.fillna(pd.Series(own.index)).to_numpy(int))
-            raised = log_p - log_p[before]
+            at = own.index.to_series()
+            clean = at.where(own["watermark"] == "absent").groupby(own["photo"]).transform("first")
+            raised = log_p - log_p[torch.tensor(clean.fillna(at).to_numpy(int))]
             predicted = log_p.argmax(1)
             mixed = torch.tensor(own["group"].str.startswith("mixed").to_numpy())
             found = {
