@@ -32,7 +32,7 @@ from diagvib import stages  # noqa: E402
 from diagvib.operations.asked import runs_asked_for  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout  # noqa: E402
-from diagvib.settings.jobs import Prepare, stage_settings  # noqa: E402
+from diagvib.settings.jobs import Fetch, stage_settings  # noqa: E402
 
 CORES = 2
 # The cue that misleads most in the model; its study sheets are drawn.
@@ -43,7 +43,7 @@ def make_grid(layout: Layout, config: dict) -> float:
     """Write everything that tabulate and plot read; returns the seconds that it took."""
     start = time.perf_counter()
     for scene in config.scenes:
-        stages.prepare(layout, Prepare(sources="embedded"), scene)
+        stages.prepare(layout, Fetch(sources="embedded"), scene)
     small = config.model_copy(update={"samples": 1, "counts": dict.fromkeys(config.counts, 90)})
     for study in config.studies:
         for binding in config.study_bindings(study, [BINDING]):

@@ -32,7 +32,7 @@ from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import complete
 from diagvib.settings.grid import Layout, Run
-from diagvib.settings.jobs import Draw, Prepare
+from diagvib.settings.jobs import Draw, Fetch
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
@@ -108,7 +108,7 @@ class Bench:
         self.run, self.scene = Run("bench", "bench", BINDING, 0), load_scene(SCENE)
         layout = Layout(folder)
         self.prepared, recipes = layout.prepared(SCENE), layout.recipes("bench", BINDING)
-        stages.prepare(layout, Prepare(sources="embedded"), SCENE)
+        stages.prepare(layout, Fetch(sources="embedded"), SCENE)
         samples = [dataset_sample(0, self.scene)]
         counts = {"train": images, "val": 2 * batch_size, "id": 9}
         draw = Draw(study=STUDY, dataset_samples=samples, counts=counts)

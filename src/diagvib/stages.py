@@ -87,7 +87,7 @@ def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) ->
     load_scene(scene).fetched(layout.raw(scene), job.sources, mirror and Path(mirror))
 
 
-def prepare(layout: Layout, job: jobs.Prepare, scene: str) -> None:
+def prepare(layout: Layout, job: jobs.Fetch, scene: str) -> None:
     """Prepare a scene's source files for rendering."""
     load_scene(scene).make(layout.raw(scene), layout.prepared(scene), job.sources)
 
@@ -300,7 +300,7 @@ def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
         say(said)
 
 
-def plot(layout: Layout, job: jobs.Plot, threads: Threads = None) -> None:
+def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Make figures, results/report.html and results/explorer from tables, runs and images."""
     from diagvib.report.explorer import write_explorer
     from diagvib.report.figure import Material

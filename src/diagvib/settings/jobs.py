@@ -52,10 +52,6 @@ class Fetch(Job):
     sources: Sources
 
 
-class Prepare(Fetch):
-    pass
-
-
 class Draw(Job):
     """study: its definition, without texts for readers, which do not affect the recipes."""
 
@@ -124,12 +120,17 @@ class Tabulate(Experiment, Job):
     baselines: list[ResolvedBaseline]
 
 
-class Plot(Tabulate):
-    pass
-
-
-_KINDS = Fetch, Prepare, Draw, Render, Encode, Train, Tune, Tabulate, Plot
-JOBS: dict[str, type[Job]] = {kind.__name__.lower(): kind for kind in _KINDS}
+JOBS: dict[str, type[Job]] = {
+    "fetch": Fetch,
+    "prepare": Fetch,
+    "draw": Draw,
+    "render": Render,
+    "encode": Encode,
+    "train": Train,
+    "tune": Tune,
+    "tabulate": Tabulate,
+    "plot": Tabulate,
+}
 
 
 def stage_settings(
