@@ -206,3 +206,9 @@ def test_a_head_fitted_to_validation_images_is_not_judged_by_them(root):
     given = f"baselines_from=[{root / 'mine.yaml'}]", "baselines=[net]"
     with pytest.raises(DiagvibError, match="tune net: method.images: validation fits the head"):
         tune(root, *SHORT, *given, baseline="net")
+    text = (root / "mine.yaml").read_text()
+    (root / "mine.yaml").write_text(text.replace("images: validation", "images: training"))
+    drawn = "{llr: {method.images: {choice: [validation]}}}"
+    search = f"tuning.random_search={{bindings: [hue], trials: 2, ranges: {drawn}}}"
+    with pytest.raises(DiagvibError, match="tune net: method.images: validation fits the head"):
+        tune(root, *SHORT, *given, search, baseline="net")

@@ -36,11 +36,6 @@ def tune(task: Task) -> Trial:
     diverges, or does not fit into the GPU's memory, is not chosen. DiagvibError for ranges that do
     not fit the baseline, for a batch larger than the training data, or if no trial is left.
     """
-    if task.job.settings["method"].get("images") == "validation":
-        raise DiagvibError(
-            f"tune {task.baseline}: method.images: validation fits the head to the images by which "
-            "trials would be compared; tune it with images: training, and copy its settings"
-        )
     search, space = task.tuning.random_search, {}
     if search:
         space = search_space(task.job.settings, search.ranges, _RANGES, task.baseline)
@@ -53,6 +48,12 @@ def tune(task: Task) -> Trial:
         said = f"among batch sizes {sizes} and learning rates {rates}"
         untracked = replace(task.job.protocol, track_test=False)
         task = replace(task, job=replace(task.job, protocol=untracked))
+    for trial in trials:
+        if trial.applied(task.job.settings)["method"].get("images") == "validation":
+            raise DiagvibError(
+                f"tune {task.baseline}: method.images: validation fits the head to the images by "
+                "which trials would be compared; tune it with images: training, and copy its settings"
+            )
     trained = list(outcomes(task, trials))
     rows = [
         row
