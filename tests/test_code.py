@@ -15,7 +15,7 @@ from diagvib.scenes import load_scene
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
-from diagvib.training.code_digest import code_digest, git_state, package_versions
+from diagvib.training.code_digest import code_digest, git_state, of_encoder, package_versions
 from toy import git
 
 PROGRAM = '''"""What it does."""
@@ -139,6 +139,21 @@ def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, mo
     Path("mine.yaml").write_text(BASELINE + "# read again\n")
     with pytest.raises(DiagvibError, match="mine.yaml: tiny.depends: table.csv: no such file$"):
         load_config(overrides=overrides)
+
+
+def test_features_of_a_network_count_the_files_that_it_depends_on(tmp_path, monkeypatch):
+    frozen = BASELINE.replace("'nets:make'", "{name: 'nets:make', frozen: true}")
+    files = {"nets.py": "make = 1\n", "table.csv": "1\n", "mine.yaml": frozen}
+    monkeypatch.chdir(write(tmp_path, files))
+    config = load_config(overrides=["baselines_from=[mine.yaml]", "baselines=[tiny]"])
+    job = stage_settings(config, "encode", "zgo", "tiny")
+    assert job.network == config.baselines[0].network
+    assert "table.csv" in stage_code(config, "encode", None, "zgo", "tiny").files
+    found = []
+    for content in ("1\n", "2\n"):
+        Path("table.csv").write_text(content)
+        found.append(code_digest(of_encoder(job.plain()["encoder"]), "diagvib.training.encode"))
+    assert found[0] != found[1]
 
 
 def test_training_depends_on_the_scene_only_if_it_renders():

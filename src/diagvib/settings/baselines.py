@@ -322,11 +322,14 @@ class Baseline(BaselineSettings):
     """Where the values come from."""
 
 
-class EncoderSettings(Strict):
+class EncoderSettings(Sparse):
     """The frozen network whose features a job of the stage `encode` makes."""
 
+    kept = ("normalise",)
     model: ModelSettings
     normalise: Literal["dataset", "imagenet"] | None
+    depends: list[str] | None = None
+    """The baseline's."""
 
 
 # Folders and files are named after baselines.
@@ -382,13 +385,14 @@ def is_frozen(settings: Mapping) -> bool:
 
 
 def encoder_settings(settings: Mapping) -> dict | None:
-    """The part of a frozen baseline's settings on which its features depend: model and normalise;
-    None for others."""
+    """The part of a frozen baseline's settings on which its features depend: model, normalise, and
+    `depends` if given; None for others."""
     if not is_frozen(settings):
         return None
     model = {key: value for key, value in settings["model"].items() if key != "head"}
     scaled = (model.get("input") or {}).get("mean")
-    return {"model": model, "normalise": None if scaled else settings["normalise"]}
+    encoder = {"model": model, "normalise": None if scaled else settings["normalise"]}
+    return encoder | {key: settings[key] for key in ("depends",) if key in settings}
 
 
 def network_name(settings: Mapping) -> str | None:

@@ -53,7 +53,7 @@ def baseline_entries(settings: dict) -> list[str | Path]:
 def of_encoder(encoder: dict) -> dict:
     """An encoder's settings as those of a baseline, for the functions here: its network counts as
     code, and no method beyond ERM."""
-    return {"model": {**encoder["model"], "frozen": False}, "method": {"name": "erm"}}
+    return {**encoder, "model": {**encoder["model"], "frozen": False}, "method": {"name": "erm"}}
 
 
 def package_versions(settings: dict) -> dict[str, str]:
