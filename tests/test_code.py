@@ -171,6 +171,16 @@ def test_only_a_run_that_renders_is_made_again_if_the_renderer_changes():
     assert len({code_digest(settings, stage, scene) for scene in ("digits", "dogs")}) == 2
 
 
+def test_features_count_the_code_of_their_views_and_of_what_renders_their_images():
+    def code(images="parquet", **model):
+        encoder = {"model": {"name": "small_cnn", **model}, "normalise": None}
+        return code_digest(of_encoder(encoder), "diagvib.training.encode", "digits", images)
+
+    rendered, mixed = code("render"), code(views=["augmix.1"])
+    assert len({code(), code(views=["cue.1"]), rendered, mixed}) == 3
+    assert rendered == code(views=["watermark"]) == code(input={"resize": 64})
+
+
 def test_a_definition_that_code_reads_counts():
     files = code_of(load_scene("digits").entries).files
     assert definition_path("dataset_samples.yaml") in files.values()

@@ -13,6 +13,7 @@ import torchvision
 from diagvib.commands.plan import estimate
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
+from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.images.files import BATCH
@@ -28,6 +29,7 @@ from diagvib.settings.jobs import stage_settings
 from diagvib.stages import draw, prepare
 from diagvib.training import encode as encoding
 from diagvib.training.batches import Scaling
+from diagvib.training.code_digest import code_digest, of_encoder
 from diagvib.training.encode import Encoding, encode, load_network
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, load_batches, make_method, train_runs
@@ -423,6 +425,9 @@ def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch
     part.metadata["roles"] = {"target": "shape", "b": "position", "a": "hue"}
     encoding._with_cue(part, "cue.1", torch.arange(90))
     assert drawn == {"position": 390, "hue": 300}
+    encoder = of_encoder(encoder_settings(settings))
+    code = code_digest(encoder, "diagvib.training.encode", "digits", "render")
+    assert read_json(tmp_path / "features" / FEATURES_FILE)["made_from"]["code"] == code
     views, plain = files.views(0), files.load(0, "train").pixels
     assert all(len(v) == 300 and not torch.equal(v, plain) for v in views.values())
     job = Job(settings, Protocol(1, None, 3), CPU, files)

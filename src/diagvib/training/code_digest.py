@@ -31,19 +31,27 @@ def code_digest(
 def renders(images: str, settings: dict) -> bool:
     """Whether training renders images, given the configuration's `images` and a baseline's
     settings: with `render` all do, otherwise if the method needs it; those of a frozen network read
-    its features."""
-    return not is_frozen(settings) and (
-        images == "render" or bool(declaration(settings["method"]["name"]).needs)
-    )
+    its features. To make these (`of_encoder`), photos are prepared for a network with
+    `input.resize`, and marked for the view watermark."""
+    model = settings["model"] or {}
+    if is_frozen(settings):
+        return False
+    if (model.get("input") or {}).get("resize") or "watermark" in model.get("views", ()):
+        return True
+    return images == "render" or bool(declaration(settings["method"]["name"]).needs)
 
 
 def baseline_entries(settings: dict) -> list[str | Path]:
     """The modules of a baseline's model and method, including the user's own, and the files that it
-    depends on. Of a frozen network, only the head is trained."""
+    depends on. Of a frozen network, only the head is trained; of an encoder, also the methods that
+    make its views."""
     method, model = settings["method"]["name"], (settings["model"] or {}).get("name")
+    wheres = [METHODS.get(method, method)]
     if is_frozen(settings):
         model = "linear"
-    wheres = [METHODS.get(method, method)]
+    elif model:
+        views = (view.partition(".")[0] for view in settings["model"].get("views", ()))
+        wheres += [METHODS[view] for view in views if view in METHODS]
     if model:
         wheres += [MODELS[family(model)], *([model] if family(model) == "own" else [])]
     depends = map(Path, settings.get("depends", []))

@@ -94,7 +94,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
     already, made from the same, is kept."""
     (folder / FEATURES_FILE).unlink(missing_ok=True)  # it must not vouch for new files
     network, files, noted = load_network(encoding, datasets), FeatureFiles(folder), {}
-    made_by = made_from(encoding, network)
+    made_by = made_from(encoding, network, datasets)
     parts = [_Part(datasets, sample, split) for sample in range(samples) for split in SPLITS]
     images = sum(len(part.table) for part in parts)
     with (
@@ -136,13 +136,14 @@ def load_network(encoding: Encoding, datasets: Datasets) -> Network:
     return network.to(encoding.device).eval()
 
 
-def made_from(encoding: Encoding, network: Network) -> dict:
+def made_from(encoding: Encoding, network: Network, datasets: Datasets) -> dict:
     """Everything besides the images that decides features, as their metadata have it."""
-    settings = of_encoder(encoding.settings)
+    settings, images = of_encoder(encoding.settings), datasets.metadata(0, "train")
+    way = "parquet" if "sha256" in images else "render"
     return {
         **encoding.settings,
         "weights": state_digest(network.body),
-        "code": code_digest(settings, __name__),
+        "code": code_digest(settings, __name__, images["scene"], way),
         "device": encoding.device.type,
         "versions": package_versions(settings),
     }
