@@ -130,7 +130,7 @@ def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, mo
     for content in ("1\n", "2\n"):
         Path("table.csv").write_text(content)
         (own,) = load_config(overrides=overrides).baselines
-        found.append(code_digest(own.settings, "diagvib.training.run"))
+        found.append(code_digest(own.settings, "diagvib.training.run", "digits", "render"))
     assert found[0] != found[1]
     assert package_versions(own.settings)["yaml"] == yaml.__version__
     job = stage_settings(load_config(overrides=overrides), "train", "zgo", "tiny")
@@ -152,7 +152,8 @@ def test_features_of_a_network_count_the_files_that_it_depends_on(tmp_path, monk
     found = []
     for content in ("1\n", "2\n"):
         Path("table.csv").write_text(content)
-        found.append(code_digest(of_encoder(job.plain()["encoder"]), "diagvib.training.encode"))
+        encoder = of_encoder(job.plain()["encoder"])
+        found.append(code_digest(encoder, "diagvib.training.encode", "digits", "render"))
     assert found[0] != found[1]
 
 
@@ -168,7 +169,7 @@ def test_training_depends_on_the_scene_only_if_it_renders():
 def test_only_a_run_that_renders_is_made_again_if_the_renderer_changes():
     settings, stage = load_settings("small_cnn"), "diagvib.training.run"
     assert len({code_digest(settings, stage, "digits", way) for way in ("render", "parquet")}) == 2
-    assert len({code_digest(settings, stage, scene) for scene in ("digits", "dogs")}) == 2
+    assert len({code_digest(settings, stage, scene, "render") for scene in ("digits", "dogs")}) == 2
 
 
 def test_features_count_the_code_of_their_views_and_of_what_renders_their_images():

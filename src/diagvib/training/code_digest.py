@@ -16,15 +16,13 @@ from diagvib.settings.baselines import is_frozen
 _ALWAYS = ("torch", "torchvision", "numpy", "pyarrow")
 
 
-def code_digest(
-    settings: dict, stage: str, scene: str | None = None, images: str = "render"
-) -> str:
+def code_digest(settings: dict, stage: str, scene: str, images: str) -> str:
     """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings
     on images of a scene, and of the files that the baseline `depends` on.
 
     The scene's code counts only if training renders images: of image files, the digests count.
     """
-    rendered = load_scene(scene).entries if scene and renders(images, settings) else []
+    rendered = load_scene(scene).entries if renders(images, settings) else []
     return code_of([*baseline_entries(settings), stage, *rendered]).digest
 
 
