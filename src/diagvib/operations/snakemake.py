@@ -41,7 +41,7 @@ def prepare_snakemake(workflow, config: dict) -> Configuration:
         files = {}
         for file in workflow.configfiles:
             # Snakemake accepts a file with a duplicate key; this does not.
-            files |= read_yaml(file) or {}
+            files |= read_yaml(file)
         given = {
             key: value if files.get(key) == value else typed(value) for key, value in config.items()
         }
