@@ -80,6 +80,43 @@ def test_learns_what_is_separable(data):
     assert torch.cat(loss).mean().item() == pytest.approx(result.val_loss, rel=0.02)
 
 
+def test_the_best_epochs_weights_are_kept_if_a_later_one_is_worse(data):
+    model, kept = small_cnn(), {}
+
+    class Ruined(Callback):
+        def on_epoch(self, row):
+            if row["epoch"] == 2:
+                kept.update({name: value.clone() for name, value in model.state_dict().items()})
+                for group in trainer.optimisers["model"].param_groups:
+                    group["lr"] = 1.0
+
+    trainer = Trainer(model, *data, RUN, PROTOCOL)
+    assert trainer.fit(callback=Ruined()).selected_epoch == 2
+    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("selection", "phase", "epochs", "best"),
+    [
+        ("val_loss", Phase("classify"), [(2.0, 0.5, 0.0), (1.0, 0.4, 0.0), (3.0, 0.6, 0.1)], 2),
+        # Of two worst classes that are alike, the one with the higher accuracy.
+        ("val_worst_class", Phase("classify"), [(2.0, 0.4, 0.0), (3.0, 0.5, 0.0)], 2),
+        ("val_worst_class", Phase("classify"), [(3.0, 0.5, 0.0), (2.0, 0.4, 0.0)], 1),
+        # A phase that does not classify.
+        ("val_worst_class", Phase("encode"), [(1.0, None, None), (2.0, None, None)], 1),
+        ("val_loss", Phase("encode", selection="last"), [(1.0, None, None), (2.0, None, None)], 2),
+    ],
+)
+def test_the_rule_decides_which_epoch_is_kept(data, selection, phase, epochs, best):
+    trainer = Trainer(two_phases(), *data, RUN, PROTOCOL)
+    trainer.selection, trainer.phases = selection, [phase]
+    for epoch, (loss, accuracy, worst) in enumerate(epochs, 1):
+        row = {"epoch": epoch, "val_loss": loss, "val_accuracy": accuracy, "val_worst_class": worst}
+        trainer.progress.history.append(row)
+        trainer._select(row)
+    assert trainer.progress.best["epoch"] == best
+
+
 def test_patience_stops(data):
     class NeverBetter(TwoPhases):
         def phases(self, data):
