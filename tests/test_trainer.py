@@ -155,6 +155,11 @@ def test_phases_with_frozen_parts_and_several_optimisers(data):
     assert result.selected_epoch > 2
 
 
+def test_only_epochs_that_classify_are_tracked(data):
+    result = fit(two_phases(), data, tracker=lambda method: {"ood_accuracy": 0.5})
+    assert [row.get("ood_accuracy") for row in result.history] == [None] * 2 + [0.5] * 4
+
+
 def test_continues_bit_for_bit_and_ends_once(tmp_path, data):
     """Interrupted at a step; `test_methods` does so after every epoch."""
     whole = fitted(two_phases(), data)
@@ -211,20 +216,34 @@ def test_scaling_is_that_of_all_pixels():
     assert torch.allclose(inputs, expected.permute(0, 3, 1, 2), atol=1e-5)
 
 
-def test_loss_that_is_no_number(tmp_path, data):
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_loss_that_is_no_number(tmp_path, data, split):
     class Diverging(TwoPhases):
         def training_step(self, phase, batch, update):
-            return StepOutput(super().training_step(phase, batch, update).loss * math.inf)
+            found = super().training_step(phase, batch, update)
+            return StepOutput(found.loss * (math.inf if split == "train" else 1))
+
+        def validation_step(self, phase, batch):
+            found = super().validation_step(phase, batch)
+            return StepOutput(found.loss * math.inf)
 
     model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(
         DiagvibError,
-        match="small_cnn/zso/hue/0: train_loss is inf in epoch 1; lower the lr of "
+        match=f"small_cnn/zso/hue/0: {split}_loss is inf in epoch 1; lower the lr of "
         r"small_cnn \(now 0.01\)",
     ):
         fit(model, data, checkpoint)
     assert not checkpoint.path.exists()
+
+
+@pytest.mark.parametrize(("own", "epochs"), [({}, 4), ({"max_epochs": 2}, 2)])
+def test_a_method_knows_the_validation_images_and_its_own_number_of_epochs(data, own, epochs):
+    model = small_cnn(**own)
+    known = Trainer(model, *data, RUN, PROTOCOL).data
+    assert len(known.labels) == 100 and len(known.validation.labels) == 30
+    assert known.max_epochs == epochs == len(fit(model, data).history)
 
 
 def test_batch_larger_than_the_data(data):
