@@ -36,6 +36,7 @@ from result_tables.diagvib6 import (
     full_size_table,
     in_distribution_table,
     learning_table,
+    misled_table,
     neighbour_table,
 )
 from result_tables.frozen import (
@@ -63,6 +64,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "learning hue": lambda: learning_table("nine_models", "hue"),
         "learning position": lambda: learning_table("nine_models", "position", timed=False),
         "learning lightness": lambda: learning_table("nine_models", "lightness", timed=False),
+        "misled": lambda: misled_table("nine_models", "fgo-20", "shape-hue"),
         "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
     },
     "results_frozen": {
