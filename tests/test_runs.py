@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -179,6 +180,11 @@ def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
     assert not (out / "0/run.json").exists() and (root / "checkpoints/0.pt").exists()
 
 
+def test_no_weights_of_an_earlier_training_stay(root):
+    (train(root, "runs", samples=[0]) / "0/weights.pt").write_bytes(b"of another training")
+    assert not (train(root, "runs", samples=[0], seed=2) / "0/weights.pt").exists()
+
+
 # In a process of its own: a training that ends with SIGKILL at step 14, in the second sample's
 # second epoch.
 KILLED = """
@@ -332,11 +338,31 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
         ("ax ay", ["b-y"]),  # a class of the target
         ("ax bx ay", ["b-y"]),  # a combination, though both classes are there
         ("az bz", []),  # other cues, as in studies with another test environment
+        ("bz", ["a-x"]),  # other cues, and a class of the target
     ],
 )
 def test_combinations_that_a_split_lacks_are_named(there, absent):
     split = {tuple(cell) for cell in there.split()}
     assert [*runs._absent([("a", "x"), ("b", "y")], split)] == absent
+
+
+def test_environments_are_numbered_by_name_and_others_are_none(tmp_path):
+    """Those of validation as in training."""
+    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
+    images = ImageFiles(tmp_path / "images")
+
+    def load(sample, split):
+        found = images.load(sample, split)
+        names = {"train": ["b", "a"], "val": ["c", "b"]}[split] * (len(found.table) // 2)
+        return replace(found, table=found.table.append_column("environment", [names]))
+
+    job = Job(SETTINGS, Protocol(**TRAINING), torch.device("cpu"), SimpleNamespace(load=load))
+    run = Run("net", "zgo", "hue-shape", 0)
+    train = runs.load_batches(job, run, "train")
+    val = runs.load_batches(job, run, "val", train)
+    assert train.annotations.environments == val.annotations.environments == ("a", "b")
+    assert train.environment[:4].tolist() == [1, 0, 1, 0]
+    assert val.environment[:4].tolist() == [-1, 1, -1, 1]
 
 
 def test_all_splits_are_scaled_as_the_training_images(tmp_path):

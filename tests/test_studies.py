@@ -257,6 +257,13 @@ def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
     assert weights == pytest.approx([sum(weights) * n / 27 for n in (3, 6, 6, 12)])
 
 
+def test_a_group_counts_as_often_as_all_its_rows():
+    given = load_study("zgo").model_dump(exclude={"name"})
+    seen, misled = given["rows"]
+    rows = [{**seen, "weight": 2.0}, {**misled, "cells": [[0, 1]]}, {**misled, "cells": [[1, 0]]}]
+    assert parse_study("mine", {**given, "rows": rows}).group_weights == {"id": 2, "ood": 2}
+
+
 def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
     given = load_study("urbancars").model_dump(exclude={"name"})
     other = {"common": "no-cue-1", "no-cue-1": "common"}
