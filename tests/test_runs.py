@@ -235,7 +235,7 @@ def test_killed_job_continues_to_the_same_bytes(root, monkeypatch, capsys):
     assert contents(train(root, "whole")) == continued
     (root / "checkpoints").mkdir()
     (root / "checkpoints/1.pt").write_bytes(state)
-    monkeypatch.setattr(runs, "code_digest", lambda *_: "0" * 64)
+    monkeypatch.setattr(runs, "code_for", lambda *_: "0" * 64)
     train(root, "other", samples=[1])
     assert "made with other settings, images, code or packages" in capsys.readouterr().err
 

@@ -43,6 +43,12 @@ def paper(metric: str = "faavg", baseline: str = PAPER) -> pd.DataFrame:
     ).set_index([table["study"].str.lower(), table["factor"].rename("target")])
 
 
+def printed(theirs: pd.DataFrame, study: str, target: str) -> str:
+    """One of the paper's numbers; empty where it has none. theirs: from `paper`."""
+    cell = (study, target)
+    return plus_minus(*theirs.loc[cell]) if cell in theirs.index else ""
+
+
 def claims(folder: str) -> pd.DataFrame:
     """The paper's claims, each a difference of two of its numbers, beside ours.
 
@@ -159,8 +165,7 @@ def full_size_table() -> list[Row]:
             tested = f"{100 * its['id_accuracy']:.1f} in distribution"
             misled = f"**{100 * its['ood_accuracy']:.1f}**; " if its["ood_n"] > 0 else ""
             row.append(misled + tested)
-        cell = (key[0], whole.loc[key, "target"])
-        row += [plus_minus(*of.loc[cell]) if cell in of.index else "" for of in (averages, lowest)]
+        row += [printed(of, key[0], whole.loc[key, "target"]) for of in (averages, lowest)]
         rows.append(row)
     return rows
 
@@ -177,10 +182,9 @@ def learning_table(
     rows = [["model", "accuracy", "paper", "after epochs 1 to 8", "epochs"]]
     rows[0] += ["images/s", "minutes"] if timed else []
     for run in records(runs(folder).query("target == @target")):
-        theirs, key = paper(baseline=model or run.baseline), (run.study, run.target)
         epochs = history.get_group(run.baseline)["val_accuracy"]
         row = [run.baseline, percent(run.id_accuracy)]
-        row += [plus_minus(*theirs.loc[key]) if key in theirs.index else ""]
+        row += [printed(paper(baseline=model or run.baseline), run.study, run.target)]
         row += [" ".join(f"{100 * value:.0f}" for value in epochs.head(8)), str(len(epochs))]
         if timed:
             time = times.loc[run.baseline]
@@ -198,8 +202,7 @@ def misled_table(folder: str, study: str, binding: str) -> list[Row]:
     for run in records(runs(folder).query("study == @study and binding == @binding")):
         row = [run.baseline, percent(run.id_accuracy), percent(run.ood_accuracy)]
         for metric in ("faavg", "famin"):
-            theirs, cell = paper(metric, run.baseline), (study, run.target)
-            row.append(plus_minus(*theirs.loc[cell]) if cell in theirs.index else "")
+            row.append(printed(paper(metric, run.baseline), study, run.target))
         rows.append([*row, str(epochs[run.baseline])])
     return rows
 

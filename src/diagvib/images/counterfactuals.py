@@ -35,7 +35,7 @@ class SceneCounterfactuals:
 
     def exchanged(self, index: torch.Tensor, cue: int, donors: torch.Tensor) -> torch.Tensor:
         own, others = (self.images.table.take(at.cpu().numpy()) for at in (index, donors))
-        return self._render(self._scene.exchange(own, self.cues[cue], others))
+        return self._render(self._scene.exchange(own, self.cues[cue], others)).to(self.device)
 
     def object_boxes(self, index: torch.Tensor) -> torch.Tensor:
         return self._boxes[index]

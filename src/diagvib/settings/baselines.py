@@ -392,7 +392,9 @@ def encoder_settings(settings: Mapping) -> dict | None:
     model = {key: value for key, value in settings["model"].items() if key != "head"}
     scaled = (model.get("input") or {}).get("mean")
     encoder = {"model": model, "normalise": None if scaled else settings["normalise"]}
-    return encoder | {key: settings[key] for key in ("depends",) if key in settings}
+    if "depends" in settings:
+        encoder["depends"] = settings["depends"]
+    return encoder
 
 
 def network_name(settings: Mapping) -> str | None:

@@ -26,6 +26,10 @@ def write_pngs(
         (folder / split).mkdir(parents=True, exist_ok=True)
         start = 0
         with open_parquet(out / dataset.folder / f"{split}.parquet") as file:
+            if taken := {_FILE, "y", "split"} & {*file.schema_arrow.names} - {target}:
+                raise DiagvibError(
+                    f"--png: {_TABLE} has a column {min(taken)} of its own; rename the scene's"
+                )
             for batch in file.iter_batches(batch_size=_BATCH):
                 table = batch.to_pandas()
                 names = [f"{split}/{start + n:06}.png" for n in range(len(table))]
@@ -33,10 +37,6 @@ def write_pngs(
                     (folder / name).write_bytes(image["bytes"])
                 start += len(table)
                 known = {_FILE: names, "y": table[target], "split": number}
-                if taken := (known.keys() & {*table}) - {target}:
-                    raise DiagvibError(
-                        f"--png: {_TABLE} has a column {min(taken)} of its own; rename the scene's"
-                    )
                 tables.append(pd.DataFrame({**known, **table}))
     with whole_file(folder / _TABLE) as temporary:
         pd.concat(tables).to_csv(temporary, index=False)

@@ -26,6 +26,12 @@ def code_digest(settings: dict, stage: str, scene: str, images: str) -> str:
     return code_of([*baseline_entries(settings), stage, *rendered]).digest
 
 
+def code_for(settings: dict, stage: str, metadata: dict) -> str:
+    """`code_digest` for a dataset with this metadata (`images.datasets`)."""
+    images = "parquet" if "sha256" in metadata else "render"
+    return code_digest(settings, stage, metadata["scene"], images)
+
+
 def renders(images: str, settings: dict) -> bool:
     """Whether training renders images, given the configuration's `images` and a baseline's
     settings: with `render` all do, otherwise if the method needs it; those of a frozen network read

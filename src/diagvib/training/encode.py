@@ -35,7 +35,7 @@ from diagvib.scenes.scene import Scene
 from diagvib.studies.study import SPLITS, TARGET
 from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
-from diagvib.training.code_digest import code_digest, of_encoder, package_versions
+from diagvib.training.code_digest import code_for, of_encoder, package_versions
 from diagvib.training.protocol import deterministic
 from diagvib.training.views import CUES, view_inputs
 
@@ -138,12 +138,11 @@ def load_network(encoding: Encoding, datasets: Datasets) -> Network:
 
 def made_from(encoding: Encoding, network: Network, datasets: Datasets) -> dict:
     """Everything besides the images that decides features, as their metadata have it."""
-    settings, images = of_encoder(encoding.settings), datasets.metadata(0, "train")
-    way = "parquet" if "sha256" in images else "render"
+    settings = of_encoder(encoding.settings)
     return {
         **encoding.settings,
         "weights": state_digest(network.body),
-        "code": code_digest(settings, __name__, images["scene"], way),
+        "code": code_for(settings, __name__, datasets.metadata(0, "train")),
         "device": encoding.device.type,
         "versions": package_versions(settings),
     }

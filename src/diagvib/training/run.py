@@ -36,7 +36,7 @@ from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
-from diagvib.training.code_digest import code_digest, git_state, package_versions
+from diagvib.training.code_digest import code_for, git_state, package_versions
 from diagvib.training.finished_runs import (
     LAST,
     digest_of_images,
@@ -97,9 +97,7 @@ class Job:
 
     def present_code(self, run: Run) -> str:
         """The digest of the code that trains the job's baseline on a run's images."""
-        metadata = self.datasets.metadata(run.dataset, "train")
-        images = "parquet" if "sha256" in metadata else "render"
-        return code_digest(self.settings, __name__, metadata["scene"], images)
+        return code_for(self.settings, __name__, self.datasets.metadata(run.dataset, "train"))
 
     def made_from(self, run: Run, metadata: dict) -> dict:
         """`what_makes` a run. metadata: of the dataset's splits."""

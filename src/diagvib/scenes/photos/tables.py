@@ -151,9 +151,9 @@ def _as_first_of_group(its: PhotoSet, groups: dict[int, int], found: pd.DataFram
 def read_groups(its: PhotoSet, folder: Path) -> dict[int, int]:
     """Class index -> group, of the classes that have one (in the file, others have -1). Empty
     without such a file. DiagvibError, naming it, for anything else in it."""
-    path, n_classes = folder / (its.groups or ""), len(next(iter(its.classes.values())))
-    if not path.is_file():
+    if its.groups is None or not (folder / its.groups).exists():
         return {}
+    path, n_classes = folder / its.groups, len(next(iter(its.classes.values())))
     groups = validated(dict[str, int], read_json(path, "correct it"), str(path))
     known = {int(index): group for index, group in groups.items() if index.isdecimal()}
     if len(known) < len(groups) or max(known, default=0) >= n_classes:
