@@ -48,9 +48,7 @@ def make_grid(layout: Layout, config: dict) -> float:
     for study in config.studies:
         for binding in config.study_bindings(study, [BINDING]):
             stages.draw(layout, stage_settings(small, "draw", study), study, binding.name)
-            stages.render(
-                layout, stage_settings(small, "render", study), study, binding.name, "cpu", 1
-            )
+            stages.render(layout, stage_settings(small, "render", study), study, binding.name, 1)
     write_grid(layout.all_runs, runs_asked_for(layout, config))
     return time.perf_counter() - start
 

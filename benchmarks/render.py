@@ -1,11 +1,7 @@
-"""Speed on this machine: rendering and image files, compared with a plain implementation and the
-device's limits.
+"""Speed on this machine's processor: rendering and image files, compared with a plain
+implementation.
 
-    python benchmarks/render.py
-    python benchmarks/render.py --device cuda --images 43740
-
-Needs only the repository, torch, numba, NumPy, pyarrow, typer and rich, so that it also runs on a
-bare GPU machine.
+    python benchmarks/render.py --images 43740
 """
 
 import multiprocessing
@@ -26,7 +22,6 @@ import pyarrow as pa
 import torch
 import typer
 from result_file import (
-    IMAGE_BYTES,
     REPOSITORY,
     RESULTS,
     Out,
@@ -36,11 +31,10 @@ from result_file import (
     save_result,
 )
 
-from diagvib.foundation.devices import resolve_device
 from diagvib.images.files import BATCH, read_images, write_images
 from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, classes, draw_realizations
 from diagvib.scenes.digits.renderer import Renderer
-from diagvib.scenes.digits.resizing import CANVAS, OBJECT_SIDE, TEXTURE_SIZE
+from diagvib.scenes.digits.resizing import OBJECT_SIDE, TEXTURE_SIZE
 from diagvib.scenes.digits.scene import RecipeRenderer
 
 GOLDEN = REPOSITORY / "tests/golden_renders.npz"
@@ -51,25 +45,18 @@ YARDSTICK_IMAGES = 250
 
 
 def main(
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    images: Annotated[
-        int | None, typer.Option(min=1, help="Images per figure. [16,384, on CUDA 65,536]")
-    ] = None,
+    images: Annotated[int, typer.Option(min=1, help="Images per figure.")] = 16_384,
     out: Out = RESULTS,
 ) -> None:
     """Time rendering, writing and reading images, compared with a plain implementation."""
-    resolved, load, rows = resolve_device(device), os.getloadavg()[0], []
+    load, rows = os.getloadavg()[0], []
     out.mkdir(parents=True, exist_ok=True)
     for count in sorted({1, len(cores())}):
-        rows += _in_child(_measure_cpu, count, images or 16_384, out)
-    checks = [_golden_check("cpu")]
-    if resolved.type == "cuda":
-        rows += _measure_cuda(images or 65_536, out)
-        checks += [_golden_check("cuda")]
-    ratios = {"ratio_to_yardstick": ".1f", "share_of_fill": ".0%"}
-    print_rows(rows, what="", device="", threads="", images_per_second=",.0f", **ratios)
-    print(*checks, sep="\n")
-    save_result("render", resolved.type, rows, out, checks=checks, load_before=load)
+        rows += _in_child(_measure_cpu, count, images, out)
+    print_rows(
+        rows, what="", device="", threads="", images_per_second=",.0f", ratio_to_yardstick=".1f"
+    )
+    save_result("render", "cpu", rows, out, load_before=load)
 
 
 def stacks() -> tuple[np.ndarray, np.ndarray]:
@@ -115,18 +102,16 @@ def random_recipes(n: int, digits: int, seed: int = 0) -> pa.Table:
     )
 
 
-def render_arguments(
-    recipes: pa.Table, device: str | torch.device = "cpu"
-) -> dict[str, torch.Tensor]:
-    """A recipe table as the arguments of `Renderer.render`, on a device."""
+def render_arguments(recipes: pa.Table) -> dict[str, torch.Tensor]:
+    """A recipe table as the arguments of `Renderer.render`."""
 
     def take(*names: str) -> torch.Tensor:
-        return torch.from_numpy(np.stack([recipes[n].to_numpy() for n in names], 1)).to(device)
+        return torch.from_numpy(np.stack([recipes[n].to_numpy() for n in names], 1))
 
     texture = np.array([classes("texture").index(t) for t in recipes["texture"].to_pylist()])
     return {
         "digit": take("digit")[:, 0],
-        "texture": torch.from_numpy(texture).to(device),
+        "texture": torch.from_numpy(texture),
         "crop": take("crop_row", "crop_column"),
         "hue": take("hue_degrees")[:, 0],
         "lightness": take("lightness_1", "lightness_2"),
@@ -208,62 +193,6 @@ def _render_plainly() -> None:
     cases = zip(*(_golden()[name] for name in names), strict=True)
     for arguments in islice(cycle(cases), YARDSTICK_IMAGES):
         render_plain(*arguments)
-
-
-def _measure_cuda(images: int, out: Path) -> list[dict]:
-    """Rendering in one call with the copy to the device, compared with filling as many bytes there;
-    and to Parquet."""
-    recipes = random_recipes(images, len(_golden()["digits"]))
-    arguments = render_arguments(recipes, "cuda")
-    renderer = Renderer(*stacks(), device="cuda")
-    buffer = torch.empty(images, IMAGE_BYTES, dtype=torch.uint8, device="cuda")
-
-    def finished(function: Callable) -> Callable:
-        def call() -> None:
-            function()
-            torch.cuda.synchronize()
-
-        return call
-
-    work = {
-        "render": finished(lambda: renderer.render(**arguments)),
-        "fill": finished(lambda: buffer.fill_(CANVAS)),
-    }
-    seconds = _best(work, 2 * ROUNDS)
-    rows = [
-        result_row(what, "cuda", 1, images, s, share_of_fill=seconds["fill"] / s)
-        for what, s in seconds.items()
-    ]
-    part = recipes.slice(0, 16_384)
-    with TemporaryDirectory(dir=out) as folder:
-        path, draw = Path(folder) / "a.parquet", RecipeRenderer(renderer)
-        (s,) = _best({"": lambda: write_images(path, part, draw, {})}, 2).values()
-    return [*rows, result_row("render to Parquet", "cuda", torch.get_num_threads(), len(part), s)]
-
-
-def _golden_check(device: str) -> dict:
-    """A device against the golden file: at least 99.9 % of pixels and 95 % of object pixels equal,
-    none off by > 2."""
-    case = _golden()
-    n = len(case["images"])
-    ours = Renderer(case["digits"], case["crops"], device).render(
-        digit=np.arange(n),
-        texture=np.arange(n),
-        crop=np.zeros((n, 2), int),
-        **{k: case[k] for k in ("hue", "lightness", "position", "scale")},
-    )
-    difference = np.abs(ours.cpu().numpy().astype(int) - case["images"])
-    identical = float((difference == 0).mean())
-    inside = float((difference == 0)[case["images"] != CANVAS].mean())
-    largest = int(difference.max())
-    return {
-        "check": "golden",
-        "path": device,
-        "identical": identical,
-        "identical_in_objects": inside,
-        "largest_difference": largest,
-        "holds": identical >= 0.999 and inside >= 0.95 and largest <= 2,
-    }
 
 
 if __name__ == "__main__":

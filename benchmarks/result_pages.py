@@ -38,6 +38,7 @@ from result_tables.diagvib6 import (
     learning_table,
     misled_table,
     neighbour_table,
+    protocol_table,
 )
 from result_tables.frozen import (
     frozen_cues_table,
@@ -59,7 +60,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "neighbours": lambda: neighbour_table("laptop"),
         "in-distribution": lambda: in_distribution_table("laptop"),
     },
-    "results_full_size": {"full size": full_size_table},
+    "results_full_size": {"full size": full_size_table, "protocol": protocol_table},
     "results_nine_models": {
         "learning hue": lambda: learning_table("nine_models", "hue"),
         "learning position": lambda: learning_table("nine_models", "position", timed=False),

@@ -2,6 +2,7 @@
 
 python benchmarks/train.py small_cnn resnet18
 python benchmarks/train.py resnet18 --device cuda --batch-size 64 --full-run
+python benchmarks/train.py resnet18 --device cuda --processes 1 --processes 4
 """
 
 import multiprocessing
@@ -79,30 +80,35 @@ def main(
     images: Annotated[
         int | None, typer.Option(min=64, help="Images per figure. [512, on CUDA 43,740]")
     ] = None,
+    processes: Annotated[
+        list[int] | None,
+        typer.Option(help="At once; repeatable. [1, on a CPU also one per core]"),
+    ] = None,
     precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
     full_run: Annotated[
         bool, typer.Option("--full-run", help="Also train two runs of the paper's size; slow.")
     ] = False,
     out: Out = RESULTS,
 ) -> None:
-    """Time training and prediction of baselines: on a CPU with one process and with one per core,
-    whose images are added up."""
+    """Time training and prediction of baselines, with one process and with several, whose images
+    are added up."""
     resolved = resolve_device(device)
     images = images or _IMAGES[resolved.type]
-    variants = [1] if resolved.type == "cuda" else sorted({1, machine()["cores"]})
+    most = 1 if resolved.type == "cuda" else machine()["cores"]
+    variants = processes or sorted({1, most})
     rows: list[dict] = []
     with TemporaryDirectory() as folder:
         for name in baselines or _configured():
             given = _settings(name, Path(folder))
             for size in batch_size or [given["batch_size"]]:
-                for processes in variants:
+                for number in variants:
                     task = Task(
                         name, given | {"batch_size": size}, resolved.type, images, precision
                     )
-                    full = full_run and variants[0] == processes
-                    rows += _measure(task, processes, Path(folder) if full else None)
-            # After every baseline: a long measurement that is stopped keeps what it has.
-            save_result("train", resolved.type, rows, out)
+                    full = full_run and variants[0] == number
+                    rows += _measure(task, number, Path(folder) if full else None)
+                    # A long measurement that is stopped keeps what it has.
+                    save_result("train", resolved.type, rows, out)
     counts = dict.fromkeys(("batch_size", "processes", "peak_memory_mib"), ",")
     times = dict.fromkeys(("startup_seconds", "full_run_seconds", "later_run_seconds"), ",.1f")
     print_rows(rows, what="", images_per_second=",.0f", **times, full_run="", **counts)

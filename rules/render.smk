@@ -9,8 +9,6 @@ rule render:
     benchmark:
         f"{LOGS}/benchmarks/render/{{study}}/{{binding}}.tsv"
     threads: 1
-    resources:
-        gpu_share=GPU_SHARE // 4,
     params:
         settings=stage("render"),
         code=code("render"),
@@ -18,4 +16,4 @@ rule render:
         "render {wildcards.study} {wildcards.binding}"
     shell:
         "diagvib render {wildcards.study} {wildcards.binding} --settings {params.settings:q} --root {ROOT:q} "
-        "--device {DEVICE} --threads {threads} > {log:q} 2>&1"
+        "--threads {threads} > {log:q} 2>&1"

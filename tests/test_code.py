@@ -108,6 +108,15 @@ def test_all_that_is_imported_is_found_without_being_run(tmp_path, monkeypatch):
     assert {"yaml", "torch"} <= found.packages, "installed packages are only named"
 
 
+def test_what_pip_put_into_a_folder_of_its_own_is_only_named(tmp_path, monkeypatch):
+    """`pip install --target`."""
+    write(tmp_path / "libs", {"easel/__init__.py": "", "easel-1.dist-info/RECORD": ""})
+    monkeypatch.syspath_prepend(tmp_path / "libs")
+    monkeypatch.chdir(write(tmp_path, {"mine.py": "import easel\nimport easel.legs\n"}))
+    found = code_of(["mine"])
+    assert found.packages == {"easel"} and list(found.files) == ["mine"]
+
+
 def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
     found = []
     for name in ("one", "two"):

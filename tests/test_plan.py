@@ -98,19 +98,19 @@ def test_the_newest_measurement_of_a_device_counts(tmp_path):
     for name, *rows in (
         ("render-cpu-2026-01-01", row("render", 1, "cpu"), row("old", 2, "cpu")),
         ("render-cpu-2026-02-01", row("render", 5, "cpu")),
-        ("render-cuda-2026-03-01", row("render", 9)),
+        ("train-cuda-2026-03-01", row("render", 9)),
         ("workflow-cpu-2026-04-01", {"what": "run", "device": "cpu", "seconds": 1}),
     ):
         result_file(tmp_path / f"{name}.json", *rows, kind=name.partition("-")[0])
     cpu = read_rates("cpu", newest_files("cpu", tmp_path))
     assert cpu.sources == ["render-cpu-2026-02-01.json (4 cores of Some)"]
     assert cpu.best("render").images_per_second == 5 and cpu.best("old") is None
-    (cuda,) = newest_files("cuda", tmp_path)
-    assert cuda.name == "render-cuda-2026-03-01.json"
+    cuda = read_rates("cuda", newest_files("cuda", tmp_path))
+    assert [row.images_per_second for row in cuda.rows] == [5, 9]
 
 
 def test_times_follow_from_rates(measured, tmp_path):
-    render = result_file(tmp_path / "b.json", row("render to Parquet", 90), kind="render")
+    render = result_file(tmp_path / "b.json", row("render to Parquet", 90, "cpu"), kind="render")
     plan = estimate(small_config(), "cuda", 2, [render, measured])
     seconds = {"render": 2 * 2 * 180 / 90, "train small_cnn": 2 * JOB}
     assert plan["seconds"] == seconds

@@ -131,11 +131,11 @@ def wait_for(head: subprocess.Popen, what: Callable[[], object], seconds: float 
 
 
 def test_jobs_that_share_a_local_gpu_ask_slurm_for_one():
-    """Else they would wait for one another on a head node with a GPU. `render` draws without one."""
+    """Else they would wait for one another on a head node with a GPU."""
     rules = {path.stem: path.read_text() for path in (REPOSITORY / "rules").glob("*.smk")}
     asked = read_yaml(REPOSITORY / "profiles/slurm/config.yaml")["set-resources"]
     for rule in (name for name, text in rules.items() if "gpu_share=" in text):
-        assert asked[rule]["gpu_share"] == 0 and ("gpu" in asked[rule]) == (rule != "render"), rule
+        assert asked[rule]["gpu_share"] == 0 and asked[rule]["gpu"] == 1, rule
 
 
 def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(

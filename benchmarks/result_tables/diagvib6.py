@@ -170,6 +170,20 @@ def full_size_table() -> list[Row]:
     return rows
 
 
+def protocol_table() -> list[Row]:
+    """Runs of the paper's resnet18 under its protocol, beside small_cnn with as many images, and
+    the paper's averages over five cues and five samples."""
+    own, keys = runs("paper_protocol"), ["study", "binding"]
+    small = tested(runs("laptop_full_size").set_index(keys))
+    rows = [["study, target-cue", "resnet18", "paper, FAAvg", "paper, FAMin", "small_cnn", "epoch"]]
+    for run, value in zip(records(own), tested(own), strict=True):
+        row = [f"{run.study.upper()}, {run.binding}", percent(value)]
+        row += [printed(paper(metric), run.study, run.target) for metric in ("faavg", "famin")]
+        beside = small.get((run.study, run.binding))
+        rows.append([*row, percent(beside) if beside else "", str(run.selected_epoch)])
+    return rows
+
+
 def learning_table(
     folder: str, target: str, model: str | None = None, timed: bool = True
 ) -> list[Row]:

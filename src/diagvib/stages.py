@@ -126,7 +126,6 @@ def render(
     job: jobs.Render,
     study: StudyName,
     binding: BindingName,
-    device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Render the recipes of a study and binding to image files. Covers all dataset samples."""
@@ -136,7 +135,7 @@ def render(
     from diagvib.images.files import write_images
 
     torch.set_num_threads(cores(threads))
-    data = _Data(layout, job, study, binding, resolve_device(device))
+    data = _Data(layout, job, study, binding, torch.device("cpu"))
     datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
     with counting(f"render {study} {binding}", len(datasets), "images") as advance:
         for sample in range(job.samples):

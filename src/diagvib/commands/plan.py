@@ -196,8 +196,8 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
             rows[f"on {plan['gpus']} GPUs"] = f"{least}; each takes one job at a time"
     option = f" --device {plan['device']}"
     rows["rates from"] = ", ".join(plan["rates_from"]) or (
-        f"nothing measured yet: run `python benchmarks/render.py{option}` and `python "
-        f"benchmarks/train.py{option}`, or name a result file of theirs with --rates"
+        f"nothing measured yet: run `python benchmarks/render.py` and `python benchmarks/train.py"
+        f"{option}`, or name a result file of theirs with --rates"
     )
     return rows
 

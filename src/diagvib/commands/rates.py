@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel, PositiveFloat
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import checkout_path, read_json
 from diagvib.foundation.validation import validated
-
-Kind = Literal["render", "train"]
 
 
 class Row(BaseModel):
@@ -34,15 +32,15 @@ class Machine(BaseModel):
 class ResultFile(BaseModel):
     """A result file with images per second of a stage; others measure something else."""
 
-    kind: Kind
+    kind: Literal["render", "train"]
     machine: Machine
     rows: list[Row]
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rows of result files for one kind of device. On CUDA a rate is for one GPU, on a CPU for the
-    whole machine. sources: the files, each with its machine."""
+    """Rows of result files. A rate of training on CUDA is for one GPU, others are for the whole
+    machine. sources: the files, each with its machine."""
 
     rows: list[Row]
     sources: list[str]
@@ -66,13 +64,10 @@ class Rates:
 
 def newest_files(device: str, folder: Path | None = None) -> list[Path]:
     """The newest result file of each kind for the device in a folder, by default
-    `benchmarks/results` of the checkout."""
+    `benchmarks/results` of the checkout. Images are always drawn on a CPU."""
     folder = folder or checkout_path("benchmarks/results")
-    return [
-        path
-        for kind in get_args(Kind)
-        for path in sorted(folder.glob(f"{kind}-{device}-*.json"))[-1:]
-    ]
+    names = "render-cpu-*.json", f"train-{device}-*.json"
+    return [path for name in names for path in sorted(folder.glob(name))[-1:]]
 
 
 def read_rates(device: str, paths: list[Path]) -> Rates:
@@ -82,11 +77,12 @@ def read_rates(device: str, paths: list[Path]) -> Rates:
     for path in paths:
         found = read_json(path, "name a result file, like those in benchmarks/results")
         result = validated(ResultFile, found, str(path))
-        machine, own = result.machine, [row for row in result.rows if row.device == device]
+        machine, used = result.machine, "cpu" if result.kind == "render" else device
+        own = [row for row in result.rows if row.device == used]
         if not own:
             others = ", ".join(sorted({row.device for row in result.rows}))
-            raise DiagvibError(f"{path}: no rates for {device}; its rows are for {others}")
+            raise DiagvibError(f"{path}: no rates for {used}; its rows are for {others}")
         rates.rows.extend(row for row in own if row.images_per_second)
         cpu = f"{machine.cores} cores of {machine.cpu}"
-        rates.sources.append(f"{path.name} ({machine.gpu if device == 'cuda' else cpu})")
+        rates.sources.append(f"{path.name} ({machine.gpu if used == 'cuda' else cpu})")
     return rates

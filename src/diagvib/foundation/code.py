@@ -88,7 +88,7 @@ def code_of(entries: Iterable[str | Path]) -> Code:
         seen.add(name)
         waiting += [name.rpartition(".")[0]] if below else []
         path = find_source(name)
-        if path and top not in followed and _INSTALLED & set(path.parts):
+        if path and top not in followed and _is_installed(name, path):
             code.packages.add(top)
         elif path:
             source = _source(path)
@@ -126,6 +126,12 @@ def find_source(name: str) -> Path | None:
         paths = [Path(folder, *inner) for folder in folders]
         files = [file for path in paths for file in (path / "__init__.py", path.with_suffix(".py"))]
     return next((file.resolve() for file in files if file.suffix == ".py" and file.is_file()), None)
+
+
+def _is_installed(name: str, path: Path) -> bool:
+    """Whether pip has put a module here, in an environment or by `--target`."""
+    folder = path.parents[name.count(".") + (path.name == "__init__.py")]
+    return bool(_INSTALLED & set(path.parts)) or any(folder.glob("*.dist-info"))
 
 
 def _spec(name: str) -> ModuleSpec | None:
