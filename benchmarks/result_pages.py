@@ -31,6 +31,7 @@ from result_tables.cue_strength import (
 )
 from result_tables.diagvib6 import (
     accuracy_table,
+    cells_table,
     claim_table,
     claims_csv,
     full_size_table,
@@ -52,6 +53,13 @@ from result_tables.watermark import photo_table, text_table, watermark_condition
 
 from diagvib.foundation.files import write_text
 
+NINE_MODELS_CELLS = [
+    ("zso", "shape"),
+    ("zgo", "shape-hue"),
+    ("fgo-20", "scale-hue"),
+    ("fgo-20", "hue-shape"),
+    ("zgo", "hue-shape"),
+]
 # Page -> name of a table -> what makes its heads and rows, or a text.
 PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_small_cnn": {
@@ -66,6 +74,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "learning position": lambda: learning_table("nine_models", "position", timed=False),
         "learning lightness": lambda: learning_table("nine_models", "lightness", timed=False),
         "misled": lambda: misled_table("nine_models", "fgo-20", "shape-hue"),
+        "cells": lambda: cells_table("nine_models", NINE_MODELS_CELLS),
         "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
     },
     "results_frozen": {

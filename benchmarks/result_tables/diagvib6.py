@@ -190,12 +190,13 @@ def learning_table(
     """What each model learns of a target in ZSO: its accuracy, the paper's with its standard error,
     and the accuracy on validation images after the first epochs of the last phase. model: the
     paper's, if all rows are ways to train it."""
-    times = read(f"{folder}/run_times").query("binding == @target").set_index("baseline")
+    cell = "study == 'zso' and binding == @target"
+    times = read(f"{folder}/run_times").query(cell).set_index("baseline")
     history = read(f"{folder}/history").dropna(subset="val_accuracy")
-    history = history.query("target == @target").groupby("baseline")
+    history = history.query(cell).groupby("baseline")
     rows = [["model", "accuracy", "paper", "after epochs 1 to 8", "epochs"]]
     rows[0] += ["images/s", "minutes"] if timed else []
-    for run in records(runs(folder).query("target == @target")):
+    for run in records(runs(folder).query(cell)):
         epochs = history.get_group(run.baseline)["val_accuracy"]
         row = [run.baseline, percent(run.id_accuracy)]
         row += [printed(paper(baseline=model or run.baseline), run.study, run.target)]
@@ -218,6 +219,18 @@ def misled_table(folder: str, study: str, binding: str) -> list[Row]:
         for metric in ("faavg", "famin"):
             row.append(printed(paper(metric, run.baseline), study, run.target))
         rows.append([*row, str(epochs[run.baseline])])
+    return rows
+
+
+def cells_table(folder: str, cells: list[tuple[str, str]]) -> list[Row]:
+    """Each model's accuracy in several cells, (study, binding), where the cue misleads, in ZSO in
+    distribution; blank where it was not run."""
+    own = runs(folder)
+    names = zip(own["baseline"], own["study"], own["binding"], strict=True)
+    values = dict(zip(names, map(percent, tested(own)), strict=True))
+    rows = [["model", *(f"{study.upper()}, {binding}" for study, binding in cells)]]
+    for name in own["baseline"].unique():
+        rows.append([name, *(values.get((name, *cell), "") for cell in cells)])
     return rows
 
 
