@@ -19,7 +19,7 @@ from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.shortcut import _contrasts
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
 from diagvib.results.table import Table, describe_doubtful, latex, markdown, narrowed
-from diagvib.results.tables import read_tables
+from diagvib.results.tables import read_tables, time_table
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -193,6 +193,22 @@ def test_every_damage_is_named(runs):
         assert row.status == ("missing" if missing else "damaged"), damage
         assert row.reason and str(runs) not in row.reason and "\n" not in row.reason
         assert len(row.reason) < 400 and SPOILT.get(damage, [""])[0] in row.reason
+
+
+def test_speeds_of_several_devices_are_not_averaged():
+    times = pd.DataFrame(
+        {
+            "baseline": "resnet18",
+            "device": ["cpu", None, "NVIDIA H200", "cpu"],
+            "images_per_second": [100.0, 7.0, 2000.0, 300.0],
+            "seconds_train": [8.0, np.nan, 1.0, 4.0],
+        }
+    )
+    assert time_table(times).rows == [
+        ["resnet18", "cpu", "200.0", "6.0", "2"],
+        ["resnet18", "-", "7.0", "-", "1"],
+        ["resnet18", "NVIDIA H200", "2,000.0", "1.0", "1"],
+    ]
 
 
 def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs):

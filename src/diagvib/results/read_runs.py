@@ -283,7 +283,7 @@ def run_times(collected: Collected) -> pd.DataFrame:
         for name, made in zip(names, collected.made, strict=True)
         if made is not None
     ]
-    return pd.DataFrame(rows or {key: [] for key in keys})
+    return pd.DataFrame(rows or {key: [] for key in [*keys, "device"]})
 
 
 def versions(collected: Collected) -> dict:

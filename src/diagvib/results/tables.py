@@ -72,15 +72,17 @@ def result_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> li
 
 
 def time_table(times: pd.DataFrame) -> Table:
-    """For readers: how fast each baseline's runs were."""
+    """For readers: how fast each baseline's runs were, by device."""
     stages = [column for column in times if column.startswith("seconds_")]
     rows = []
-    for baseline, own in times.groupby("baseline", sort=False):
+    named = times.fillna({"device": "-"}).groupby(["baseline", "device"], sort=False)
+    for names, own in named:
         means = own[["images_per_second", *stages]].mean()
         texts = ["-" if mean != mean else f"{mean:,.1f}" for mean in means]
-        rows.append([baseline, *texts, f"{len(own):,}"])
-    heads = ["baseline", "images/s", *(f"{name.removeprefix('seconds_')}, s" for name in stages)]
-    return Table("Mean over runs", [*heads, "runs"], rows, section="Run times")
+        rows.append([*names, *texts, f"{len(own):,}"])
+    seconds = [f"{name.removeprefix('seconds_')}, s" for name in stages]
+    heads = ["baseline", "device", "images/s", *seconds, "runs"]
+    return Table("Mean over runs", heads, rows, section="Run times")
 
 
 def write_tidy(tables: Mapping[str, pd.DataFrame], collected: Collected, out: Path) -> None:
