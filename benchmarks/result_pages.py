@@ -105,8 +105,8 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "results_cue_strength": {
         "half-way": lambda: half_way_table("laptop", "small_cnn"),
         "falls": lambda: falls("laptop", "small_cnn"),
-        "half-way, Lite0": lambda: half_way_table("frozen", "lite0"),
-        "falls, Lite0": lambda: falls("frozen", "lite0"),
+        "half-way, Lite0": lambda: half_way_table("cue_strength", "lite0"),
+        "falls, Lite0": lambda: falls("cue_strength", "lite0"),
         "half-way, eight": lambda: half_way_table("cue_strength", "small_cnn"),
         "falls, eight": lambda: falls("cue_strength", "small_cnn"),
         "visibility": lambda: visibility_table("cue_strength", "small_cnn"),

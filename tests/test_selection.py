@@ -1,12 +1,14 @@
 """Other selection rules: known answers, and no answer if nothing was recorded."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.read_runs import NOTED, Collected
+from diagvib.results.read_runs import NOTED, Collected, read_history
 from diagvib.results.selection import (
     AS_RUN,
     PLAIN,
@@ -55,6 +57,17 @@ def table_of(frame, epochs, baselines=()) -> pd.DataFrame:
 
 def means(table, metric):
     return table[table["metric"] == metric].set_index("rule")["mean"].to_dict()
+
+
+def test_only_epochs_of_the_last_phase_can_be_chosen(tmp_path):
+    noted = [{**dict.fromkeys(NOTED, 0.5), "phase": name} for name in ("first", "last", "last")]
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in noted))
+    assert read_history(path, NOTED)[:, -1].tolist() == [False, True, True]
+    best_of_all = history([(1.0, 1.0, 1.0)]).assign(selectable=False)
+    epochs = [pd.concat([best_of_all, history()], ignore_index=True)] * 4
+    found = means(table_of(runs(), epochs), "faavg")
+    assert found == means(table_of(runs(), [history()] * 4), "faavg")
 
 
 def test_each_rule_chooses_its_epoch():

@@ -188,9 +188,10 @@ def test_every_damage_is_named(runs):
     wanted = [run for run in EXPECTED if run["cue"] and run["sample"] == 1][: len(DAMAGES)]
     for damage, run in zip(DAMAGES, wanted, strict=True):
         harm(run_folder(runs, run), damage)
+    missing = {"absent": "not run", **{name: f"unfinished: no {name}" for name in RUN_FILES}}
     for damage, row in zip(DAMAGES, read_runs(runs, wanted).frame.itertuples(), strict=True):
-        missing = damage == "absent" or damage in RUN_FILES
-        assert row.status == ("missing" if missing else "damaged"), damage
+        assert row.status == ("missing" if damage in missing else "damaged"), damage
+        assert row.reason == missing.get(damage, row.reason)
         assert row.reason and str(runs) not in row.reason and "\n" not in row.reason
         assert len(row.reason) < 400 and SPOILT.get(damage, [""])[0] in row.reason
 
