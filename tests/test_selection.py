@@ -8,7 +8,7 @@ import pytest
 
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.read_runs import NOTED, Collected, read_history
+from diagvib.results.read_runs import NOTED, Collected, history_columns, read_history
 from diagvib.results.selection import (
     AS_RUN,
     PLAIN,
@@ -68,6 +68,19 @@ def test_only_epochs_of_the_last_phase_can_be_chosen(tmp_path):
     epochs = [pd.concat([best_of_all, history()], ignore_index=True)] * 4
     found = means(table_of(runs(), epochs), "faavg")
     assert found == means(table_of(runs(), [history()] * 4), "faavg")
+
+
+def test_epochs_have_the_columns_of_their_studies():
+    columns = {study: history_columns(SHIPPED, [study]) for study in ("zso", "zgo", "whac-95")}
+    zso, cue = [*NOTED, "id_accuracy", "ood_accuracy", "val_worst_class"], "val_follows_cue_1"
+    assert columns["zso"] == zso
+    assert columns["zgo"] == [*zso, cue, "val_worst_group"]
+    assert columns["whac-95"][-3:] == [
+        "val_worst_group",
+        "val_worst_group_cue_1",
+        "val_worst_group_cue_2",
+    ]
+    assert history_columns(SHIPPED, ["o2o-easy"])[-1] == "val_environment_accuracy"
 
 
 def test_each_rule_chooses_its_epoch():
