@@ -1,13 +1,14 @@
 """What only a GPU can show: it trains like the CPU, its steps wait for nothing, and its memory may
 be too small."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.registry import make_baseline
+from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import Run
 from diagvib.training import batches
@@ -18,6 +19,7 @@ from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable
 from synthetic_methods import changed, two_phases
+from test_methods import annotated, made
 from test_runs import train, write_dataset
 from test_trainer import Interrupted, Interruption
 
@@ -59,6 +61,13 @@ def test_it_trains_like_the_cpu(name):
             losses(fit(make(name, lr=1e-5), data, protocol=replace(PROTOCOL, max_epochs=1)))
         )
     assert found[0] == pytest.approx(found[1], rel=1e-2)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_trains(name):
+    train = annotated(64, 0, device=GPU, stripes=bool(declaration(name).needs))
+    val = annotated(24, 1, device=GPU, scaling=train.scaling)
+    assert all(math.isfinite(loss) for loss in losses(fit(made(name), (train, val))))
 
 
 def test_no_step_waits_for_the_gpu():

@@ -68,7 +68,7 @@ class Stripes:
         return pixels
 
     def object_boxes(self, index):
-        return torch.tensor([16, 16, 40, 40]).expand(len(index), 4)
+        return torch.tensor([16, 16, 40, 40], device=index.device).expand(len(index), 4)
 
 
 def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistaken=0, stripes=False):
@@ -96,7 +96,7 @@ def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistake
             names,
             tuple(f"e{number + 1}" for number in range(environments)),
         ),
-        Stripes(pixels) if stripes else None,
+        Stripes(pixels.to(device)) if stripes else None,
     )
 
 
