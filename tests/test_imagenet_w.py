@@ -277,6 +277,18 @@ def test_a_photo_and_its_watermarked_copy_are_compared_wherever_they_stand():
     assert (found["raised_more"][marked.numpy()] == 1).all()
 
 
+def test_renditions_have_fewer_classes_and_mixed_photos_are_judged_by_group():
+    """in-r has x and z alone; y and w are one of ImageNet-9's groups."""
+    groups = ["in-r", "in-r", "in-1k", "mixed-same"]
+    photos = pd.DataFrame({"photo": range(4), "group": groups, "label": ["x", "z", "w", "w"]})
+    logits = torch.tensor([[0.0, 3, 1, 2], [1, 3, 0, 2], [0, 1, 2, 3], [0, 1, 2, 3]])
+    said = answers(
+        photos.assign(watermark="absent"), lambda rows: logits[rows], [*"xyzw"], "x", {3: 0, 1: 0}
+    )
+    assert said["among"].tolist() == ["z", "x", "z", "z"]
+    assert said["prediction"].tolist() == ["y", "y", "w", "y"]
+
+
 def test_the_rank_is_the_median_over_photos():
     raised = {"group": "in-w", "label": "0", "prediction": "0", "among": "0", "log_p": 0.0}
     assert measure(pd.DataFrame({**raised, "raised_more": [0, 1, 900]}))["carton_rank"] == 2
