@@ -191,7 +191,7 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
     without = ", without " * bool(plan["not_measured"]) + ", ".join(plan["not_measured"])
     if known.keys() - {"render"}:  # rendering alone says nothing about the whole
         rows["in all"] = duration(sum(known.values())) + without
-        if plan["gpus"]:
+        if plan["gpus"] > 1:
             least = f"at least {duration(plan['wall_seconds'])}{without}"
             rows[f"on {plan['gpus']} GPUs"] = f"{least}; each takes one job at a time"
     option = f" --device {plan['device']}"
