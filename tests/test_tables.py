@@ -19,7 +19,7 @@ from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.shortcut import _contrasts
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
 from diagvib.results.table import Table, describe_doubtful, latex, markdown, narrowed
-from diagvib.results.tables import read_tables, time_table
+from diagvib.results.tables import read_history, read_tables, time_table
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -194,6 +194,14 @@ def test_every_damage_is_named(runs):
         assert row.reason == missing.get(damage, row.reason)
         assert row.reason and str(runs) not in row.reason and "\n" not in row.reason
         assert len(row.reason) < 400 and SPOILT.get(damage, [""])[0] in row.reason
+
+
+@pytest.mark.parametrize(("by", "name"), [("baseline", TRACKED), ("study", "zso")])
+def test_epochs_are_read_of_one_baseline_or_study(tables, complete, by, name):
+    found = read_history(complete.parent / "tables", by, name)
+    assert set(found[by]) == {name}
+    names = {run["baseline"] for run in EXPECTED} if by == "study" else {TRACKED}
+    assert set(found["baseline"]) == names
 
 
 def test_speeds_of_several_devices_are_not_averaged():
