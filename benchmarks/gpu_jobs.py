@@ -1,8 +1,8 @@
 """Draw and train a configuration's jobs on one GPU, several at a time, where there is no Snakemake.
 
-Small networks, and large ones on small images, leave a GPU waiting for the processor, so several processes
-share it. Needs prepared sources in the configuration's root, and `images: render`. Finished runs are kept, so the same
-command continues.
+Small networks, and large ones on small images, leave a GPU waiting for the processor, so several
+processes share it. Needs prepared sources in the configuration's root, and `images: render`.
+Finished runs are kept, so the same command continues.
 
     python benchmarks/gpu_jobs.py --config config/nine_models.yaml --processes 8 --seconds 500
     python benchmarks/gpu_jobs.py --set images=render --set samples=1 resnet18/zso/shape resnet18/zgo/shape-hue
