@@ -69,7 +69,7 @@ def test_it_follows_the_shortcut_and_fails_where_that_misleads(root, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/prepared").symlink_to(root / "data/prepared")
     stages.draw(layout, stage_settings(config, "draw", study=study), study, binding)
-    stages.render(layout, stage_settings(config, "render", study=study), study, binding, "cpu", 1)
+    stages.render(layout, stage_settings(config, "render", study=study), study, binding, 1)
     settings = stage_settings(config, "train", study=study, baseline="resnet18")
     stages.train(layout, settings, "resnet18", study, binding, "cpu")
     groups = read_json(layout.runs("resnet18", study, binding) / "0/metrics.json")["groups"]

@@ -187,7 +187,7 @@ def images_here(config: Configuration, root: Path) -> Layout:
         stages.draw(layout, stage_settings(config, "draw", study), study, binding)
         if config.images == "parquet":
             job = stage_settings(config, "render", study)
-            stages.render(layout, job, study, binding, "cpu", 1)
+            stages.render(layout, job, study, binding, 1)
     return layout
 
 
