@@ -37,6 +37,7 @@ def test_it_is_in_the_tables_if_runs_have_probabilities(tmp_path):
             pq.write_table(table.append_column("confidence", column), path)
             note_files(path.parent)
     collected = read_runs(tmp_path, wanted)
+    assert "ood_ece" in collected.frame and "ece" not in collected.frame
     tables = make_tables(collected, SHIPPED, {})
     own = tables["metrics"].query("metric_set == 'calibration'")
     errors = [abs(accuracy(run, "ood") - 0.9) for run in wanted[:3]]
