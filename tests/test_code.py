@@ -112,9 +112,10 @@ def test_what_pip_put_into_a_folder_of_its_own_is_only_named(tmp_path, monkeypat
     """`pip install --target`."""
     write(tmp_path / "libs", {"easel/__init__.py": "", "easel-1.dist-info/RECORD": ""})
     monkeypatch.syspath_prepend(tmp_path / "libs")
-    monkeypatch.chdir(write(tmp_path, {"mine.py": "import easel\nimport easel.legs\n"}))
+    own = {"mine.py": "import easel\nimport easel.legs\nimport paint", "paint.py": ""}
+    monkeypatch.chdir(write(tmp_path, {**own, "brush-1.dist-info/RECORD": ""}))
     found = code_of(["mine"])
-    assert found.packages == {"easel"} and list(found.files) == ["mine"]
+    assert found.packages == {"easel"} and sorted(found.files) == ["mine", "paint"]
 
 
 def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):

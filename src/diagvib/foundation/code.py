@@ -129,9 +129,12 @@ def find_source(name: str) -> Path | None:
 
 
 def _is_installed(name: str, path: Path) -> bool:
-    """Whether pip has put a module here, in an environment or by `--target`."""
+    """Whether pip has put a module here: in an environment, or by `--target` in a folder other than
+    the current one, where the user's own code may be."""
+    if _INSTALLED & set(path.parts):
+        return True
     folder = path.parents[name.count(".") + (path.name == "__init__.py")]
-    return bool(_INSTALLED & set(path.parts)) or any(folder.glob("*.dist-info"))
+    return folder != Path.cwd() and any(folder.glob("*.dist-info"))
 
 
 def _spec(name: str) -> ModuleSpec | None:
