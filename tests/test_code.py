@@ -167,6 +167,18 @@ def test_features_of_a_network_count_the_files_that_it_depends_on(tmp_path, monk
     assert found[0] != found[1]
 
 
+def test_a_published_head_counts_the_code_of_its_network(tmp_path, monkeypatch):
+    monkeypatch.chdir(write(tmp_path, {"nets.py": "make = 1\n"}))
+    found = {"linear": set(), "published": set()}
+    for content in ("make = 1\n", "make = 2\n"):
+        Path("nets.py").write_text(content)
+        for head, digests in found.items():
+            model = {"name": "nets:make", "frozen": True, "head": head}
+            settings = {"model": model, "method": {"name": "erm"}}
+            digests.add(code_digest(settings, "diagvib.training.run", "digits", "parquet"))
+    assert {head: len(digests) for head, digests in found.items()} == {"linear": 1, "published": 2}
+
+
 def test_training_depends_on_the_scene_only_if_it_renders():
     config, renderer = load_config(), "diagvib.scenes.digits.renderer"
     rendering = config.model_copy(update={"images": "render"})

@@ -265,6 +265,35 @@ def test_a_run_on_features(images, tmp_path):
     assert weights["model.body.0.weight"].shape == (16, 2048)
 
 
+OWN_NETWORK = """
+import torch
+
+def make(n_classes, image_size):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * image_size**2, n_classes))
+"""
+
+
+def test_a_published_head_is_that_of_the_network_which_saw_the_images(
+    images, tmp_path, monkeypatch
+):
+    """Its size may depend on theirs. On a GPU, no feature is rounded to TF32."""
+    (tmp_path / "flat_net.py").write_text(OWN_NETWORK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    compute, rounded = Encoder.compute, []
+
+    def noted(self, inputs):
+        rounded.append(torch.backends.cudnn.allow_tf32)
+        return compute(self, inputs)
+
+    monkeypatch.setattr(Encoder, "compute", noted)
+    settings = frozen("diagvib.methods.views:Published", "flat_net:make", head="published")
+    files = encoded(images, tmp_path / "features", settings)
+    job = Job(settings, Protocol(1, None, 3), CPU, files)
+    train_runs(job, [RUN], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
+    assert (tmp_path / "runs/0/run.json").exists() and set(rounded) == {False}
+
+
 def test_methods_that_need_pixels_or_learning_features_are_refused():
     for name in METHODS:
         declared = declaration(name)

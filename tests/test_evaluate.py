@@ -55,17 +55,24 @@ def test_what_cannot_be_probed_is_said(features, method, says):
         ({"test": 9}, {"train": 1800, "val": 360}),
     ],
 )
-def test_counts_that_are_not_given_are_those_of_the_docstring(monkeypatch, given, rest):
+@pytest.mark.parametrize("more", [{}, {"root": None}])
+def test_counts_that_are_not_given_are_those_of_the_docstring(monkeypatch, given, rest, more):
     asked = []
 
-    def load(*names, counts):
+    def load(*names, counts, root=None):
         asked.append(counts)
         raise DiagvibError("seen")
 
     monkeypatch.setattr("diagvib.library.load", load)
     with pytest.raises(DiagvibError, match="seen"):
-        diagvib.probe(colours, "zgo", "hue-shape", counts=given)
+        diagvib.probe(colours, "zgo", "hue-shape", counts=given, **more)
     assert asked == [{**given, **rest}]
+
+
+def test_stand_ins_of_photos_are_probed_with_the_few_images_that_there_are():
+    given = {"sources": "embedded", "image_size": 64}
+    found = diagvib.probe(colours, "urbancars", "car-background-object", **given)
+    assert set(found) > {"common_accuracy", "neither_accuracy"}
 
 
 def test_another_root_is_the_configurations_or_the_options(tmp_path, monkeypatch):

@@ -287,6 +287,9 @@ def test_renditions_have_fewer_classes_and_mixed_photos_are_judged_by_group():
     )
     assert said["among"].tolist() == ["z", "x", "z", "z"]
     assert said["prediction"].tolist() == ["y", "y", "w", "y"]
+    p = logits.softmax(1)
+    both = torch.stack([p[0, 1], p[1, 1], p[2, 3], p[3, 1] + p[3, 3]])
+    assert said["confidence"].to_numpy() == pytest.approx(both.numpy())
 
 
 def test_the_rank_is_the_median_over_photos():

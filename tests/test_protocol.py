@@ -42,12 +42,19 @@ def test_bf16_is_for_cpus_that_have_it(monkeypatch, avx512, amx, used):
     assert Protocol(max_epochs=1, patience=None, seed=0, precision="fp32").on(CPU) == "fp32"
 
 
-def test_all_global_generators_are_seeded():
-    def drawn():
-        seed_generators(3)
-        return torch.rand(2).tolist(), np.random.rand(2).tolist(), random.random()
+def drawn():
+    return torch.rand(2).tolist(), np.random.rand(2).tolist(), random.random()
 
-    assert drawn() == drawn()
+
+def test_all_global_generators_are_seeded_and_restored():
+    seed_generators(3)
+    first, second = drawn(), drawn()
+    seed_generators(3)
+    assert drawn() == first
+    with deterministic(CPU, 1):
+        seed_generators(4)
+        drawn()
+    assert drawn() == second
 
 
 def test_every_dataset_sample_and_epoch_has_a_seed_of_its_own_and_every_baseline_the_same():

@@ -77,6 +77,25 @@ def test_without_a_map_the_gradient_at_the_pixels_counts(batches, method):
     assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
 
 
+class SideBranch(Corner):
+    """A map at the end that the features do not depend on."""
+
+    def __init__(self):
+        super().__init__()
+        self.side = nn.Conv2d(3, 2, 1)
+
+    def forward(self, inputs):
+        features = super().forward(inputs)
+        self.side(inputs)
+        return features
+
+
+def test_a_map_that_the_prediction_does_not_depend_on_is_passed_over(batches, method):
+    method.model = Network(SideBranch(), nn.Identity())
+    where = saliency(method, batches, ROWS, PROTOCOL)[1]
+    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+
+
 def test_features_and_predictions_without_a_gradient_have_none(batches, method):
     features = Batches(torch.zeros(20, 5), torch.zeros(20, dtype=torch.int64), CPU)
     assert saliency(method, features, ROWS, PROTOCOL) is None

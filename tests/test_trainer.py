@@ -284,7 +284,7 @@ def test_a_job_tells_the_workflows_terminal_its_epoch_and_the_time_left(
         with callbacks.training_callback("a run") as callback:
             fit(small_cnn(), data, callback=callback)
     first, *_ = (tmp_path / "terminal").read_text().splitlines()
-    words = r"a run: epoch 1, val loss \d\.\d{4}, at most \d+\.\d min left"
+    words = r"a run: epoch 1, val loss \d\.\d{4}, at most \d+\.\d min left in this phase"
     assert re.fullmatch(words, first)
 
 

@@ -28,6 +28,7 @@ from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
+from diagvib.scenes.scene import Scene
 from diagvib.settings.baselines import complete
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
@@ -244,8 +245,7 @@ def load(
     bound = bind_its_own(definition, binding, scene.factors)
     splits = SPLITS if split == "all" else (split,)
     if root is None:
-        few = sources == "embedded" and scene.replicates == "seeds"
-        usual = _STAND_INS if few else read_yaml(default_path())["counts"]
+        usual = _STAND_INS if _few(scene, sources) else read_yaml(default_path())["counts"]
         numbers = counts_of(definition, counts or {}, usual, load_studies(studies_from))
         prepared = cached(scene, sources or "official", mirror)
         catalogue = scene.catalogue(prepared)
@@ -274,6 +274,11 @@ def load(
     )
 
 
+def _few(scene: Scene, sources: Sources | None) -> bool:
+    """Whether images are of stand-ins for photos, of which there are few."""
+    return sources == "embedded" and scene.replicates == "seeds"
+
+
 def probe(
     features: Callable[[Tensor], Tensor | np.ndarray],
     study: str,
@@ -290,8 +295,8 @@ def probe(
     pixels itself. method: how the layer is trained: a name of `diagvib.methods()`, or a name with
     options as in config/baselines. seed: of its weights and of the order of images. options: those
     of `load` about which images are drawn: root, sources, mirror, counts (by default 1,800 for
-    train, 360 each for val, id and ood, or 360 for other test groups together), image_size, device,
-    studies_from.
+    train, 360 each for val, id and ood, or 360 for other test groups together; for stand-ins of
+    photos, those of `load`), image_size, device, studies_from.
 
     Returns what `StudyDataset.evaluate` gives for the test split. The layer is trained by Adam with
     learning rate 1e-3 and batches of 64, or of all images if there are fewer, for at most 100
@@ -303,7 +308,8 @@ def probe(
 
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")
-    if "root" not in options:
+    scene = load_scene(load_study(study, options.get("studies_from", ())).scene)
+    if options.get("root") is None and not _few(scene, options.get("sources")):
         given = options.get("counts") or {}
         usual = ("train", "val") if "test" in given else _PROBED
         options["counts"] = {**{key: _PROBED[key] for key in usual}, **given}

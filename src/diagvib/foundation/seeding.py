@@ -3,6 +3,8 @@ itself, in any order."""
 
 import hashlib
 import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -21,6 +23,21 @@ def name_digest(*names: object) -> bytes:
 def name_seed(*names: object) -> int:
     """A seed of torch that depends only on the names."""
     return int.from_bytes(name_digest(*names)[:7], "big")
+
+
+@contextmanager
+def generators_restored(devices: Sequence = ()) -> Iterator[None]:
+    """Afterwards, the global generators of torch (the CPU's, and these devices'), NumPy and Python's
+    `random` are as they were before."""
+    import torch
+
+    numpy, python = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy)
+            random.setstate(python)
 
 
 def seed_generators(seed: int) -> None:

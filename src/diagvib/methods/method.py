@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.seeding import name_seed, seed_generators
+from diagvib.foundation.seeding import generators_restored, name_seed, seed_generators
 from diagvib.methods.supervision import check_supervision
 from diagvib.models.network import Network
 from diagvib.models.registry import make_network
@@ -359,15 +359,15 @@ class _SeededDraws(TorchDispatchMode):
 
 
 def initialised(make: Callable[[], Method], seed: int) -> Method:
-    """A method whose initial weights depend only on `seed` and their shapes; the state of torch's
-    global generators does not change.
+    """A method whose initial weights depend only on `seed` and their shapes; the state of the global
+    generators does not change.
 
     If they were drawn one after another, everything after the last layer, which torchvision makes
     first, would depend on its size, hence on the number of classes. Drawn separately, only tensors
     with that number in their shape do (paper, A.2: one initialisation for all experiments), and
     each has its layer's distribution.
     """
-    with torch.random.fork_rng(devices=[]):
+    with generators_restored():
         seed_generators(seed)
         with _SeededDraws(seed):
             return make()

@@ -26,9 +26,11 @@ def last_map() -> Iterator[list[Tensor]]:
         yield found
 
 
-def evidence(logits: Tensor, classes: Tensor, maps: Tensor, averaged: bool = False) -> Tensor:
+def evidence(
+    logits: Tensor, classes: Tensor, maps: Tensor, averaged: bool = False
+) -> Tensor | None:
     """How much each cell of a map speaks for a class, float[B, H, W]: the sum over channels of the
-    map times the gradient of the class's logit.
+    map times the gradient of the class's logit; None if the logits do not depend on the map.
 
     logits: [B, C], made from the maps; classes: int64[B]. averaged: the gradient is first averaged
     over all cells (Grad-CAM, Selvaraju et al., 2017). Without, cells that the logit does not depend
@@ -36,7 +38,9 @@ def evidence(logits: Tensor, classes: Tensor, maps: Tensor, averaged: bool = Fal
     head that reads the mean over all cells, it is the same.
     """
     chosen = logits.gather(1, classes[:, None]).sum()
-    (gradient,) = torch.autograd.grad(chosen, maps)
+    (gradient,) = torch.autograd.grad(chosen, maps, allow_unused=True)
+    if gradient is None:
+        return None
     if averaged:
         gradient = gradient.mean((2, 3), keepdim=True)
     return (gradient * maps.detach()).sum(1)

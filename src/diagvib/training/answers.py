@@ -22,9 +22,9 @@ def answers(
     groups: Mapping[int, int],
 ) -> pd.DataFrame:
     """For each photo, as columns. prediction: the predicted class, or, in the groups mixed-*, the
-    first class of its group. log_p: the log probability of the class `watched`. raised_more: how
-    many classes' log probabilities the watermark raises more. among: the predicted one of the
-    classes that the group in-r has.
+    first class of its group. confidence: the probability of that class, or of its group. log_p: the
+    log probability of the class `watched`. raised_more: how many classes' log probabilities the
+    watermark raises more. among: the predicted one of the classes that the group in-r has.
 
     photos: photo, watermark, group, label. logits_of: rows int64[B] -> [B, classes]; each row once,
     the rows of a photo together. groups: class index -> group, as of ImageNet-9.
@@ -47,10 +47,12 @@ def answers(
             at = own.index.to_series()
             clean = at.where(own["watermark"] == "absent").groupby(own["photo"]).transform("first")
             raised = log_p - log_p[torch.tensor(clean.fillna(at).to_numpy(int))]
-            predicted = log_p.argmax(1)
+            top, predicted = log_p.exp().max(1)
             mixed = torch.tensor(own["group"].str.startswith("mixed").to_numpy())
+            alike = first == first[predicted][:, None]
             found = {
                 "prediction": known[torch.where(mixed, first[predicted], predicted)],
+                "confidence": torch.where(mixed, (log_p.exp() * alike).sum(1), top),
                 "log_p": log_p[:, index],
                 "raised_more": (raised > raised[:, [index]]).sum(1),
                 "among": known[among[log_p[:, among].argmax(1)]],

@@ -69,7 +69,9 @@ class _Bar(Callback):
         if terminal and left and time.monotonic() > self._told + _SECONDS:
             self._told = time.monotonic()
             with suppress(OSError), open(terminal, "a") as file:  # it may be another machine's
-                file.write(f"{self._name}: {state}, at most {left / 60:.1f} min left\n")
+                file.write(
+                    f"{self._name}: {state}, at most {left / 60:.1f} min left in this phase\n"
+                )
 
     def _draw(self, row: dict) -> None:
         if self._writer:

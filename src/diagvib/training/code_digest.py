@@ -47,17 +47,18 @@ def renders(images: str, settings: dict) -> bool:
 
 def baseline_entries(settings: dict) -> list[str | Path]:
     """The modules of a baseline's model and method, including the user's own, and the files that it
-    depends on. Of a frozen network, only the head is trained; of an encoder, also the methods that
-    make its views."""
+    depends on. Of a frozen network, only the head is trained, or taken from it; of an encoder, also
+    the methods that make its views."""
     method, model = settings["method"]["name"], (settings["model"] or {}).get("name")
-    wheres = [METHODS.get(method, method)]
+    wheres, networks = [METHODS.get(method, method)], [model] if model else []
     if is_frozen(settings):
-        model = "linear"
+        # A published head is the last layer of the network itself.
+        networks = ["linear", *(networks if settings["model"].get("head") == "published" else [])]
     elif model:
         views = (view.partition(".")[0] for view in settings["model"].get("views", ()))
         wheres += [METHODS[view] for view in views if view in METHODS]
-    if model:
-        wheres += [MODELS[family(model)], *([model] if family(model) == "own" else [])]
+    for name in networks:
+        wheres += [MODELS[family(name)], *([name] if family(name) == "own" else [])]
     depends = map(Path, settings.get("depends", []))
     return [*(where.partition(":")[0] for where in wheres), *depends]
 

@@ -100,7 +100,9 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
     with (
         deterministic(encoding.device, encoding.threads),
         # cuDNN would otherwise choose its convolutions anew in every process.
-        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
+        torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+        ),
         counting(f"encode {folder.parent.name} {folder.name}", images, "images") as advance,
     ):
         for part in parts:

@@ -10,7 +10,7 @@ import torch
 from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import out_of_memory
-from diagvib.foundation.seeding import name_seed
+from diagvib.foundation.seeding import generators_restored, name_seed
 from diagvib.settings.grid import Run
 
 
@@ -87,9 +87,7 @@ def deterministic(device: torch.device, threads: int) -> Iterator[None]:
         )  # use_deterministic_algorithms would load torch's compiler
     # All batches have the same shape, so the search for the fastest convolution pays off.
     with (
-        torch.random.fork_rng(
-            devices=[torch.cuda.current_device()] if device.type == "cuda" else []
-        ),
+        generators_restored([torch.cuda.current_device()] if device.type == "cuda" else []),
         torch.backends.cudnn.flags(
             enabled=True, benchmark=True, deterministic=False, allow_tf32=False
         ),

@@ -174,14 +174,16 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     test, batches = load_test(job, run, data.train.scaling)
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     predicted = _names(test, run, prediction)
-    noted = _answers(job, run, test, batches, method, predicted)
+    noted = pd.DataFrame({"prediction": predicted, "confidence": confidence.numpy()})
+    if (watched := load_scene(test.metadata["scene"]).noted_class) in test.factors[run.target]:
+        noted = _answers(job, run, test, batches, method, watched)
     seen, names = _seen(data.train), [run.target, *run.cues]
     tested = set(zip(*(test.table[name].to_pylist() for name in names), strict=True))
     doubts = [*method.doubts, *_doubts(job, predicted, seen, _seen(data.val), tested)]
     seen = {"-".join(cell): count for cell, count in seen.items()}
     looks = shares(method, batches, test, names, shown_images(test, run, COUNTED), job.protocol)
     more = {"doubts": doubts, **({"saliency": looks} if looks else {})}
-    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), seen, more, out)
+    metrics = _write_results(run, fitted, test, noted, seen, more, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
         weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
@@ -246,7 +248,8 @@ def fit(
     curves: Path | None = None,
 ) -> tuple[Method, Fitted]:
     """Make a method with the job's settings, and train it. name: for the progress bar."""
-    method = make_method(job.settings, data.train, job.protocol.seed, job.weights)
+    side = job.datasets.metadata(run.dataset, "train")["image_shape"][0]
+    method = make_method(job.settings, data.train, job.protocol.seed, job.weights, side)
     if job.present_code(run) != job.code:
         raise DiagvibError(
             f"{run.name}: the code changed while it was loaded; run the same command again"
@@ -256,9 +259,12 @@ def fit(
         return method, trainer.fit(checkpoint, callback, data.tracker)
 
 
-def make_method(settings: dict, train: Batches, seed: int, weights: Path | None) -> Method:
+def make_method(
+    settings: dict, train: Batches, seed: int, weights: Path | None, side: int = 0
+) -> Method:
     """A baseline's method for these training images; with a frozen network, its head for these
-    features. weights: as in `Job`."""
+    features. weights: as in `Job`. side: of the images before encoding, in pixels; only a published
+    head needs it."""
     if is_frozen(settings):
         head, size = settings["model"].get("head"), 0
         options = {"features": train.pixels.shape[1], **(head if isinstance(head, dict) else {})}
@@ -268,14 +274,16 @@ def make_method(settings: dict, train: Batches, seed: int, weights: Path | None)
     classes = len(train.annotations.classes)
     method = make_baseline({**settings, "model": model}, classes, size, seed)
     if head == "published":
-        method.model.head.load_state_dict(_own_head(settings["model"], classes, weights))
+        method.model.head.load_state_dict(_own_head(settings["model"], classes, side, weights))
     return method
 
 
-def _own_head(model: dict, classes: int, weights: Path | None) -> dict[str, torch.Tensor]:
+def _own_head(
+    model: dict, classes: int, side: int, weights: Path | None
+) -> dict[str, torch.Tensor]:
     """The weights of a published network's last layer. DiagvibError unless it is linear, and has
     this many classes."""
-    size = (model.get("input") or {}).get("size") or 224
+    size = (model.get("input") or {}).get("size") or side
     head = make_network(located(model, weights), classes, size).head
     if not isinstance(head, torch.nn.Linear) or head.out_features != classes:
         raise DiagvibError(
@@ -359,13 +367,10 @@ def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tenso
 
 
 def _answers(
-    job: Job, run: Run, test: Images, batches: Batches, method: Method, predicted: np.ndarray
+    job: Job, run: Run, test: Images, batches: Batches, method: Method, watched: str
 ) -> pd.DataFrame:
-    """`answers` about the test images, in scenes with a class to watch; in others the predicted
-    classes alone."""
+    """`answers` about the test images, in a scene with a class to watch."""
     scene = load_scene(test.metadata["scene"])
-    if scene.noted_class not in test.factors[run.target]:
-        return pd.DataFrame({"prediction": predicted})
     photos = test.table.select(["photo", "watermark", "group"]).to_pandas()
     photos["label"] = test.table[run.target].to_pandas()
 
@@ -377,7 +382,7 @@ def _answers(
     with deterministic(job.device, job.protocol.threads):
         method.eval()
         classes, groups = test.factors[run.target], scene.groups(job.prepared)
-        return answers(photos, logits_of, classes, scene.noted_class, groups)
+        return answers(photos, logits_of, classes, watched, groups)
 
 
 def _seen(images: Batches) -> dict[tuple[str, ...], int]:
@@ -436,14 +441,13 @@ def _write_results(
     fitted: Fitted,
     test: Images,
     noted: pd.DataFrame,
-    confidence: np.ndarray,
     seen: dict[str, int],
     more: dict,
     out: Path,
 ) -> dict:
     """Write everything about a run that depends only on its names; returns the metrics. noted: the
-    class predicted for each test image, and further columns; confidence: its probability, [N];
-    seen: from `_seen`; more: further entries of the metrics."""
+    class predicted for each test image, its probability (`confidence`), and further columns; seen:
+    from `_seen`; more: further entries of the metrics."""
     predicted = noted.pop("prediction").to_numpy()
     facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
     facts |= {key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")}
@@ -451,7 +455,6 @@ def _write_results(
     placed = [name for name in ("group", "environment") if name in test.table.column_names]
     table = test.table.select([*placed, *test.factors])
     table = table.append_column("prediction", pa.array(predicted, pa.string()))
-    table = table.append_column("confidence", pa.array(confidence, pa.float32()))
     for name in noted:
         table = table.append_column(name, pa.array(noted[name]))
     metrics = {

@@ -55,8 +55,10 @@ def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor | 
     classes = logits.argmax(1)
     logits = logits - logits.mean(1, keepdim=True)
     if maps and maps[0].requires_grad and len(maps[0]) == len(inputs):
-        cells = evidence(logits, classes, maps[0]).detach().float().clamp_min(0)[:, None]
-        return F.interpolate(cells, inputs.shape[2:], mode="bilinear")[:, 0]
+        cells = evidence(logits, classes, maps[0])
+        if cells is not None:
+            cells = cells.detach().float().clamp_min(0)[:, None]
+            return F.interpolate(cells, inputs.shape[2:], mode="bilinear")[:, 0]
     chosen = logits.gather(1, classes[:, None]).sum()
     (gradient,) = torch.autograd.grad(chosen, inputs, allow_unused=True)
     return None if gradient is None else gradient.float().abs().sum(1)
