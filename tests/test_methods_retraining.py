@@ -161,8 +161,9 @@ def test_self_uses_the_images_whose_prediction_changed_most(monkeypatch):
 
     monkeypatch.setattr("diagvib.methods.self_disagreement.fit", fit)
     method.retrain(features, labels)
-    assert sorted(used[0]) == [-6, 6] and sorted(used[1]) == [0, 1]
+    assert sorted(used[0]) == [-6, 6] and sorted(used[1]) == [0, 1] and not method.doubts
     method.options.finetuned, labels = 10, torch.tensor([0, 0, 0, 1])
+    assert "at most 10 images are held out" in method.doubts[0]
     method.retrain(features, labels)
     assert [len(batch) for batch in used[5]] == [16] * 30
     drawn = torch.tensor(used[4])[torch.cat(used[5])]
@@ -214,7 +215,8 @@ def test_the_loss_of_logit_correction():
 
 
 def test_the_loss_of_unsupervised_logit_adjustment(batches):
-    """P(y | z) is a row of P over its sum; the biased layer is trained on the features of the first
+    """P(y | z) is a row of P over its sum, without a correction for the third class, which no image
+    has; the biased layer is trained on the features of the first
     weights, with which the network itself still begins."""
     method, data, losses = three("ula", strength=2.0), known(LABELS), {}
     method.biased = Fixed(torch.tensor(BELIEVED).log())
@@ -222,7 +224,7 @@ def test_the_loss_of_unsupervised_logit_adjustment(batches):
     method.memory["prior"] = torch.tensor(PRIOR)
     output = method.train().training_step("classify", batch_of(data, range(3)), caught(losses))
     assert not method.biased.training
-    given = [[(v / sum(row)) ** 2 for v in row] for row in PRIOR]
+    given = [[*((v / sum(row)) ** 2 for v in row[:2]), 1] for row in PRIOR]
     wanted = corrected([0.25, 0.5, 0.25], given[1], 1)
     assert output.loss[2].item() == pytest.approx(wanted, rel=1e-5)
     assert set(losses) == {"model"}

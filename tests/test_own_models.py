@@ -50,6 +50,10 @@ def own(n_classes, image_size, kind):
         return Overridden(nn.Sequential(*sequence[:2]), sequence[2])
     if kind in ENDS:
         return Own(n_classes, kind)
+    if kind == "deep head":
+        return Network(
+            nn.Sequential(*sequence), nn.Sequential(nn.ReLU(), nn.Linear(n_classes, n_classes))
+        )
     net = nn.Sequential(*sequence)
     if kind == "hook":
         net.register_forward_hook(lambda module, given, output: output.tanh())
@@ -112,6 +116,8 @@ def test_a_method_that_needs_the_head_refuses_a_model_that_does_not_say_where_it
         DiagvibError, match=f"{method} needs a head of its own, but model test_own.*"
     ):
         method_of("in place", method)
+    with pytest.raises(DiagvibError, match="does not say where a linear one begins"):
+        method_of("deep head", method)
     if method != "w2d":
         assert method_of("sequence", method).model.separable
 

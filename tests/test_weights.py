@@ -204,3 +204,10 @@ def test_dropout_is_of_the_features_and_only_in_training():
         settings_of({"name": "resnet18", "frozen": True, "dropout": 0.1})
     with pytest.raises(DiagvibError, match="squeezenet1_1 has no last layer for dropout"):
         make_baseline(settings_of({"name": "squeezenet1_1", "dropout": 0.1}), 6, SIZE, 0)
+
+
+def test_inputs_are_scaled_as_the_weights_of_googlenet_want(tmp_path):
+    """torchvision does so itself only if it loads the weights."""
+    network = made(saved(tmp_path / "googlenet.pth", "googlenet"), name="googlenet").model
+    scaling = [m.transform_input for m in network.modules() if hasattr(m, "transform_input")]
+    assert scaling == [True]

@@ -13,7 +13,7 @@ from diagvib.methods.method import Batch
 class Coral(ByEnvironment):
     """Adds gamma times the mean over pairs of environments of mean((mu1 - mu2)^2) + mean((C1 -
     C2)^2), with mu the mean and C the unbiased covariance of the features (DomainBed's form).
-    Environments with fewer than two images in a batch are left out.
+    Sets with fewer than two images, as CausIRL may have them, are left out.
     """
 
     options = {"gamma": {"minimum": 0, "default": 1.0}}

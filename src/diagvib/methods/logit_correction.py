@@ -76,7 +76,9 @@ class UnsupervisedLogitAdjustment(Method):
         with torch.no_grad():
             cue = self.biased.eval()(batch.inputs).argmax(1)
         prior = self.memory["prior"]
-        given = (prior / prior.sum(1, keepdim=True)).clamp(min=1e-12).log()[cue]
+        given = (prior / prior.sum(1, keepdim=True)).clamp(min=1e-12).log()
+        # Or the logits of classes that no image has would stay high, and win in the test.
+        given = given.masked_fill(prior.sum(0) == 0, 0)[cue]
         logits = self.model(batch.inputs)
         losses = self.losses(logits + self.options.strength * given, batch.labels)
         update("model", losses.mean())

@@ -171,9 +171,9 @@ class Method(nn.Module):
     optimisers. `build`, `setup` and `phases` are called again; what a step writes to any other attribute,
     such as a counter, is lost.
 
-    `supervision`, `options`, `own_network`, `trains`, `needs` and `pixels` are read from the
-    source, without running it, so that a configuration is checked quickly: they must be written as
-    literals.
+    `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels` and `uses_features` are
+    read from the source, without running it, so that a configuration is checked quickly: they must
+    be written as literals.
     """
 
     # The labels besides the target's that it can use: "none", "cues" (the class of each cue), "cue"
@@ -237,9 +237,9 @@ class Method(nn.Module):
             raise DiagvibError(
                 f"method: {self.name} needs features, {whose} end in a linear layer that reads them"
             )
-        if self.uses_head and not self.model.separable:
+        if self.uses_head and not (self.model.separable and isinstance(self.model.head, nn.Linear)):
             raise DiagvibError(
-                f"method: {self.name} needs a head of its own, {whose} say where it begins; "
+                f"method: {self.name} needs a head of its own, {whose} say where a linear one begins; "
                 "return diagvib.models.network.Network(body, head)"
             )
 

@@ -40,6 +40,15 @@ class SelfDisagreement(Retraining):
                 self.memory["early"] = self.model.head(features).float()
         super().start_phase(phase, data)
 
+    @property
+    def doubts(self):
+        most = self.options.finetuned
+        if len(self.memory["early"]) > most:
+            return []
+        return [
+            f"at most {most} images are held out, so none is chosen among them; lower finetuned"
+        ]
+
     def retrain(self, features, labels):
         head, given = self.model.head, self.options
         apart = disagreement(self.memory["early"], head(features).detach())

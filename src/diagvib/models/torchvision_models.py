@@ -70,6 +70,8 @@ def _pretrained(net: nn.Module, settings: dict, n_classes: int) -> Network:
         settings["weights_file"],
         settings["weights_sha256"],
     )
+    if hasattr(net, "transform_input"):  # googlenet and inception_v3 scale inputs for these weights
+        net.transform_input = True
     last = last_linear(net)
     if last is None:
         raise DiagvibError(
