@@ -13,6 +13,7 @@ from mkdocs.structure.files import File, Files
 
 from diagvib.cli import app
 from diagvib.foundation.files import read_yaml
+from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.table import markdown_table
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
@@ -141,8 +142,9 @@ def _ranking(entries: list[Entry]) -> str:
 
 
 def _number(one: Number) -> str:
-    interval = "" if one.low is None else f" ({100 * one.low:.0f} to {100 * one.high:.0f})"
-    return f"{100 * one.mean:.1f}{interval}"
+    many = 1 if one.metric in METRIC_SETS["watermark"].unbounded else 100
+    interval = "" if one.low is None else f" ({many * one.low:.0f} to {many * one.high:.0f})"
+    return f"{many * one.mean:.1f}{interval}"
 
 
 def _leads_away(link: str) -> bool:

@@ -68,6 +68,14 @@ def images(study, binding, rendered):
     return [file.format(study=study, binding=binding)] + [prepared(study)] * rendered
 
 
+def encoded_images(study, binding, network):
+    """The input of encode jobs: images; of photos that are prepared for a network, what these are made from."""
+    model = job_of("encode", study, network).plain()["encoder"]["model"]
+    if (model.get("input") or {}).get("resize"):
+        return [RECIPE_FILE.format(study=study, binding=binding), prepared(study)]
+    return images(study, binding, CONFIG.images == "render")
+
+
 def training_data(stage, study, binding, baseline):
     """The input of train and tune jobs: images, or the features of a frozen network."""
     job = job_of(stage, study, baseline)

@@ -1,6 +1,6 @@
 rule encode:  # only for baselines with a frozen network
     input:
-        lambda wildcards: images(wildcards.study, wildcards.binding, CONFIG.images == "render"),
+        lambda wildcards: encoded_images(wildcards.study, wildcards.binding, wildcards.network),
     output:  # stands for the other files, which stay, as does a killed job's progress
         FEATURES,
     log:

@@ -154,6 +154,8 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     row = tables["average"].query("binding == '' and metric == 'accuracy'").iloc[0]
     # Two samples, two images of 80 apart: the spread of the samples' means, not of the four runs.
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(1 / 80), 2, 2)
+    row = tables["average"].query("binding == @BINDING and metric == 'accuracy'").iloc[0]
+    assert row["images"] == 80
     cells = (
         read_table(tmp_path / "tables/cells.parquet")
         .to_pandas()

@@ -154,6 +154,11 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences(wide)[1:] == ["bad widens both gaps."]
     gains = {"plain": (settings("erm"), (0.9, 0.02, -0.3, -0.3))}
     assert "It loses no points where hue misleads, 30 where" in sentences(gains)[0]
+    one = {"plain": (settings("erm"), (0.9, -0.01, 0.0, 0.02))}
+    assert (
+        "It loses 1 point where hue misleads, none where texture misleads and none"
+        in sentences(one)[0]
+    )
 
 
 def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():

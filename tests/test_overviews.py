@@ -125,6 +125,9 @@ def test_the_median_is_of_the_epochs_that_half_of_the_runs_reached():
     ).assign(study="zgo", binding="shape-hue", baseline="m")
     (line,) = training_curves(rows, "m", SHIPPED).axes[0].lines
     assert line.get_xydata().tolist() == [[1, 2], [2, 2], [3, 2]]
+    shorter = rows[rows["epoch"] < 3].assign(study="zso")
+    for axes in training_curves(pd.concat([rows, shorter]), "m", SHIPPED).axes:
+        assert axes.get_xlim() == (0.5, 4.5), "the study with the most epochs"
 
 
 def test_cue_preference_has_the_error_of_samples_and_nothing_where_cues_cannot_be_told():

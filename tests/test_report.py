@@ -384,7 +384,7 @@ def test_the_best_of_the_other_baselines_stands_beside_the_first():
     }
     names = {"study": "o2o-easy", "binding": "shape-hue", "target": "shape", "cue": "hue"}
     found = finding_of(_average, "average", values, **names)
-    assert "of 2 other baselines is high with 60" in found.text
+    assert "The highest of 2 other baselines is high, with 60" in found.text
     assert [*found.accuracies.values()] == [0.9, 0.2, 0.6]
 
 

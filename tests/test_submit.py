@@ -3,6 +3,7 @@ predictions, and those in the repository are valid."""
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 
 import jsonschema
@@ -59,7 +60,7 @@ def test_an_entry_can_be_computed_again_from_the_predictions(root, tmp_path):
         assert entry.runs[f"shape-hue/{sample}"].predictions == file_sha256(path)
     (faavg,) = (one for one in entry.metrics if one.metric == "faavg")
     assert faavg.mean == pytest.approx(np.mean(accuracies)) and faavg.n == 3
-    assert faavg.low < faavg.mean < faavg.high and faavg.binding == "shape"
+    assert faavg.low < faavg.mean < faavg.high and faavg.binding == "shape (1 of 5 cues)"
     assert entry.protocol["training"]["max_epochs"] == 30 and entry.supervision == "none"
 
 
@@ -101,18 +102,32 @@ def renumbered(entry):
 WRONG = {
     "a changed number": (
         lambda e: e["metrics"][0].update(mean=0.9),
-        "metrics: faavg shape is .*0.9",
+        r"metrics: faavg shape \(1 of 5 cues\) is .*0.9",
     ),
     "a number changed a little": (
         lambda e: e["metrics"][0].update(mean=e["metrics"][0]["mean"] + 0.001),
         "metrics: faavg shape",
     ),
     "a narrower interval": (lambda e: e["metrics"][0].update(low=0.1), "metrics: faavg shape"),
-    "a number left out": (lambda e: e["metrics"].pop(), "metrics: id_accuracy shape is None"),
+    "a number left out": (lambda e: e["metrics"].pop(), r"metrics: id_accuracy shape .* is None"),
     "a changed count": (
-        lambda e: e["runs"]["shape-hue/1"]["cells"][-1].__setitem__(5, 9),
+        lambda e: e["runs"]["shape-hue/1"]["cells"][-1].__setitem__(4, 99),
         "but the counts give",
     ),
+    "more correct images than there are": (
+        lambda e: e["runs"]["shape-hue/1"]["cells"][-1].__setitem__(5, 999),
+        "a cell has more correct images than images",
+    ),
+    "a cell without some columns": (
+        lambda e: e["runs"]["shape-hue/1"]["cells"][-1].pop(),
+        r"runs\.shape-hue/1\.cells",
+    ),
+    "a single run": (
+        lambda e: [e["runs"].pop(f"shape-hue/{at}") for at in (1, 2)],
+        r"numbers \[0\]; at least 3 are needed",
+    ),
+    "no run": (lambda e: e.update(runs={}), "runs: must have at least 1"),
+    "no date": (lambda e: e.update(date="yesterday"), "date: "),
     "nobody who submits": (lambda e: e.update(by=" "), "by: who submits is missing"),
     "too few runs": (lambda e: e["metrics"][0].update(n=2), r"metrics\.0\.n"),
     "other seeds": (lambda e: e["protocol"]["training"].update(seed=7), "training.seed 1332"),
@@ -169,13 +184,20 @@ def test_a_record_says_what_values_a_metric_can_have_and_whether_less_is_better(
     metrics = [entry.metrics[0].model_copy(update={"metric": name}) for name in names]
     path = write_every_eval_ever(entry.model_copy(update={"metrics": metrics}), tmp_path)
     found = [one["metric_config"] for one in read_json(path)["evaluation_results"]]
-    assert [one["lower_is_better"] for one in found] == [False, False, True, True, False]
-    assert [
-        (one.get("min_score"), one.get("max_score"), one.get("metric_unit")) for one in found
-    ] == [
-        *((0, 1, "proportion"), (-1, 1, "proportion"), (0, 1, "proportion")),
-        *[(None, None, None)] * 2,
-    ]
+    assert [one["lower_is_better"] for one in found] == [False, False, True, True]
+    assert [(one["min_score"], one["max_score"]) for one in found] == [
+        *((0, 1), (-1, 1), (0, 1), (-1, 1)),
+    ], "a rank has no bounds"
+
+
+def test_every_eval_ever_accepts_the_names_of_files(root, tmp_path):
+    """Of version 4, though the same entry gives the same file; the submitter's is one folder."""
+    assert (
+        submitted(root, tmp_path, "--format", "every-eval-ever", "--by", "../A / B").exit_code == 0
+    )
+    for path in tmp_path.rglob("*.json"):
+        by, _, _ = path.relative_to(tmp_path / "data/diagvib").parts
+        assert by == "A-B" and uuid.UUID(path.stem).version == 4
 
 
 def test_a_mean_of_zero_may_differ_in_its_last_bits():

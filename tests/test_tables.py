@@ -276,6 +276,9 @@ def test_words_that_are_the_same_in_all_rows_stand_below_the_table():
     assert found.heads == ["baseline", "binding", "accuracy"]
     assert found.rows == [["one", "all", "10.0"], ["paper", "", "12"], ["two", "some", "10.0"]]
     assert found.notes == ["A note.", "The same in all rows: model cnn, selection last."]
+    strengths = [["one", "> 50 (20.1 to > 50)", "< 0.5", "no loss"]] * 2
+    table = Table("T", ["baseline", "hue", "scale", "texture"], strengths)
+    assert narrowed(table) == table, "results, not words"
 
 
 def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):

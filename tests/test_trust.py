@@ -12,7 +12,7 @@ import pytest
 from diagvib.cli import app
 from diagvib.foundation.files import read_json, write_json
 from test_workflow import planned
-from toy import MODELS, RUN, count, hashes, toy, write
+from toy import BASELINES, MODELS, RUN, TOY, count, hashes, toy, write
 
 EDITED = MODELS.replace("width=4):", "width=4):\n    print('edited')")
 TINY, FOCAL, CNN = (RUN.format(name) for name in ("tiny", "focal", "small_cnn"))
@@ -78,6 +78,36 @@ def test_recipes_and_images_of_other_settings_are_made_again(finished):
     assert count(toy(finished, "-n", "--", "tables")) == again
     by_hand(finished, "draw", *TWO_PLACES, "--set", "counts.train=90")
     assert count(toy(finished, "-n", "--", "tables")) == {"draw": 1, **again}
+
+
+FROZEN = """
+frozen: {model: {name: small_cnn, frozen: true}, method: erm, optimiser: {name: adam, lr: 1.0e-3},
+         batch_size: 16, origin: mine}
+"""
+
+
+def test_features_and_sources_of_other_settings_are_made_again(finished):
+    """The features of images of another size, and, as by `diagvib prepare`, other sources."""
+    write(finished, {"lab/baselines.yaml": BASELINES + FROZEN})
+    changes = {
+        "[small_cnn, {name: tiny, studies: [zgo]}, {name: focal, studies: [zgo]}]": "[frozen]",
+        "[zgo, two-places]": "[zgo]",
+        "[hue-shape, corner-colour]": "[hue-shape]",
+        "root: toy": "root: toy\nimages: render",
+    }
+    config = TOY
+    for old, new in changes.items():
+        config = config.replace(old, new)
+    write(finished, {"toy.yaml": config})
+    toy(finished, "--", "runs")
+    assert count(toy(finished, "-n", "--", "runs")) == {}
+    by_hand(finished, "encode", "frozen", *ZGO, "--set", "image_size=96")
+    assert count(toy(finished, "-n", "--", "runs")) == {"encode": 1, "train": 1, "runs": 1}
+    by_hand(finished, "encode", "frozen", *ZGO)
+    assert count(toy(finished, "-n", "--", "runs")) == {}
+    (described,) = (finished / "toy/data/prepared").glob("digits/sources.json")
+    write_json(described, read_json(described) | {"sources": "official"})
+    assert "prepare" in count(toy(finished, "-n", "--", "runs"))
 
 
 def test_damaged_runs_are_made_again_and_those_from_another_machine_count(finished):

@@ -93,6 +93,7 @@ def test_one_sample_has_the_interval_over_its_images():
     assert percent(2 / 18, np.nan, 1, 1, images=18) == "11.1 (1.4 to 34.7; n = 1)"
     assert percent(0.5, np.nan, 1, 5) == "50.0 (n = 1 of 5)"
     assert percent(np.nan, np.nan, 0, 5) == "-"
+    assert percent(-0.0001, 0.01, 3, 3, change=True) == "0.0 ± 1.0"
 
 
 def runs_frame(**accuracies: np.ndarray) -> pd.DataFrame:

@@ -148,7 +148,7 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
             "train, val and test"
         )
     taken = {columns.file, split, columns.unit}
-    numbers = {c: n for c, n in found.nunique().items() if c not in taken}
+    numbers = {c: n for c, n in found.replace("", None).nunique().items() if c not in taken}
     target, cues = _roles(folder, columns, numbers)
     definition["factors"] = {c: _values(found[c]) for c in (target, *cues)}
     if splits:

@@ -10,7 +10,7 @@ from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import FEATURES_FILE
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, Run
-from diagvib.settings.jobs import Train, stage_settings
+from diagvib.settings.jobs import Encode, Train, stage_settings
 from diagvib.studies.study import SPLITS
 from diagvib.training.code_digest import code_digest
 from diagvib.training.finished_runs import digest_of_images, what_makes
@@ -22,10 +22,12 @@ def asked_for(layout: Layout, job: Train, *names: str) -> dict[Run, dict]:
     made = job.plain()
     settings = made["baseline"]
     code = _code(json.dumps(settings), job.scene, job.images)
-    return {
-        run: what_makes(run, settings, made["training"], code, _image_digests(layout, job, run))
-        for run in job.runs(*names)
-    }
+    found = {}
+    for run in job.runs(*names):
+        images = _image_digests(layout, job, run)
+        by_split = images and {name.partition("/")[2]: its for name, its in images.items()}
+        found[run] = what_makes(run, settings, made["training"], code, by_split)
+    return found
 
 
 def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
@@ -56,23 +58,44 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
-    """By split; None if there is nothing to compare with, {} if images have another size."""
-    names, dataset = (run.study, run.binding), run.dataset
+    """By split, of what a run reads, images or features; as `images_asked`."""
+    names = run.study, run.binding, run.dataset
+    if not job.network:
+        return images_asked(layout, job, None, *names)
+    images = images_asked(layout, job, job.settings["model"].get("input"), *names)
     try:
-        if job.network:
-            noted = read_json(layout.features(job.network, *names) / FEATURES_FILE)
-            return {split: noted[f"{dataset}/{split}"]["sha256"] for split in SPLITS}
-        if job.images == "parquet":
-            noted = read_json(layout.digests(*names))
-            if noted["image_size"] != job.image_size:
-                return {}
-            return {split: noted[f"{dataset}/{split}.parquet"] for split in SPLITS}
-        noted = read_metadata(layout.recipes(*names))
-        made = {**noted, "image_shape": [job.image_size, job.image_size, 3]}
-        recipes = {split: noted["digests"][f"{dataset}/{split}"] for split in SPLITS}
+        noted = read_json(layout.features(job.network, *names[:2]) / FEATURES_FILE)
+        of = noted.get("of", {})
+        if any(of.get(name, digest) != digest for name, digest in (images or {}).items()):
+            return {}
+        return {name: noted[name]["sha256"] for name in _names(run.dataset)}
     except (DiagvibError, KeyError):
         return None
-    return {
-        split: digest_of_images({**made, "recipe_digest": digest})
-        for split, digest in recipes.items()
-    }
+
+
+def images_asked(
+    layout: Layout, job: Train | Encode, given: dict | None, study: str, binding: str, dataset: int
+) -> dict[str, str] | None:
+    """`digest_of_images` of each split of a dataset that a job reads, by {dataset}/{split}; None if
+    there is nothing to compare with, {} if images have another size. given: `input` of a frozen
+    network."""
+    resized = bool(given and given.get("resize"))
+    size, names = given["size"] if resized else job.image_size, _names(dataset)
+    try:
+        if job.images == "parquet" and not resized:
+            noted = read_json(layout.digests(study, binding))
+            if noted["image_size"] != size:
+                return {}
+            return {name: noted[f"{name}.parquet"] for name in names}
+        noted = read_metadata(layout.recipes(study, binding))
+        made = {**noted, "image_shape": [size, size, 3]}
+        return {
+            name: digest_of_images({**made, "recipe_digest": noted["digests"][name]})
+            for name in names
+        }
+    except (DiagvibError, KeyError):
+        return None
+
+
+def _names(dataset: int) -> list[str]:
+    return [f"{dataset}/{split}" for split in SPLITS]

@@ -18,8 +18,9 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import made_from, split_files
-from diagvib.operations.asked import asked_for
+from diagvib.operations.asked import asked_for, images_asked
 from diagvib.scenes import load_scene
+from diagvib.scenes.prepared import DESCRIPTION
 from diagvib.scenes.scene import STATE
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
@@ -89,6 +90,11 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
         # Empty in a clone that has pulled the rest, where the user's photos are not.
         if state := load_scene(scene).state(mirror and Path(mirror)):
             yield layout.raw(scene) / STATE, {"state": state}
+    elif rule == "prepare":
+        path = Path(job.output[0]).with_name(DESCRIPTION)
+        said, asked = read_json(path)["sources"], read_settings(job.params.settings, rule).sources
+        # Those of photos also say how many files were left out.
+        yield path, {"sources": said if said.partition(" ")[0] == asked else asked}
     elif rule == "draw":
         made = read_settings(job.params.settings, rule).plain()
         yield Path(job.output[0]), {"definition": made.pop("study"), **made}
@@ -96,6 +102,13 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
         recipes = read_metadata(layout.recipes(names.study, names.binding))
         size = read_settings(job.params.settings, rule).image_size
         yield Path(job.output[0]), made_from(recipes, size)
+    elif rule == "encode":
+        own = read_settings(job.params.settings, rule)
+        its, of = own.plain()["encoder"]["model"].get("input"), {}
+        for sample in range(own.samples):
+            asked = images_asked(layout, own, its, names.study, names.binding, sample)
+            of = None if None in (of, asked) else of | asked
+        yield Path(job.output[0]), {"of": of}
     elif rule == "train":
         of_job = names.baseline, names.study, names.binding
         runs = asked_for(layout, read_settings(job.params.settings, rule), *of_job)

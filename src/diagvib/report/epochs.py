@@ -101,6 +101,7 @@ def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -
         losses.set_ylim(bottom=0)
         accuracies.set(ylim=(-0.02, 1.02), xlabel="epoch")
         draw_chance(accuracies, known.chance(study))
+    grid[0, 0].set_xlim(min(0.5, history["epoch"].min()), history["epoch"].max() + 0.5)
     grid[0, 0].set_ylabel("loss")
     grid[1, 0].set_ylabel("accuracy")
     add_legend(figure, title=baseline, ncols=4, fontsize=8)
@@ -119,7 +120,6 @@ def _draw_runs(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: 
         whole = _of_most_runs(table)
         axes.plot(whole.index, whole.median(axis=1), color=colour, label=label)
     axes.add_collection(LineCollection(lines, colors=colour, **look))
-    axes.set_xlim(min(0.5, epochs[0]), epochs[-1] + 0.5)
     axes.tick_params(colors=INK, labelsize=7.5)
 
 

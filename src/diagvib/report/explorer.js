@@ -27,8 +27,9 @@ function read() {
   const same = one => ["study", "binding", "sample"].every(key => !(key in asked) || String(one[key]) === asked[key]);
   const cued = index.filter(one => one.binding.includes("-"));  // these show more
   const found = [...cued, ...index].find(same) || index[0];
-  state = { dataset: index.indexOf(found), a: found.runs.includes(asked.a) ? asked.a : found.runs[0],
-    b: found.runs.includes(asked.b) ? asked.b : "", show: kinds.includes(asked.show) ? asked.show : "",
+  const a = found.runs.includes(asked.a) ? asked.a : found.runs[0];
+  const b = found.runs.includes(asked.b) && asked.b !== a ? asked.b : "";
+  state = { dataset: index.indexOf(found), a, b, show: kinds.includes(asked.show) ? asked.show : "",
     changed: asked.changed === "1", image: "image" in asked ? Number(asked.image) : -1 };
   fill(element("dataset"), index.map((one, i) => [i, `${one.title}, ${one.binding}, ${one.sample}`]), state.dataset);
   fill(element("a"), found.runs.map(name => [name, name]), state.a);

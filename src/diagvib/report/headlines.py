@@ -112,7 +112,10 @@ def _average(material: Material) -> Iterator[Finding]:
         }
         if len(others):
             best = others.idxmax()
-            text += f" The highest of {len(others)} other baselines is {best} with {whole_percent(others[best])}."
+            which = (
+                f"highest of {len(others)} other baselines" if len(others) > 1 else "other baseline"
+            )
+            text += f" The {which} is {best}, with {whole_percent(others[best])}."
             bars[f"{best}, test environment"] = others[best]
         yield Finding(METRIC_SETS["average"].title, text, known.chance(study), bars)
         return
@@ -196,9 +199,11 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
     if ran.empty:
         return curves, ""
     chance, lowest = known.chance(headline.shortcut), ran.loc[ran["mean"].idxmin()]
+    several = ran["baseline"].nunique() > 1
+    what = "combinations of baseline, target and cue" if several else "pairs of target and cue"
     matrix = (
         f"Accuracy is below chance in {int((ran['mean'] < chance).sum())} of {len(ran)} trained "
-        f"pairs of target and cue ({known.title(headline.shortcut)}). The lowest is "
+        f"{what} ({known.title(headline.shortcut)}). The lowest is "
         f"{lowest['target']} by {lowest['cue']}, {whole_percent(lowest['mean'])} ({lowest['baseline']})."
     )
     return curves, matrix

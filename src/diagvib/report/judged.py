@@ -143,12 +143,14 @@ def reference_sentence(comparison: Comparison, one: Judged) -> str:
     """The accuracy that an ERM loses, in a sentence."""
     cues, target = comparison.cues, comparison.binding.partition("-")[0] or "the target"
     where = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
-    first, second, both = (
-        max(0, -whole_points(one.mean(gap))) or "no" for gap in [*CUE_GAPS.values(), "joint_gap"]
+    first, *others = (
+        max(0, -whole_points(one.mean(gap))) for gap in [*CUE_GAPS.values(), "joint_gap"]
     )
+    points = f"{first or 'no'} point{'s' * (first != 1)}"
+    second, both = (number or "none" for number in others)
     return (
         f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of "
-        f"in-distribution images ({where}). It loses {first} points where {cues[1]} misleads, "
+        f"in-distribution images ({where}). It loses {points} where {cues[1]} misleads, "
         f"{second} where {cues[2]} misleads and {both} where both do."
     )
 

@@ -9,7 +9,7 @@ for (const table of document.querySelectorAll(".results table")) {
     else pairs.push([row]);
   }
   const key = (pair, i) => {
-    const text = pair[0].cells[i].textContent, number = parseFloat(text.replace(/^[≤≥ ]+|,/g, ""));
+    const text = pair[0].cells[i].textContent, number = parseFloat(text.replace(/^[≤≥<> ]+|,/g, ""));
     return text === "" || text === "-" ? [2, 0] : isNaN(number) ? [1, text] : [0, number];
   };
   heads.forEach((head, i) => {

@@ -12,7 +12,7 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.reproduction.published import is_comparable
-from diagvib.results.known_studies import known_studies
+from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.metric_set import untuned_notes
 from diagvib.results.tables import baseline_settings
 from diagvib.settings.config import default_path
@@ -139,7 +139,7 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
 def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     """Which baselines train on photos without published weights, where the papers start from them;
     empty if none do."""
-    photos = known_studies(settings).seeded(frame["study"])
+    photos = SHIPPED.seeded(frame["study"])  # of others, there is no paper
     names = frame.loc[frame["study"].isin(photos), "baseline"].unique()
     made = baseline_settings(names, settings)
     scratch = [name for name, own in made.items() if not (own.get("model") or {}).get("weights")]

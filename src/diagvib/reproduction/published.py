@@ -102,7 +102,8 @@ def beside_papers(
     """The table `metrics` with paper, difference (ours minus the paper's), printed and note.
 
     They are empty where no paper has a number for this scene or study, binding, model, method and
-    selection rule, or if the sources of the baseline's runs are not comparable.
+    selection rule (for DiagViB-6: study, target and baseline's name), or if the sources of the
+    baseline's runs are not comparable. How the runs differ otherwise is in the table `comparison`.
     """
     rows = metrics.to_dict("records")
     own = dict(iter(runs.groupby("baseline", sort=False)))

@@ -17,7 +17,7 @@ from diagvib.results.uncertainty import image_interval, sample_interval
 
 # A row whose first cell is this repeats the paper's numbers for the row above.
 PAPER = "paper"
-_NUMBER = re.compile(r"[-+≤≥]? ?\d|-$|n too small|$")
+_NUMBER = re.compile(r"[-+≤≥<>]? ?\d|-$|no loss$|n too small|$")
 _LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -188,7 +188,7 @@ def percent(
     """
     if n == 0:
         return "-"
-    text, notes = f"{100 * mean:.1f}", [f"n = {n:.0f} of {expected:.0f}"] if n < expected else []
+    text, notes = f"{100 * mean:z.1f}", [f"n = {n:.0f} of {expected:.0f}"] if n < expected else []
     if spread >= 0.0005:
         text += f" ± {100 * spread:.1f}"
     else:

@@ -1,6 +1,8 @@
 """Entries of the leaderboard as other collections of results take them."""
 
+import hashlib
 import json
+import re
 import uuid
 from calendar import timegm
 from collections.abc import Callable
@@ -20,8 +22,9 @@ _VERSION = "0.3.0"
 
 def write_every_eval_ever(entry: Entry, out: Path) -> Path:
     """Write a record of Every Eval Ever, data/diagvib/{by}/{baseline}/{uuid}.json below `out`; the
-    same entry gives the same file. The schema's names of models have the form developer/model."""
-    by = "-".join(entry.by.split())
+    same entry gives the same file. The schema's names of models have the form developer/model.
+    Metrics without bounds, which it needs, are left out."""
+    by = re.sub(r"[^\w.-]+", "-", entry.by).strip("-.")
     made = str(timegm(strptime(entry.date, "%Y-%m-%d")))
     told = {key: getattr(entry, key) for key in ("model", "method", "supervision", "selection")}
     told |= {"settings": json.dumps(entry.settings, sort_keys=True), "link": entry.link}
@@ -45,23 +48,31 @@ def write_every_eval_ever(entry: Entry, out: Path) -> Path:
                 **told,
             },
         },
-        "evaluation_results": [_result(entry, one) for one in entry.metrics],
+        "evaluation_results": [
+            _result(entry, one) for one in entry.metrics if not _among("unbounded", one)
+        ],
     }
-    name = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(record, sort_keys=True))
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).digest()
+    name = uuid.UUID(bytes=digest[:16], version=4)  # the only kind of name that is accepted
     path = out / "data" / "diagvib" / by / entry.baseline / f"{name}.json"
     write_json(path, record)
     return path
 
 
-def _result(entry: Entry, one: Number) -> dict:
-    def among(key: str) -> bool:
-        return any(one.metric in getattr(metric_set, key) for metric_set in METRIC_SETS.values())
+def _among(key: str, one: Number) -> bool:
+    """Whether a metric is in this list of some set of metrics."""
+    return any(one.metric in getattr(metric_set, key) for metric_set in METRIC_SETS.values())
 
-    span = {"min_score": -1 if among("differences") else 0, "max_score": 1}
+
+def _result(entry: Entry, one: Number) -> dict:
+    change = _among("differences", one) or _among("others", one)
     uncertainty: dict = {"num_samples": one.n}
     if one.low is not None:
         ends = {"lower": one.low, "upper": one.high, "confidence_level": 0.95}
-        method = "Student's t over dataset samples or seeds"
+        method = (
+            "Student's t over dataset samples or seeds; for accuracies near 0 and 1, extended to Clopper and "
+            "Pearson's"
+        )
         uncertainty["confidence_interval"] = {**ends, "method": method}
     return {
         "evaluation_name": f"diagvib_{entry.study}",
@@ -73,9 +84,11 @@ def _result(entry: Entry, one: Number) -> dict:
         "metric_config": {
             "metric_id": f"diagvib.{one.metric}",
             "metric_name": one.metric,
-            "lower_is_better": among("lower_is_better"),
+            "lower_is_better": _among("lower_is_better", one),
             "score_type": "continuous",
-            **({} if among("others") else {"metric_unit": "proportion", **span}),
+            "metric_unit": "proportion",
+            "min_score": -1 if change else 0,
+            "max_score": 1,
         },
         "score_details": {"score": one.mean, "uncertainty": uncertainty},
     }

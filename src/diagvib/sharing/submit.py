@@ -31,6 +31,7 @@ FEWEST_RUNS = 3
 _PROTOCOL = ("training", "counts", "image_size", "images")
 # Of a run's part of the long table, what an entry keeps.
 _COUNTED = CELL_COLUMNS[len(RUN_KEYS) :]
+_WIDTH = len(_COUNTED)
 
 
 class Number(Strict):
@@ -51,7 +52,9 @@ class Tested(Strict):
 
     predictions: str
     seed: int | None = None
-    cells: list[list[str | int | None]] = Field([])
+    cells: list[Annotated[list[str | int | None], Field(min_length=_WIDTH, max_length=_WIDTH)]] = (
+        Field([])
+    )
 
 
 class Entry(Strict):
@@ -62,7 +65,7 @@ class Entry(Strict):
     baseline: str
     by: str
     link: str = ""
-    date: str
+    date: Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$")]
     model: str
     method: str
     supervision: str
@@ -73,7 +76,9 @@ class Entry(Strict):
     metrics: list[Number]
     doubts: list[str]
     code: list[str]
-    runs: dict[Annotated[str, Field(pattern=r"^[^/]+/[0-9]+$")], Tested]
+    runs: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[^/]+/[0-9]+$")], Tested], Field(min_length=1)
+    ]
 
     @property
     def counted(self) -> bool:
@@ -127,10 +132,14 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
 
 
 def _numbers(metrics: pd.DataFrame, study: str, known: KnownStudies) -> list[Number]:
-    """The study's own metrics, of the rows of the table `metrics`."""
+    """The study's own metrics, of the rows of the table `metrics`. A mean over some of a target's
+    cues says over how many."""
     names = METRIC_SETS[known.studies[study].metrics].names(study, known)
     own = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
-    own = own.assign(binding=own["binding"].where(own["binding"] != "", own["target"]))
+    every, cues = len(known.factors([study])) - 1, own["cues"]
+    few = " (" + cues.map("{:.0f}".format) + f" of {every} cues)"
+    target = own["target"] + few.where(cues.between(1, every - 1), "")
+    own = own.assign(binding=own["binding"].where(own["binding"] != "", target))
     rows = own.astype({"n": int})[[*Number.model_fields]].astype(object)
     return [Number(**row) for row in rows.where(rows.notna(), None).to_dict("records")]
 
@@ -212,10 +221,10 @@ def check_entry(entry: Entry, where: str) -> None:
                 f"are made with training.seed {usual}, so that nobody can choose among seeds"
             )
     for binding, own in numbers.items():
-        if sorted(own) != list(range(len(own))):
+        if sorted(own) != list(range(len(own))) or len(own) < FEWEST_RUNS:
             raise DiagvibError(
-                f"{where}: runs of {binding} have the numbers {sorted(own)}; all from 0 on are needed, "
-                "so that nobody can choose among them"
+                f"{where}: runs of {binding} have the numbers {sorted(own)}; at least {FEWEST_RUNS} are needed, "
+                "and all from 0 on, so that nobody can choose among them"
             )
     if entry.counted:
         _check_numbers(entry, where)
@@ -234,6 +243,8 @@ def _check_numbers(entry: Entry, where: str) -> None:
         [dict(zip(_COUNTED, row, strict=True)) for row in run.cells] for run in entry.runs.values()
     ]
     cells = cells_table(frame, rows)
+    if not (cells["correct"].between(0, cells["n"]) & (cells["n"] > 0)).all():
+        raise DiagvibError(f"{where}: runs: a cell has more correct images than images, or none")
     found = mean_per_class(cells, [*RUN_KEYS, "group"])
     groups = found.pivot(index=RUN_KEYS, columns="group", values="accuracy").add_suffix("_accuracy")
     frame = frame.merge(groups.reset_index(), on=RUN_KEYS).assign(status="ok")

@@ -36,6 +36,7 @@ from diagvib.studies.study import SPLITS, TARGET
 from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
 from diagvib.training.code_digest import code_for, of_encoder, package_versions
+from diagvib.training.finished_runs import digest_of_images
 from diagvib.training.protocol import deterministic
 from diagvib.training.views import CUES, view_inputs
 
@@ -126,7 +127,8 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
                 "sha256": files_digest(split_files(path, views)),
                 **({"views": views} if views else {}),
             }
-    write_json(folder / FEATURES_FILE, {**noted, "made_from": made_by})
+    of = {f"{part.sample}/{part.split}": digest_of_images(part.metadata) for part in parts}
+    write_json(folder / FEATURES_FILE, {**noted, "of": of, "made_from": made_by})
 
 
 def load_network(encoding: Encoding, datasets: Datasets) -> Network:

@@ -2,6 +2,7 @@
 another class, and how many predictions follow it there (their Fig. 5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import pandas as pd
 
@@ -34,6 +35,7 @@ class Average(MetricSet):
     """
 
     lower_is_better = ("confusion",)
+    of_group: ClassVar = {OOD: "accuracy"}
     title = "Environments: accuracy where the cue points to another class"
     about = (
         "Mean per-class accuracy on the test environment, and its mean over the studies, in percent: mean ± standard "

@@ -44,16 +44,19 @@ class Results:
 class MetricSet:
     """title and about: the title of the set's section, and the paragraphs below it. differences:
     metric -> the metric that it is measured from, for metrics that are a difference of
-    accuracies. others: metrics that are neither accuracies nor such differences. heads: metric ->
-    its head in tables, if that is not its name. lower_is_better: metrics of which a lower value is
-    better; where results are shared."""
+    accuracies. others: metrics that are neither accuracies nor such differences; unbounded: those of
+    them that may lie outside -1 to 1. heads: metric -> its head in tables, if that is not its name.
+    lower_is_better: metrics of which a lower value is better; where results are shared. of_group:
+    test group -> the metric that is its accuracy, if its name is not `{group}_accuracy`."""
 
     title: str
     about: Sequence[str] = ()
     differences: ClassVar[Mapping[str, str]] = {}
     others: ClassVar[Collection[str]] = ()
+    unbounded: ClassVar[Collection[str]] = ()
     heads: ClassVar[Mapping[str, str]] = {}
     lower_is_better: ClassVar[Collection[str]] = ()
+    of_group: ClassVar[Mapping[str, str]] = {}
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         """The metrics of a study."""
@@ -77,7 +80,7 @@ class MetricSet:
             for study, own in self.of_run(results).groupby("study", sort=False)
         ]
         found = concatenated(parts, [*KEYS, "metric", *NUMBERS])
-        return found.merge(_images(results.runs), how="left", on=[*_RUNS, "metric"])
+        return found.merge(_images(results.runs, self.of_group), how="left", on=[*_RUNS, "metric"])
 
     def tables(self, results: Results) -> dict[str, pd.DataFrame]:
         """Further tables, by names in `results.TIDY`."""
@@ -107,10 +110,11 @@ class MetricSet:
 _RUNS = ["study", "baseline", "binding"]
 
 
-def _images(runs: pd.DataFrame) -> pd.DataFrame:
+def _images(runs: pd.DataFrame, of_group: Mapping[str, str]) -> pd.DataFrame:
     """The mean number of images in a run's groups, as `images`, by _RUNS and metric, the group's
-    accuracy."""
-    counts = {name: f"{name[:-2]}_accuracy" for name in runs if name.endswith("_n")}
+    accuracy. of_group: as in `MetricSet`."""
+    groups = [name[:-2] for name in runs if name.endswith("_n")]
+    counts = {f"{name}_n": of_group.get(name, f"{name}_accuracy") for name in groups}
     means = runs.groupby(_RUNS, sort=False)[[*counts]].mean().rename(columns=counts)
     return means.rename_axis(columns="metric").stack().rename("images").reset_index()
 

@@ -46,8 +46,8 @@ PERCENT = (
     "follows in brackets. With n = 1, the brackets have the 95 % interval over the images of that sample."
 )
 _SPREAD = (
-    "Each spread is that of one factor's mean over cues, taken over the dataset samples with divisor n - 1; that of a "
-    "difference of studies is the standard deviation of the differences paired by sample. "
+    "Spreads are taken over the dataset samples, with divisor n - 1; that of a difference of studies is the standard "
+    "deviation of the differences paired by sample. "
     f"{UNTUNED} settings not tuned."
 )
 OVERALL = "Over all bindings"

@@ -26,7 +26,7 @@ MEASURES = {
     "in_r_gap": "IN-R gap",
     "in_9_gap": "IN-9 gap",
 }
-_SHARES, _NUMBERS = ("in1k_accuracy", "p_carton"), ("p_carton_factor", "carton_rank")
+_SHARES = ("in1k_accuracy", "p_carton")
 
 
 class Watermark(MetricSet):
@@ -35,12 +35,12 @@ class Watermark(MetricSet):
     title = "ImageNet-W"
     heads = MEASURES
     others = tuple(name for name in MEASURES if name != "in1k_accuracy")
+    unbounded = ("p_carton_factor", "carton_rank")
     lower_is_better = ("carton_gap", *(name for name in MEASURES if "p_carton" in name))
     about = (
-        "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; rank: the median place of carton "
-        "among the classes that the watermark raises; P(carton) times: the factor by which it changes; all others in "
-        "points. Laid out like Tables 1 and 4 of "
-        "Li et al. (2023).",
+        "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; P(carton) times: the factor by which "
+        "the watermark changes it; rank: the median place of carton among all classes, ordered by that factor; all "
+        "others in points. Laid out like Tables 1 and 4 of Li et al. (2023).",
     )
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
@@ -50,7 +50,7 @@ class Watermark(MetricSet):
         return results.runs.reindex(columns=[*RUN_KEYS, *MEASURES])
 
     def text(self, row: Mapping) -> str:
-        if row["expected"] == 1 or row["metric"] in _NUMBERS:
+        if row["expected"] == 1 or row["metric"] in self.unbounded:
             return number(row["metric"], row["mean"])
         return super().text(row)
 
@@ -62,9 +62,9 @@ def number(metric: str, value: float) -> str:
     """A measure for readers, with the paper's two decimals."""
     if np.isnan(value):
         return "-"
-    if metric in _NUMBERS:
+    if metric in METRIC_SET.unbounded:
         return f"{value:.2f}"
-    return f"{100 * value:.2f}" if metric in _SHARES else f"{100 * value:+.2f}"
+    return f"{100 * value:.2f}" if metric in _SHARES else f"{100 * value:+z.2f}"
 
 
 def measure(photos: pd.DataFrame) -> dict[str, float]:
