@@ -18,7 +18,8 @@ from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue
 from diagvib.settings.config import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.recipes import Draw, draw_recipes
+from diagvib.studies.scarcity import check_counts, whole_shares
 from diagvib.studies.study import load_study
 from test_average import DOGS as BREEDS
 from test_average import accuracies_of
@@ -166,3 +167,26 @@ def test_the_demo_asks_for_photos_that_there_are():
     config = load_config(definition_path("spawrious_demo.yaml"))
     for study in config.studies:
         assert drawn(study, photos(100), config.counts)["photo"].is_unique
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"train": 529, "val": 32, "id": 45, "ood": 100},
+        {"train": 1796, "val": 162, "id": 49, "ood": 4},
+    ],
+)
+def test_every_split_has_each_cells_share_rounded_down(counts):
+    """Splits with the same cells are allocated together, so that no photo is left over."""
+    study = load_study("dogs-o2o-easy")
+    binding = bind(study, "breed-background", DOGS.factors)
+    draw = Draw(study, binding, SAMPLE, counts, DOGS, None)
+    dealt = draw.deal(np.random.default_rng(0))
+    for split in ("train", "val", "test"):
+        for group, count, share in draw.blocks(split):
+            found = dealt[split, group]
+            floors, _ = whole_shares(count, share["weight"].to_numpy())
+            assert (found >= floors).all() and found.sum() == count
+    few = {"train": 100, "val": 10, "id": 10, "ood": 10}
+    with pytest.raises(DiagvibError, match="counts.id: .* may have none; raise the number to 62"):
+        check_counts(study, few)

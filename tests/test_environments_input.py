@@ -78,6 +78,21 @@ def test_an_environment_without_a_class_is_named_at_planning(mine, tmp_path):
         load_config(None, [*given, scarce, "counts.train=79"])
 
 
+def test_a_class_that_would_not_be_trained_is_named_at_planning(tmp_path):
+    rare = RARE.replace("weight: 0.972, cells: {cue: same}", "weight: 0.01, cells: [[2, 2]]")
+    rest = (
+        "      - {splits: [train, val, test], group: common, weight: 2, cells: [[0, 0], [1, 1]]}\n"
+    )
+    (tmp_path / "rare.yaml").write_text(rare + rest)
+    given = [f"studies_from=[{tmp_path / 'rare.yaml'}]", "studies=[rare]", HUE, "counts.test=9000"]
+    with pytest.raises(
+        DiagvibError,
+        match="of study rare, it may have none of target class 2; raise the number to 201",
+    ):
+        load_config(None, [*given, "counts.train=200"])
+    assert load_config(None, [*given, "counts.train=201"])
+
+
 def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):
     (tmp_path / "rare.yaml").write_text(RARE)
     given = [f"studies_from=[{tmp_path / 'rare.yaml'}]", "studies=[rare]", HUE]

@@ -407,7 +407,12 @@ def test_an_example_has_all_classes_that_are_asked_for(tmp_path):
 
 
 def as_published(
-    rows: list[dict], bound: str, n_classes: int = 2, **keys
+    rows: list[dict],
+    bound: str,
+    n_classes: int = 2,
+    all_photos: bool | None = True,
+    split: str = "",
+    **keys,
 ) -> tuple[pd.DataFrame, dict]:
     """The recipes of a study as published of so many classes each of a bird and its place, of which
     there are three, with two photos of each combination; and the class that each cue points to."""
@@ -416,16 +421,17 @@ def as_published(
         Path("birds.yaml"), PhotoSet(pattern="{bird}/{place}/*", factors=classes, **keys)
     )
     cells = pd.MultiIndex.from_product([*classes.values(), range(2)], names=[*classes, "n"])
-    photos = cells.to_frame(index=False).assign(split="", unit="", lot="")
+    photos = cells.to_frame(index=False).assign(split=split, unit="", lot="")
     definition = {"title": "Birds", "meaning": "birds", "metrics": "accuracy", "rows": rows}
     roles = {
         "roles": {"target": n_classes, "cue": n_classes},
         "bound": ["target", "cue"][: bound.count("-") + 1],
     }
-    study = parse_study("birds", {**definition, **roles, "as_published": True})
+    study = parse_study("birds", {**definition, **roles, "as_published": all_photos})
     binding, sample = bind(study, bound, scene.factors), dataset_sample(0, scene)
     catalogue = PhotoCatalogue("official", True, "", photos)
-    recipes = draw_recipes(study, binding, [sample], {}, scene, catalogue).to_pandas()
+    counts = {"train": 2, "val": 1, "all": 1}
+    recipes = draw_recipes(study, binding, [sample], counts, scene, catalogue).to_pandas()
     named = dict(zip(study.bound, binding.factors, strict=True))
     return recipes, speaks_for(study, named, sample, scene.factors)
 
@@ -455,8 +461,18 @@ def test_a_cell_with_an_added_cue_has_its_photos():
 
 def test_photos_have_no_watermark_in_a_study_that_does_not_bind_it():
     rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
-    recipes, _ = as_published(rows, "bird-place", watermark={"points_to": "gull"})
-    assert set(recipes["watermark"]) == {"absent"}
+    for every in (True, None):
+        recipes, _ = as_published(rows, "bird-place", 2, every, watermark={"points_to": "gull"})
+        assert set(recipes["watermark"]) == {"absent"}
+
+
+def test_a_published_split_without_photos_is_named():
+    rows = [
+        {"splits": ["train"], "group": "all", "cells": {"cue": "same"}},
+        {"splits": ["val", "test"], "group": "all", "cells": {"cue": "same"}},
+    ]
+    with pytest.raises(DiagvibError, match="study birds: there are no photos of the split val"):
+        as_published(rows, "bird-place", split="train")
 
 
 def test_a_factor_of_ones_own_is_not_taken_for_the_watermark():

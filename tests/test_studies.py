@@ -171,6 +171,8 @@ def test_bindings_of_a_study():
     assert len(all_bindings(two, DIGITS.factors)) == 6 * 5 * 4
     alike = parse_study("two", {**TWO_CUES, "roles": {"target": 2, "first": 3, "second": 3}})
     assert len(all_bindings(alike, DIGITS.factors)) == 60
+    unlike = parse_study("two", {**TWO_CUES, "roles": alike.roles, "spread": {"first": 0.5}})
+    assert len(all_bindings(unlike, DIGITS.factors)) == 120
     assert [b.name for b in all_bindings(load_study("zso"), DIGITS.factors)] == list(FACTORS)
     assert len(all_bindings(load_study("zgo"), DIGITS.factors)) == 30
     names = ["shape-hue", "hue-shape", "shape-hue-texture", "colour-corner"]

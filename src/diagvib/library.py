@@ -251,8 +251,6 @@ def load(
         catalogue = scene.catalogue(prepared)
         chosen = dataset_sample(sample, scene)
         recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
-        if not len(recipes):
-            raise DiagvibError(f"study {study}: there are no photos of the split {split}")
         used = resolve_device("cpu" if device is None else str(device))
         with one_thread_in_forks():
             renderer = scene.rendering(prepared, image_size or 128, used)

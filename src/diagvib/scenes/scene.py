@@ -119,6 +119,8 @@ class Scene:
     spreads: the factors whose classes can differ less, by narrow(columns, factor, chosen, spread):
     columns from `realize` in which the chosen classes differ by this share of what they usually do.
     typical: the class that a factor has in examples of others, by default its first one.
+    unless_bound: the class that a factor has in all images of a study that does not bind it, by
+    default any.
     published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`). replicates:
     whether each replicate draws its own dataset, or all share one, as with photos, and differ in
     the training seed. depends: files besides its modules whose content counts as its code.
@@ -140,6 +142,7 @@ class Scene:
     realized_by: ClassVar[Mapping[str, Sequence[str]]] = {}
     spreads: ClassVar[Sequence[str]] = ()
     typical: ClassVar[Mapping[str, str]] = {}
+    unless_bound: Mapping[str, str] = {}
     published_samples: ClassVar[Sequence[Mapping]] = ()
     replicates: Literal["samples", "seeds"] = "samples"
     depends: ClassVar[Sequence[str]] = ()

@@ -85,10 +85,10 @@ def all_bindings(study: Study, factors: Factors) -> list[Binding]:
     """Every binding that a study can have: each target with each set of cues, of factors with
     enough classes.
 
-    Cue roles with equal numbers of classes are interchangeable, so the order of their factors makes
-    no new binding.
+    Cue roles with equal numbers of classes and equal spreads are taken to be interchangeable, so
+    that the order of their factors makes no new binding.
     """
-    alike = len({study.roles[role] for role in study.cues}) < 2
+    alike = len({(study.roles[cue], (study.spread or {}).get(cue, 1)) for cue in study.cues}) < 2
     arrange = combinations if alike else permutations
     return [
         Binding((target, *cues))

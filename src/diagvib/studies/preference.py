@@ -13,7 +13,8 @@ def spoken_for(
     """For each class of a cue, the target class that it occurs with most often in training.
 
     If several are equally frequent, the one with the cue class's own index, if cue and target have
-    as many classes; else None. added_cue: see `Study.cells`.
+    as many classes; else None. In a study as published, the weights of its rows count, whatever the
+    numbers of photos. added_cue: see `Study.cells`.
     """
     alike = study.roles[cue] == study.roles[TARGET]
     return tuple(

@@ -91,7 +91,10 @@ class Draw:
             names = np.asarray(chosen, dtype=object)
             rows[factor] = names[cells[f"{role}_class"]]
         # Cells may differ in roles alone that are not bound.
+        rows = rows.assign(**{f: its for f, its in scene.unless_bound.items() if f not in rows})
         found = scene.every_photo(rows.drop_duplicates(), self.catalogue, split)
+        if found.empty:
+            raise DiagvibError(f"study {self.study.name}: there are no photos of the split {split}")
         found = found.assign(sample=self.sample.number, split=split)
         if split != "train":
             return found
@@ -118,6 +121,8 @@ class Draw:
             chosen[factor] = sample.chosen(factor, self.study.roles[role], factors[factor])
             index[factor] = drawn[f"{role}_class"].to_numpy()
         names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in factors}
+        for factor in self.scene.unless_bound.keys() - set(self.binding.factors):
+            names[factor][:] = self.scene.unless_bound[factor]
         for column in names.values():
             # A scene that changed these would change what images are.
             column.flags.writeable = False
@@ -138,8 +143,8 @@ class Draw:
         be used twice.
 
         Splits with the same cells in the same proportions share one allocation, in which each cell
-        has its exact share, so that a published number of photos is used up exactly. Keys and
-        cells as in `blocks`.
+        has its exact share, so that a published number of photos is used up exactly. In each split,
+        a cell has at least its share there, rounded down. Keys and cells as in `blocks`.
         """
         lots: dict[tuple, list[tuple[str, str | None, int]]] = {}
         for split in SPLITS:
@@ -150,15 +155,18 @@ class Draw:
                 lots.setdefault(lot, []).append((split, group, count))
         found = {}
         for (weights, *_), takers in lots.items():
-            numbers = [count for *_, count in takers]
-            total = _quotas(sum(numbers), np.array(weights), generator)
-            turns = np.concatenate([(np.arange(count) + 0.5) / count for count in numbers])
+            numbers = np.array([count for *_, count in takers])
+            floors = np.stack([whole_shares(count, np.array(weights))[0] for count in numbers])
+            total = _quotas(numbers.sum(), np.array(weights), generator)
+            # What is left of each cell goes to the splits in turn.
+            lacking, left = numbers - floors.sum(1), total - floors.sum(0)
+            turns = np.concatenate([(np.arange(count) + 0.5) / count for count in lacking])
             order = np.argsort(turns, kind="stable")
-            taker = np.repeat(np.arange(len(numbers)), numbers)[order]
-            cells = np.repeat(np.arange(len(total)), total)
+            taker = np.repeat(np.arange(len(numbers)), lacking)[order]
+            cells = np.repeat(np.arange(len(total)), left)
             for number, (split, group, _) in enumerate(takers):
-                own = cells[taker == number]
-                found[split, group] = np.bincount(own, minlength=len(total))
+                own = np.bincount(cells[taker == number], minlength=len(total))
+                found[split, group] = floors[number] + own
         return found
 
 

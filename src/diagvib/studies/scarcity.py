@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.scenes import load_scene
 from diagvib.studies.rows import SPLITS
 from diagvib.studies.study import Study
 
@@ -61,23 +62,27 @@ def check_counts(study: Study, counts: Mapping[str, int]) -> None:
     training image, or a cell no test image."""
     _check_training(study, counts["train"])
     weights = _weights(study, "test")
+    # Where no source is used twice, what is left of a cell may go to another split (`recipes.Draw.deal`).
+    rounded = hasattr(load_scene(study.scene), "share_out")
     for group, images in split_counts(study, counts, "test").items():
         own = {cell: weight for cell, weight in weights.items() if group in (None, cell[1])}
-        if empty := _empty(images, own):
+        if empty := _empty(images, own, rounded):
             most = math.ceil(sum(own.values()) / min(own.values()))
-            least = bisect_left(range(most), True, images, key=lambda n: not _empty(n, own))
+            least = bisect_left(
+                range(most), True, images, key=lambda n: not _empty(n, own, rounded)
+            )
             raise DiagvibError(
                 f"counts.{group or 'test'}: with {images} images of study {study.name}, cell "
                 f"{list(empty[2])} of the group {empty[1]} may have none; raise the number to {least} or more"
             )
 
 
-def _empty(images: int, weights: Mapping[tuple, float]) -> tuple | None:
-    """A cell that may get no image, in any environment, if the largest remainders are rounded up and
-    ties are random."""
+def _empty(images: int, weights: Mapping[tuple, float], rounded: bool) -> tuple | None:
+    """A cell that may get no image, in any environment, if shares are rounded down or, unless
+    `rounded`, the largest remainders are rounded up and ties are random."""
     floors, rests = whole_shares(images, np.array(list(weights.values())))
     smaller = np.searchsorted(np.sort(rests), rests)
-    sure = (floors > 0) | (len(rests) - smaller <= images - floors.sum())
+    sure = (floors > 0) | (not rounded and len(rests) - smaller <= images - floors.sum())
     filled = {cell[1:] for cell, any_image in zip(weights, sure, strict=True) if any_image}
     return next((cell for cell in weights if cell[1:] not in filled), None)
 
@@ -95,17 +100,16 @@ def _weights(study: Study, split: str) -> dict[tuple[str, str, tuple[int, ...]],
 
 
 def _check_training(study: Study, images: int) -> None:
-    """With several environments the cells' shares are rounded down."""
-    if len(study.environments) < 2:
-        return
+    """Cells' shares may be rounded down."""
     cells = _weights(study, "train")
     largest: dict[tuple[str, int], float] = defaultdict(float)
     for (environment, _, cell), weight in cells.items():
         largest[environment, cell[0]] = max(largest[environment, cell[0]], weight)
     environment, target = min(largest, key=largest.get)
+    where = f"the environment {environment}" if len(study.environments) > 1 else "it"
     least = math.ceil(sum(cells.values()) / largest[environment, target])
     if images < least:
         raise DiagvibError(
-            f"counts.train: with {images} images of study {study.name}, the environment {environment} "
+            f"counts.train: with {images} images of study {study.name}, {where} "
             f"may have none of target class {target}; raise the number to {least} or more"
         )

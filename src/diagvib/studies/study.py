@@ -51,9 +51,9 @@ class Study(Sparse):
     """every photo of a photo set is used in each row that it fits, also in several; otherwise,
     images are drawn by the rows' weights, and no photo is used twice"""
     roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)]
-    """role -> number of classes, `target` first. The dataset sample chooses this many of a factor's
-    classes: its own three, or, for any other number, that many drawn with the sample's number as
-    seed"""
+    """role -> number of classes, `target` first. They are the dataset sample's own classes of the
+    factor, if it has this many (three, or all classes of photos); otherwise so many are drawn, with
+    the sample's number as seed"""
     bound: Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
     """the roles that a binding such as shape-hue gives a factor to; default: all"""
     spread: dict[Name, Annotated[float, Field(ge=0, le=1)]] | None = None

@@ -35,8 +35,7 @@ _BY_NUMBERS = ("position", "hue", "lightness", "scale")
 
 
 class Digits(Scene):
-    """Modules that read sources or need torch are imported
-    when they are used."""
+    """Modules that read sources or need torch are imported when they are used."""
 
     name = "digits"
     factors = {factor: tuple(REGIONS[factor]) for factor in FACTORS}  # noqa: RUF012

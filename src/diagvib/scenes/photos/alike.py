@@ -6,7 +6,7 @@ import pandas as pd
 
 # Of 64 and 272 signs, how many may differ. Of 228 crops of scikit-image's photos, scaled to 64 pixels,
 # to a half, made lighter by a fifth or saved as JPEG of quality 40, 79 to 94 % are found; of 24,624
-# pairs of crops of different photos, one is taken for alike.
+# pairs of crops of different photos, one is wrongly taken to be alike.
 _COARSE, _FINE = 3, 26
 # Flat photos all look alike; and so many photos with 16 equal signs are compared with each other.
 _CONTRAST, _MOST = 4, 500

@@ -77,6 +77,7 @@ class Photos(Scene):
         self.factors, self.depends = definition.classes, (str(path),)
         if definition.watermark:
             self.factors = {**self.factors, WATERMARK: (ABSENT, PRESENT)}
+            self.unless_bound = {WATERMARK: ABSENT}
             self.noted_class = definition.watermark.points_to
         # All classes, in the order in which studies number them.
         self.published_samples = (self.factors,)
@@ -170,7 +171,7 @@ class Photos(Scene):
             if isinstance(wanted, dict):
                 own = photos if split == "all" else photos[photos["split"] == split]
                 cells = own[[*self.definition.classes]].to_numpy(object)
-                counts = Counter([*map("-".join, cells), *cells.ravel()])
+                counts = Counter(map("-".join, cells)) | Counter(cells.ravel())
                 lines += [
                     f"{split}, {names}: {counts[names]:,} photos, published {number:,}"
                     for names, number in wanted.items()
@@ -222,10 +223,7 @@ class Photos(Scene):
         self, cells: pd.DataFrame, catalogue: PhotoCatalogue, split: str = ""
     ) -> pd.DataFrame:
         """Every photo of these cells, once for each row that it fits, in the photos' order: the
-        rows with their columns, and `photo`. Photos with a split of their own are only in that.
-        Without a watermark, unless the cells say otherwise."""
-        if self.definition.watermark and WATERMARK not in cells:
-            cells = cells.assign(**{WATERMARK: ABSENT})
+        rows with their columns, and `photo`. Photos with a split of their own are only in that."""
         photos = catalogue.photos
         photos = photos.assign(photo=np.arange(len(photos), dtype=np.int32))
         photos = photos[photos["split"].isin(["", split])][[*self.definition.classes, "photo"]]

@@ -23,7 +23,7 @@ def share_out(
     """The number of a photo for each recipe, int32[N]; name: of the scene.
 
     Photos with a split or unit serve one split only. Each training environment takes its photos of
-    a combination of classes from a lot of its own while there is one, in the environments' order;
+    a combination of classes from a lot of its own while there is one, in the order of their names;
     environments that are only tested then take what is left, lot by lot. So the published studies
     of Spawrious use the same copies as their authors' code. DiagvibError, with numbers that would
     do, if there are too few.
