@@ -48,4 +48,4 @@ lock:
 # Of .snakemake only the logs are removed: the rest records what data/ and results/ were made from, and what is unfinished.
 # Of outputs, only what can be made again in minutes.
 clean:
-	rm -rf .venv .snakemake/log outputs/*demo* outputs/ci outputs/site
+	rm -rf .venv .snakemake/log outputs/demo outputs/demo_shortcuts outputs/*_demo outputs/ci outputs/site

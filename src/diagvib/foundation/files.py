@@ -128,6 +128,9 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
     None."""
     while error is not None:
         number = getattr(error, "errno", None)
+        name = getattr(error, "filename", None)
+        if isinstance(name, str | os.PathLike) and Path(name).parent not in path.parents:
+            return None  # another file, which the block reads
         if number in _FULL:
             return DiagvibError(
                 f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "

@@ -42,7 +42,7 @@ def text_like(pattern: str, meaning: str) -> Any:
     return Annotated[
         str,
         AfterValidator(check),
-        WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "description": meaning}),
+        WithJsonSchema({"type": "string", "pattern": f"^(?:{pattern})$", "description": meaning}),
     ]
 
 
@@ -195,10 +195,10 @@ def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
 
 
 def dot_hint(value: object) -> str:
-    """The end of a message about a value like 2e-4: YAML 1.1, which requires a dot, reads it as
-    text."""
-    without = isinstance(value, str) and re.fullmatch(r"\d+e-?\d+", value)
-    return "; write it with a dot, like 2.0e-4" if without else ""
+    """The end of a message about a value like 2e-4: YAML 1.1, which requires a dot and a sign,
+    reads it as text."""
+    without = isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE][-+]?\d+", value)
+    return "; write it with a dot, like 2.0e-4, and a sign, like 1.0e+5" if without else ""
 
 
 def _cause(error: dict) -> object:

@@ -18,17 +18,16 @@ def what_failed(jobs: Iterable) -> str:
     logs = [Path(log) for part in parts for log in part.log if Path(log).exists()]
     times = {log: log.stat().st_mtime for log in logs}
     reasons: dict[str, list[Path]] = {}
-    reason = "error: a job failed without a message; see Snakemake's output above"
     for log in sorted((log for log in logs if times[log] >= _STARTED), key=times.get):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        for error in [line for line in lines if line.startswith("error: ")][-1:]:
-            reasons.setdefault(error, []).append(log)
         raised = any(line.startswith("Traceback") for line in lines)
         why = "by an error in the code" if raised else "perhaps because memory or time ran out"
         ended = f"error: a job was ended, {why}; the log ends with:"
-        reason = f"{' '.join([ended, *lines[-1:]])} (log: {log})"
+        errors = [line for line in lines if line.startswith("error: ")]
+        reasons.setdefault([" ".join([ended, *lines[-1:]]), *errors][-1], []).append(log)
     said = [
         f"{reason} (log: {logs[-1]}{f' and {len(logs) - 1:,} more' * (len(logs) > 1)})"
         for reason, logs in reasons.items()
     ]
-    return "\n".join(said[-_SHOWN:]) or reason
+    none = "error: a job failed without a message; see Snakemake's output above"
+    return "\n".join(said[-_SHOWN:]) or none

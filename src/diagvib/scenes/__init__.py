@@ -7,8 +7,8 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.plug_ins import imported
-from diagvib.foundation.validation import validated
-from diagvib.scenes.scene import RESERVED, Factors, Scene
+from diagvib.foundation.validation import Misplaced, validated
+from diagvib.scenes.scene import RESERVED, Factors, Scene, check_joined
 
 SCENES = {
     "digits": "diagvib.scenes.digits.scene:Digits",
@@ -45,6 +45,10 @@ def _of_class(name: str) -> Scene:
     scene = kind()
     if name not in SCENES:
         validated(Factors, getattr(scene, "factors", None), f"scene: {name}: factors")
+        try:
+            check_joined(scene.factors)
+        except Misplaced as error:
+            raise DiagvibError(f"scene: {name}: {error.path}: {error}") from None
         taken = {*RESERVED, *scene.factors} & {*scene.columns.names}
         if taken:
             raise DiagvibError(

@@ -4,8 +4,10 @@ outside a scene's folder knows its factors."""
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, permutations, product
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -24,7 +26,7 @@ from diagvib.foundation.files import (
     write_json,
 )
 from diagvib.foundation.seeding import named_generator
-from diagvib.foundation.validation import text_like, unique
+from diagvib.foundation.validation import Misplaced, text_like, unique
 from diagvib.scenes.fetch import Source, fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
 
@@ -43,6 +45,24 @@ FactorName = text_like(
 )
 Classes = unique(Annotated[str, Field(min_length=1)], least=2)
 Factors = dict[FactorName, Classes]
+
+
+def check_joined(factors: Mapping[str, Sequence[str]]) -> None:
+    """Misplaced if the classes of two cells, joined by hyphens as results name cells, are the same
+    text: `a-b` with `c`, and `a` with `b-c`."""
+    if sum("-" in "".join(its) for its in factors.values()) < 2:  # as mostly, which is seen at once
+        return
+    for chosen in chain(permutations(factors.items(), 2), permutations(factors.items(), 3)):
+        names = Counter(map("-".join, product(*(its for _, its in chosen))))
+        ((joined, times),) = names.most_common(1)
+        if times > 1:
+            name, *others = (name for name, _ in chosen)
+            raise Misplaced(
+                "factors",
+                f"two classes of {name}, each with one of {' and '.join(others)}, are both {joined}; "
+                "rename one of them",
+            )
+
 
 # Abilities that only some scenes have: name -> what it is, for error messages.
 ABILITIES = {

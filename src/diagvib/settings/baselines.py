@@ -403,7 +403,7 @@ def network_name(settings: Mapping) -> str | None:
     if encoder is None:
         return None
     text = json.dumps(encoder, sort_keys=True)
-    name = re.sub(r"[^\w.-]+", "-", encoder["model"]["name"])
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", encoder["model"]["name"]).lstrip("_.-")
     return f"{name}-{text_sha256(text)[:8]}"
 
 

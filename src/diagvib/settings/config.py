@@ -25,7 +25,7 @@ from diagvib.studies.rows import SPLITS
 from diagvib.studies.scarcity import check_counts
 from diagvib.studies.study import Study, load_studies
 
-_SCALAR = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?|null|true|false")
+_SCALAR = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|null|true|false", re.I)
 
 
 def default_path() -> Path:
@@ -128,7 +128,7 @@ def _check_scenes(studies: list[Study]) -> None:
         if first.scene != study.scene:
             raise DiagvibError(
                 f"studies {first.name} and {study.name}: their scenes {first.scene} and "
-                f"{study.scene} would share the folder {folder_name(study.scene)}; rename one class"
+                f"{study.scene} would share the folder {folder_name(study.scene)}; rename one"
             )
 
 
@@ -156,8 +156,8 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
         check_counts(study, counts)
     if "test" in counts and drawn and not together:
         raise DiagvibError(
-            "counts.test: every group of the studies already has its own number, such as "
-            f"counts.{studies[0].groups[0]}; leave out one of the two"
+            "counts.test: every group of the studies already has its own number, given or by default, such "
+            f"as counts.{studies[0].groups[0]}; set these instead"
         )
 
 

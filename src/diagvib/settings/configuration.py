@@ -166,12 +166,14 @@ class Experiment(Strict):
 
     @property
     def datasets(self) -> list[tuple[str, str]]:
-        """Every (study, binding name), once resolved: one draw and one render job for each."""
-        return [
+        """Every (study, binding name), once resolved: one draw and one render job for each. A
+        baseline may name a binding's cues in another order."""
+        own = [
             (study, binding.name)
             for study in self.studies
             for binding in self.study_bindings(study, self.bindings)
         ]
+        return list(dict.fromkeys([*own, *(names[1:] for names in self.train_jobs)]))
 
     @property
     def train_jobs(self) -> list[tuple[str, str, str]]:

@@ -198,4 +198,5 @@ def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValu
         declaration(settings["method"]["name"]).options.get(option, {}) if kind == "method" else {}
     )
     whole = key == "batch_size" or "integer" in schema.get("type", ())
+    whole |= key.startswith("model.options.") and type(present(settings, key)) is int
     return int(value) if whole else float(f"{value:.{DIGITS}g}")

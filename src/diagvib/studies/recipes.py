@@ -156,18 +156,24 @@ class Draw:
         found = {}
         for (weights, *_), takers in lots.items():
             numbers = np.array([count for *_, count in takers])
-            floors = np.stack([whole_shares(count, np.array(weights))[0] for count in numbers])
             total = _quotas(numbers.sum(), np.array(weights), generator)
-            # What is left of each cell goes to the splits in turn.
-            lacking, left = numbers - floors.sum(1), total - floors.sum(0)
-            turns = np.concatenate([(np.arange(count) + 0.5) / count for count in lacking])
-            order = np.argsort(turns, kind="stable")
-            taker = np.repeat(np.arange(len(numbers)), lacking)[order]
-            cells = np.repeat(np.arange(len(total)), left)
-            for number, (split, group, _) in enumerate(takers):
-                own = np.bincount(cells[taker == number], minlength=len(total))
-                found[split, group] = floors[number] + own
+            floors = np.stack([whole_shares(count, np.array(weights))[0] for count in numbers])
+            dealt = _in_turn(total, numbers)
+            if (dealt < floors).any():  # rare; in all other cases, datasets stay as they were
+                dealt = floors + _in_turn(total - floors.sum(0), numbers - floors.sum(1))
+            found |= {taker[:2]: own for taker, own in zip(takers, dealt, strict=True)}
         return found
+
+
+def _in_turn(cells: np.ndarray, takers: np.ndarray) -> np.ndarray:
+    """Deal out the images of these cells, one cell after the other, to takers in turn: how many each
+    gets of each, int64[takers, cells]. cells, takers: numbers of images with the same sum."""
+    turns = np.concatenate([(np.arange(count) + 0.5) / count for count in takers])
+    order = np.argsort(turns, kind="stable")
+    taker = np.repeat(np.arange(len(takers)), takers)[order]
+    dealt = np.zeros((len(takers), len(cells)), dtype=int)
+    np.add.at(dealt, (taker, np.repeat(np.arange(len(cells)), cells)), 1)
+    return dealt
 
 
 def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -4,15 +4,13 @@ the user's that a study names as its scene."""
 from __future__ import annotations
 
 import re
-from collections import Counter
-from itertools import permutations, product
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from diagvib.foundation.validation import Misplaced, Strict, repeated
 from diagvib.scenes.photos.watermark import TEXT
-from diagvib.scenes.scene import Classes, FactorName
+from diagvib.scenes.scene import Classes, FactorName, check_joined
 from diagvib.scenes.shapes import PATTERNS, SHAPES
 
 _Value = str | int | float | bool
@@ -154,16 +152,7 @@ class PhotoSet(Strict):
             for column in self.columns:
                 if column not in fields:
                     raise Misplaced("pattern", f"has no field {{{column}}}")
-        for (name, own), (second, its) in permutations(self.classes.items(), 2):
-            # Results name cells so. Most names have no hyphen, which is seen at once.
-            if "-" in "".join(own) and "-" in "".join(its):
-                (joined, times), *_ = Counter(map("-".join, product(own, its))).most_common(1)
-                if times > 1:
-                    raise Misplaced(
-                        "factors",
-                        f"two classes of {name}, each with one of {second}, are both {joined}; "
-                        "rename one of them",
-                    )
+        check_joined(self.classes)
         if self.watermark and "watermark" in self.factors:
             raise Misplaced(
                 "factors.watermark", "is the factor that the key `watermark` makes; rename yours"
