@@ -167,6 +167,15 @@ def test_what_the_system_does_not_write_names_the_file(tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_cannot_be_read_is_not_taken_for_the_one_that_is_written(tmp_path):
+    read = tmp_path / "mirror/b.bin"
+    with pytest.raises(PermissionError, match=r"mirror/b\.bin"), whole_file(tmp_path / "out/a.txt"):
+        raise PermissionError(errno.EACCES, "Permission denied", str(read))
+    said = r"a\.txt: cannot be written"
+    with pytest.raises(DiagvibError, match=said), whole_file(tmp_path / "out/a.txt") as temporary:
+        raise PermissionError(errno.EACCES, "Permission denied", str(temporary))
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_disk_or_a_share_of_it_that_is_full_is_named(tmp_path, number):
     with (

@@ -200,6 +200,10 @@ def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
             {"factors": {"bird": ["owl", "owl-barn"], "place": ["barn-red", "red", "sea"]}},
             "two classes of bird, each with one of place, are both owl-barn-red; rename",
         ),
+        (
+            {"factors": {"a": ["x", "x-y"], "b": ["y-z", "z-w"], "c": ["w-v", "v"]}},
+            "two classes of a, each with one of b and c, are both x-y-z-w-v; rename",
+        ),
     ],
 )
 def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):

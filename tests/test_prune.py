@@ -68,6 +68,20 @@ def test_features_are_kept_also_those_that_tuning_reads(tmp_path):
     assert found.match("*/chgo")
 
 
+def test_datasets_of_cues_in_another_order_are_kept(tmp_path):
+    asked = [
+        "studies=[whac-95]",
+        "bindings=all",
+        f"root={tmp_path}",
+        "samples=1",
+        "counts.test=3240",
+    ]
+    asked += ["baselines=[{name: small_cnn, bindings: [shape-hue-position]}]"]
+    config = load_config(overrides=asked)
+    touch(Layout(tmp_path).recipes("whac-95", "shape-hue-position"))
+    assert find_unneeded([config]) == []
+
+
 def test_what_no_configuration_asks_for_is_listed(grown):
     assert sorted(map(str, find_unneeded([asking(".")]))) == grown
     both = [str(path) for path in find_unneeded([asking("."), asking(".", baseline="resnet18")])]

@@ -103,6 +103,11 @@ def test_draws_fill_their_range():
     assert set(many["batch_size"]) == set(range(8, 16))
     epochs = [drawn("xrm", 1, "{xrm: {method.twin_epochs: {uniform: [2, 3]}}}")]
     assert epochs == [{"method.twin_epochs": 2}], "also where null is another value"
+    settings = load_settings("small_cnn")
+    settings["model"]["options"] = {"width": 32}
+    ranges = validated(Ranges, {"all": {"model.options.width": {"log2": [3, 6]}}}, "r")["all"]
+    width = trial_values(settings, ranges, 0, 1)["model.options.width"]
+    assert type(width) is int and 8 <= width < 64
     rates = pd.Series([drawn("fish", trial)["method.meta_lr"] for trial in range(1, 401)])
     assert set(rates) == {0.05, 0.1, 0.5}
 

@@ -31,3 +31,14 @@ def test_shipped_files_follow_their_schema(schema, name):
     value = yaml.safe_load(definition_path(name).read_text())
     assert not list(validator.iter_errors(value))
     assert list(validator.iter_errors({**value, "tpyo": 1}))
+
+
+def test_a_pattern_is_of_the_whole_value():
+    validator = Draft202012Validator(yaml.safe_load(schema_texts()["baselines.schema.yaml"]))
+    entry = yaml.safe_load(definition_path("baselines/diagvib6.yaml").read_text())["resnet18"]
+    for wrong in (
+        {"model": {"name": "resnet 18!"}},
+        {"selection": "val_loss_typo"},
+        {"selection": "blast"},
+    ):
+        assert list(validator.iter_errors({"mine": {**entry, **wrong}})), wrong

@@ -144,8 +144,12 @@ def test_the_last_error_of_each_log_is_told_once_with_its_latest_log(tmp_path):
         log.write_text(f"error: tried again\nerror: {last}\nat the end\n")
         os.utime(log, (time.time() + number,) * 2)
     os.utime(logs[0], (1, 1))  # of an earlier workflow
+    killed = tmp_path / "killed"
+    killed.write_text("epoch 3\n")
+    logs.append(killed)
     jobs = [SimpleNamespace(is_group=lambda: False, log=[str(log)]) for log in logs]
     assert what_failed(jobs).splitlines() == [
+        f"error: a job was ended, perhaps because memory or time ran out; the log ends with: epoch 3 (log: {killed})",
         f"error: same (log: {logs[2]} and 1 more)",
         f"error: other (log: {logs[3]})",
     ]
