@@ -124,6 +124,9 @@ def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
         monkeypatch.chdir(write(tmp_path / name))
         found.append(code_of(["atelier.models", Path("late.py"), Path.cwd() / "single.py"]).digest)
     assert found[0] == found[1]
+    places = [code_of(load_scene("dogs").entries).digest]
+    monkeypatch.chdir(definition_path("").parent)
+    assert places == [code_of(load_scene("dogs").entries).digest]
 
 
 BASELINE = """

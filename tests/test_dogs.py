@@ -190,3 +190,15 @@ def test_every_split_has_each_cells_share_rounded_down(counts):
     few = {"train": 100, "val": 10, "id": 10, "ood": 10}
     with pytest.raises(DiagvibError, match="counts.id: .* may have none; raise the number to 62"):
         check_counts(study, few)
+
+
+def test_a_split_drawn_alone_is_the_same():
+    """Its photos are those that it has in the whole dataset, not others' photos."""
+    catalogue = photos(200)
+    study, counts = load_study("dogs-o2o-easy"), {"train": 400, "val": 100, "id": 100, "ood": 100}
+    binding = bind(study, "breed-background", DOGS.factors)
+    given = study, binding, [SAMPLE], counts, DOGS, catalogue
+    whole = draw_recipes(*given).to_pandas()
+    for split in ("val", "test"):
+        alone = draw_recipes(*given, splits=[split]).to_pandas()
+        assert alone.equals(whole[whole["split"] == split].reset_index(drop=True))

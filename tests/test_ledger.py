@@ -282,9 +282,15 @@ def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     others = ("sources", "dataset", "search")
     found = [path for path in Path("config").glob("*.yaml") if not path.name.startswith(others)]
-    assert len(found) > 5
+    deeper = [
+        *Path("config").glob("methods/*.yaml"),
+        *Path("config").glob("spawrious_tuning/*.yaml"),
+    ]
+    found += [path for path in deeper if path.name != "baselines.yaml"]
+    assert len(found) > 11
     for path in found:
         config = load_config(path)
+        assert len(Path(config.root).parts) < 3, "deeper roots are ignored by git, so not recorded"
         written = resolve(yaml.safe_load(configuration_text(config)), path.name)
         assert written == config.model_copy(update={"mirror": None}), path
 

@@ -445,6 +445,10 @@ def test_a_study_as_published_has_the_classes_that_its_cues_point_to():
     recipes, pointing = as_published(rows, "bird-place")
     found = recipes[["place", "bird"]].drop_duplicates().to_numpy().tolist()
     assert dict(found) == pointing["place"] and len(found) == 2
+    in_order = {
+        split: own["photo"].is_monotonic_increasing for split, own in recipes.groupby("split")
+    }
+    assert in_order == {"train": False, "val": True, "test": True}
 
 
 def test_a_photo_is_there_once_though_an_unbound_role_differs():

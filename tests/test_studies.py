@@ -175,6 +175,19 @@ def test_bindings_of_a_study():
     assert len(all_bindings(unlike, DIGITS.factors)) == 120
     assert [b.name for b in all_bindings(load_study("zso"), DIGITS.factors)] == list(FACTORS)
     assert len(all_bindings(load_study("zgo"), DIGITS.factors)) == 30
+    most = len(DIGITS.factors["lightness"])
+    for classes, fits in ((most, True), (most + 1, False)):
+        study = parse_study(
+            "two", {**TWO_CUES, "roles": {"target": classes, "first": 2, "second": 2}}
+        )
+        assert (
+            "lightness-hue-shape" in [b.name for b in all_bindings(study, DIGITS.factors)]
+        ) == fits
+        if not fits:
+            with pytest.raises(
+                DiagvibError, match=f"target has {most + 1} classes, but lightness has only {most}"
+            ):
+                bind(study, "lightness-hue-shape", DIGITS.factors)
     names = ["shape-hue", "hue-shape", "shape-hue-texture", "colour-corner"]
     for study, found in ((load_study("zgo"), names[:2]), (load_study("zso"), ["hue", "shape"])):
         assert [b.name for b in chosen_bindings(study, names, DIGITS.factors)] == found

@@ -50,6 +50,8 @@ _LAYOUT = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
+# Files below are named as from a checkout.
+_DEFINITIONS = definition_path("").parent
 _QUOTED_FILE = re.compile(r'"([\w.-]+(?:/[\w.-]+)*\.(?!py")\w+)"')
 
 
@@ -78,8 +80,8 @@ def code_of(entries: Iterable[str | Path]) -> Code:
     while waiting:
         name = waiting.pop()
         if isinstance(name, Path):
-            inside = name.is_relative_to(Path.cwd())
-            code.files[str(name.relative_to(Path.cwd()) if inside else name)] = name
+            around = [base for base in (Path.cwd(), _DEFINITIONS) if name.is_relative_to(base)]
+            code.files[str(name.relative_to(around[0]) if around else name)] = name
             continue
         top, _, below = name.partition(".")
         known = name in seen or top in code.packages or top in sys.stdlib_module_names
