@@ -165,9 +165,9 @@ def print_plan(plan: dict, config: Configuration) -> None:
     """The plan as a table for people."""
     title = f"Plan: root {config.root}, sources {config.sources}, device {plan['device']}"
     table = Table(title=title, show_header=False, title_justify="left")
-    size, total = config.image_size, sum(plan["disk"].values())
+    size, total, pairs = config.image_size, sum(plan["disk"].values()), plan["jobs"]["draw"]
     rows = {
-        "datasets": f"{plan['datasets']:,} ({plan['jobs']['draw']:,} x study and binding)",
+        "datasets": f"{plan['datasets']:,} ({pairs:,} pair{'s' * (pairs != 1)} of study and binding)",
         "images": f"{plan['images']:,} of {size} x {size} pixels",
         "runs": f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})",
         "jobs": _listed(plan["jobs"]),
@@ -177,9 +177,7 @@ def print_plan(plan: dict, config: Configuration) -> None:
     unknown = [f"weights of {own} (own code or frozen networks)"] if own else []
     unknown += ["features of frozen networks"] if "encode" in plan["jobs"] else []
     published = any(config.study(study).as_published for study, _ in config.datasets)
-    unknown += (
-        ["photos of studies as published, which are counted when fetched"] if published else []
-    )
+    unknown += ["photos of studies as published"] if published else []
     if unknown:
         rows["not known"] = f"{', and '.join(unknown)}; not in these sums"
     for row in (rows | _times(plan, config)).items():

@@ -22,12 +22,10 @@ def asked_for(layout: Layout, job: Train, *names: str) -> dict[Run, dict]:
     made = job.plain()
     settings = made["baseline"]
     code = _code(json.dumps(settings), job.scene, job.images)
-    found = {}
-    for run in job.runs(*names):
-        images = _image_digests(layout, job, run)
-        by_split = images and {name.partition("/")[2]: its for name, its in images.items()}
-        found[run] = what_makes(run, settings, made["training"], code, by_split)
-    return found
+    return {
+        run: what_makes(run, settings, made["training"], code, _image_digests(layout, job, run))
+        for run in job.runs(*names)
+    }
 
 
 def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
@@ -58,17 +56,19 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
-    """By split, of what a run reads, images or features; as `images_asked`."""
-    names = run.study, run.binding, run.dataset
+    """By split, of the images or features that a run reads; otherwise as `images_asked`."""
+    given = job.settings["model"].get("input") if job.network else None
+    images = images_asked(layout, job, given, run.study, run.binding, run.dataset)
     if not job.network:
-        return images_asked(layout, job, None, *names)
-    images = images_asked(layout, job, job.settings["model"].get("input"), *names)
+        return images
     try:
-        noted = read_json(layout.features(job.network, *names[:2]) / FEATURES_FILE)
-        of = noted.get("of", {})
-        if any(of.get(name, digest) != digest for name, digest in (images or {}).items()):
-            return {}
-        return {name: noted[name]["sha256"] for name in _names(run.dataset)}
+        noted = read_json(layout.features(job.network, run.study, run.binding) / FEATURES_FILE)
+        names = {split: f"{run.dataset}/{split}" for split in SPLITS}
+        # Features that were made before this was noted are trusted.
+        of = (
+            {split: noted["of"][name] for split, name in names.items()} if "of" in noted else images
+        )
+        return {} if images and of != images else {s: noted[n]["sha256"] for s, n in names.items()}
     except (DiagvibError, KeyError):
         return None
 
@@ -76,26 +76,22 @@ def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | Non
 def images_asked(
     layout: Layout, job: Train | Encode, given: dict | None, study: str, binding: str, dataset: int
 ) -> dict[str, str] | None:
-    """`digest_of_images` of each split of a dataset that a job reads, by {dataset}/{split}; None if
-    there is nothing to compare with, {} if images have another size. given: `input` of a frozen
-    network."""
+    """By split, `digest_of_images` of a dataset that a job reads; None if there is nothing to compare
+    with, {} if images have another size. given: `input` of a frozen network."""
     resized = bool(given and given.get("resize"))
-    size, names = given["size"] if resized else job.image_size, _names(dataset)
+    size = given["size"] if resized else job.image_size
     try:
         if job.images == "parquet" and not resized:
             noted = read_json(layout.digests(study, binding))
             if noted["image_size"] != size:
                 return {}
-            return {name: noted[f"{name}.parquet"] for name in names}
+            return {split: noted[f"{dataset}/{split}.parquet"] for split in SPLITS}
         noted = read_metadata(layout.recipes(study, binding))
         made = {**noted, "image_shape": [size, size, 3]}
-        return {
-            name: digest_of_images({**made, "recipe_digest": noted["digests"][name]})
-            for name in names
-        }
+        recipes = {split: noted["digests"][f"{dataset}/{split}"] for split in SPLITS}
     except (DiagvibError, KeyError):
         return None
-
-
-def _names(dataset: int) -> list[str]:
-    return [f"{dataset}/{split}" for split in SPLITS]
+    return {
+        split: digest_of_images({**made, "recipe_digest": digest})
+        for split, digest in recipes.items()
+    }

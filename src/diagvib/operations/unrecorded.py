@@ -107,7 +107,9 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
         its, of = own.plain()["encoder"]["model"].get("input"), {}
         for sample in range(own.samples):
             asked = images_asked(layout, own, its, names.study, names.binding, sample)
-            of = None if None in (of, asked) else of | asked
+            if asked is None:
+                return
+            of |= {f"{sample}/{split}": digest for split, digest in asked.items()}
         yield Path(job.output[0]), {"of": of}
     elif rule == "train":
         of_job = names.baseline, names.study, names.binding
