@@ -64,10 +64,7 @@ def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | Non
     try:
         noted = read_json(layout.features(job.network, run.study, run.binding) / FEATURES_FILE)
         names = {split: f"{run.dataset}/{split}" for split in SPLITS}
-        # Features that were made before this was noted are trusted.
-        of = (
-            {split: noted["of"][name] for split, name in names.items()} if "of" in noted else images
-        )
+        of = {split: noted["of"][name] for split, name in names.items()}
         return {} if images and of != images else {s: noted[n]["sha256"] for s, n in names.items()}
     except (DiagvibError, KeyError):
         return None
