@@ -42,8 +42,9 @@ def sentence(claim: dict) -> str:
 
 
 def is_on_page(claim: dict) -> bool:
-    text = (REPOSITORY / claim["page"]).read_text()
-    return sentence(claim) in " ".join(text.split())
+    text = " ".join((REPOSITORY / claim["page"]).read_text().split())
+    # A number at either end is the whole number.
+    return bool(re.search(rf"(?<![\d.,+-]){re.escape(sentence(claim))}(?![.,]?\d)", text))
 
 
 def stated(claim: dict) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from synthetic_runs import CLASSES
 
 def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
     """Write run folders as `diagvib train` leaves them, files directly in place. expected: may have
-    `asked` (`finished_runs.runs_asked_for`)."""
+    `asked` (`operations.asked.runs_asked_for`)."""
     for run in expected:
         _write(
             runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]),

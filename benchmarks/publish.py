@@ -29,7 +29,6 @@ from diagvib.settings.grid import Layout
 
 # Copied if they exist; tables without rows are left out.
 TABLES = (
-    "overall",
     "metrics",
     "p_matrix",
     "runs",

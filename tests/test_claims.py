@@ -39,6 +39,15 @@ def test_a_number_changed_on_its_page_is_missed():
         assert not any(claims.is_on_page(changed(claim)) for claim in made["claims"])
 
 
+@pytest.mark.parametrize("shown", ["13 points", "-3 points", "3.9", "3,900", "37"])
+def test_a_longer_number_on_the_page_is_another(monkeypatch, tmp_path, shown):
+    (tmp_path / "page.md").write_text(f"It gains {shown}.\nIn 3 points")
+    monkeypatch.setattr(claims, "REPOSITORY", tmp_path)
+    says = "{3} points." if "points" in shown else "It gains {3}"
+    assert not claims.is_on_page({"page": "page.md", "says": says})
+    assert claims.is_on_page({"page": "page.md", "says": "In {3} points"})
+
+
 @pytest.mark.parametrize("made", COMMITTED, ids=command)
 def test_a_number_that_its_table_does_not_have_is_broken(made):
     wrong = {**made, "claims": [changed(claim) for claim in made["claims"]]}

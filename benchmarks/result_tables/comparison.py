@@ -73,12 +73,12 @@ def rules_table(folder: str) -> list[Row]:
     """Accuracy where all cues mislead, of the trial and epoch that a rule chooses."""
     trials = read(f"{folder}/tuning")
     rules = [rule for rule in RULES if rule in trials["rule"].to_numpy()]
-    best = trials.loc[trials.groupby(["baseline", "rule"])["score"].idxmax()]
+    best = trials[trials["chosen"]]
     misled = "neither_accuracy" if "neither_accuracy" in best else "ood_accuracy"
     chosen = best.pivot(index="baseline", columns="rule", values=misled)[rules]
     rows = [["method", *map(RULES.get, rules)]]
     chosen.index = methods(chosen.index)
-    for method, each in chosen.sort_values(rules[0], ascending=False).iterrows():
+    for method, each in chosen.sort_values(rules[0], ascending=False, kind="stable").iterrows():
         rows.append([str(method), *map(percent, each)])
     return rows
 
@@ -111,7 +111,8 @@ def gains_figure(folder: str) -> None:
 def in_order(folder: str) -> list[tuple[str, str]]:
     """What a method is told of the cues, and its name; best first where all cues mislead."""
     own = compared(folder)
-    best = next(iter(misled(folder).values())).mean().sort_values(ascending=False).index
+    means = next(iter(misled(folder).values())).mean()
+    best = means.sort_values(ascending=False, kind="stable").index
     told = own.drop_duplicates("method").set_index("method")["told"]
     return [(name, method) for name in TOLD.values() for method in best if told[method] == name]
 

@@ -84,7 +84,7 @@ def recovered_table() -> list[Row]:
         own = means.get(name, pd.DataFrame()).T.reindex(columns=["zso", "zgo", "fgo-20"])
         if len(own) and own.notna().all(axis=None):
             share = (own["fgo-20"] - own["zgo"]) / (own["zso"] - own["zgo"])
-            low, high = sample_interval(share)
+            low, high = sample_interval(share, accuracies=False)
             text = f"{100 * share.mean():.0f} ({100 * low:.0f} to {100 * high:.0f})"
             rows.append([title, gain(own, "zso", "zgo"), gain(own, "fgo-20", "zgo"), text])
     return rows

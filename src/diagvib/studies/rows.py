@@ -46,7 +46,7 @@ class Row(Strict):
             raise ValueError(
                 f"{group} is the name of a split, and `counts` names both; choose another name"
             )
-        if group in ("plain", "adjusted") or group.startswith(("train_", "val_")):
+        if group in ("plain", "adjusted", "in1k") or group.startswith(("train_", "val_")):
             raise ValueError(
                 f"{group}_accuracy is the name of another accuracy; choose another name"
             )
