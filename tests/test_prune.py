@@ -88,6 +88,13 @@ def test_what_no_configuration_asks_for_is_listed(grown):
     assert "results/runs/resnet18/chgo" in both and "results/runs/resnet18" not in both
 
 
+def test_image_files_are_not_needed_where_images_are_rendered_in_training(grown):
+    config = load_config(
+        overrides=["root=.", "studies=[zgo]", "bindings=[hue-shape]", "images=render"]
+    )
+    assert Path("data/images") in find_unneeded([config])
+
+
 def test_it_is_deleted_only_after_a_yes(grown, monkeypatch):
     def files() -> set[Path]:
         return {path for path in Path(".").rglob("*") if path.is_file()}

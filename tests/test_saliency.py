@@ -2,6 +2,7 @@
 scenes."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 from diagvib.images.files import Images
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.saliency import measures, saliency_sentence, saliency_tables
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import load_settings
 from diagvib.training.batches import Batches
@@ -189,3 +192,35 @@ def test_where_an_image_shows_a_digit():
     digits = load_scene("digits")
     assert np.argwhere(digits.region("shape", recipes, pixels)).tolist() == [[0, 5, 6]]
     assert digits.object_boxes(recipes, 64)[0, 2:].tolist() == [64, 64]
+
+
+def test_the_columns_of_a_run_are_named_by_role():
+    noted = {"shape": {"share": 0.5, "area": 0.1}, "hue": {"share": 0.2, "area": 0.3}}
+    target = {"saliency_target": 0.5, "area_target": 0.1}
+    assert measures(noted, "shape-hue") == target | {"saliency_cue": 0.2, "area_cue": 0.3}
+    assert measures(noted, "shape-position-hue") == (
+        target | {"saliency_cue_2": 0.2, "area_cue_2": 0.3}
+    )
+
+
+def test_where_networks_look_is_the_mean_over_the_runs_that_say_so():
+    """Without a cue, there is no share of it; a frozen network has no numbers at all."""
+    rows = [
+        ("zso", "one", 0.9, 0.1, np.nan, np.nan),
+        ("zgo", "one", 0.2, 0.1, 0.6, 0.3),
+        ("zgo", "one", 0.4, 0.1, 0.8, 0.3),
+        ("zgo", "two", 0.6, 0.1, 0.1, 0.3),
+        ("zgo", "frozen", *[np.nan] * 4),
+    ]
+    roles = ["saliency_target", "area_target", "saliency_cue", "area_cue"]
+    runs = pd.DataFrame(rows, columns=["study", "baseline", *roles])
+    (table,) = saliency_tables(runs, SHIPPED)
+    words = [[word.replace("\N{NO-BREAK SPACE}", " ") for word in row] for row in table.rows]
+    assert words == [
+        ["ZSO", "one", "90 % (10 %)", "-", "1"],
+        ["ZGO", "one", "30 % (10 %)", "70 % (30 %)", "2"],
+        ["ZGO", "two", "60 % (10 %)", "10 % (30 %)", "1"],
+    ]
+    said = saliency_sentence(runs, SHIPPED).replace("\N{NO-BREAK SPACE}", " ")
+    assert said.startswith("one, ZGO: 30 % of what speaks for its predictions")
+    assert saliency_sentence(runs[["study", "baseline"]], SHIPPED) == ""
