@@ -33,20 +33,21 @@ def half_way_table(folder: str, baseline: str, spread: float = 1) -> list[Row]:
 
 def visibility_table(folder: str, baseline: str) -> list[Row]:
     """What a cue without counter-examples costs where it misleads, in points, by spread of its
-    classes: accuracy with it less that without a relation at the same spread, paired by sample; and
-    the latter at the usual and the smallest spread. Of the pairs with a cost of at least LEAST at
-    one of these."""
+    classes (those that ran): accuracy with it less that without a relation at the same spread,
+    paired by sample; and the latter at the usual and the smallest spread. Of the pairs with a cost
+    of at least LEAST at one of these."""
     own = runs(folder).query("baseline == @baseline")
+    ran = {spread: end for spread, end in SPREADS.items() if f"zgo{end}" in own["study"].to_numpy()}
     without = own[own["study"] == "zso"].pivot(
         index="sample", columns="target", values="id_accuracy"
     )
-    heads = [f"{spread} %" for spread in SPREADS]
+    heads = [f"{spread} %" for spread in ran]
     rows = [["target", "cue", *heads, "no relation, 100 %", "no relation, 10 %"]]
     for target, cue in permutations(FACTORS, 2):
         pair = own.query("target == @target and cue == @cue")
         values = pair.pivot(index="sample", columns="study", values="ood_accuracy")
         values["zso"] = without[target]
-        both = [(f"zgo{ending}", f"zso{ending}") for ending in SPREADS.values()]
+        both = [(f"zgo{ending}", f"zso{ending}") for ending in ran.values()]
         if (
             not {*chain(*both)} <= {*values}
             or max((values[free] - values[shortcut]).mean() for shortcut, free in both) < LEAST
