@@ -194,6 +194,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
         ({"table": None, "pattern": "{y}/{place}/{y}_*"}, "pattern: {y}: a field is one word"),
         ({"table": None, "pattern": "{y}/{place}/{1st}"}, "pattern: {1st}: a field is one word"),
         ({"factors": {"split": ["a", "b"]}}, "'split' cannot be used; a factor is one word"),
+        ({"factors": {"confidence": ["a", "b"]}}, "'confidence' cannot be used; a factor is"),
         ({"factors": {"a": {"classes": {"x": 0, "y": "0"}}}}, "the value 0 stands for two classes"),
         ({"stand_ins": {"shapes": {"land": "disc"}, "patterns": {}}}, "stand_ins: `shapes` and"),
         (

@@ -306,7 +306,9 @@ def probe(
 
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")
-    scene = load_scene(load_study(study, options.get("studies_from", ())).scene)
+    own = options.get("studies_from") or ()
+    own = [own] if isinstance(own, str | Path) else own
+    scene = load_scene(load_study(study, own).scene)
     if options.get("root") is None and not _few(scene, options.get("sources")):
         given = options.get("counts") or {}
         usual = ("train", "val") if "test" in given else _PROBED

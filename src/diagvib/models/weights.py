@@ -79,11 +79,13 @@ def of_file(
         classes, network = found, make({**settings, "weights": None}, found, image_size)
     fill(network, saved, path)
     if classes != n_classes and settings.get("head") != "published":
-        if not network.separable:
+        if network.separable:
+            network.head = nn.Linear(network.head.in_features, n_classes)
+        elif not settings.get("frozen"):  # whose features need no head
             raise DiagvibError(
-                f"model: {settings['name']} has no last layer that a new one could replace"
+                f"model: {settings['name']} does not say where its last layer begins, so none for {n_classes} "
+                "classes can replace it; return diagvib.models.network.Network(body, head)"
             )
-        network.head = nn.Linear(network.head.in_features, n_classes)
     return network
 
 

@@ -179,12 +179,15 @@ class KnownStudies:
         return {}
 
 
-@cache
+# Of a scene as it is now: in a notebook, its file may change.
+_sample = cache(dataset_sample)
+
+
 def sample_of(scene: str, number: int) -> DatasetSample:
     """The dataset sample for a run's number: always the first if replicates differ only in their
     seeds."""
     found = load_scene(scene)
-    return dataset_sample(0 if found.replicates == "seeds" else number, found)
+    return _sample(0 if found.replicates == "seeds" else number, found)
 
 
 # The shipped studies alone.

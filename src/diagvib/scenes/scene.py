@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 # Columns of recipes and image files in addition to those of the scene.
 RESERVED = ("sample", "split", "group", "environment", "image")
 
-# Also taken: further columns of a list of photos.
-_TAKEN = (*RESERVED, "path", "sha256", "unit", "lot", "photo")
+# Also taken: further columns of a list of photos, and those of a run's predictions and pictures.
+_TAKEN = (*RESERVED, "path", "sha256", "unit", "lot", "photo", "prediction", "confidence")
+_TAKEN += ("what", "dimension", "kl", "value", "picture")
 FactorName = text_like(
     rf"(?!(?:{'|'.join(_TAKEN)})$)[A-Za-z][A-Za-z0-9_]{{0,39}}",
     "a factor is one word of at most 40 letters a to z, digits and '_', which begins with a letter, "
