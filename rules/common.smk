@@ -9,6 +9,7 @@ from diagvib.images import FEATURES_FILE
 from diagvib.operations.stage_code import stage_code
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
+from diagvib.settings.baselines import prepared_input
 from diagvib.settings.grid import Layout, folder_name
 from diagvib.settings.jobs import stage_settings
 from diagvib.training.code_digest import renders
@@ -70,8 +71,7 @@ def images(study, binding, rendered):
 
 def encoded_images(study, binding, network):
     """The input of encode jobs: images; of photos that are prepared for a network, what these are made from."""
-    model = job_of("encode", study, network).plain()["encoder"]["model"]
-    if (model.get("input") or {}).get("resize"):
+    if prepared_input(job_of("encode", study, network).plain()["encoder"]["model"]):
         return [RECIPE_FILE.format(study=study, binding=binding), prepared(study)]
     return images(study, binding, CONFIG.images == "render")
 

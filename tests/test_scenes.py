@@ -199,6 +199,8 @@ class Clashing(squares.Squares):
     factors = {**squares.Squares.factors, "group": ("a", "b")}
 class OneClass(squares.Squares):
     factors = {**squares.Squares.factors, "only": ("a",)}
+class Joined(squares.Squares):
+    factors = {"colour": ("a", "a-b"), "corner": ("b-c", "c")}
 class Grouped(squares.Squares):
     columns = squares.Squares.columns.append(squares.pa.field("group", squares.pa.string()))
 class Broken(squares.Squares):
@@ -222,6 +224,10 @@ class Broken(squares.Squares):
         ("own_scene:Empty", "own_scene:Empty: factors: "),
         ("own_scene:Clashing", "'group' cannot be used; a factor is one word"),
         ("own_scene:OneClass", "factors: only: must have at least 2 items"),
+        (
+            "own_scene:Joined",
+            "Joined: factors: two classes of colour, each with one of corner, are",
+        ),
         ("own_scene:Grouped", "columns: group is the name of another column"),
     ],
 )

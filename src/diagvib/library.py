@@ -174,11 +174,13 @@ def _array(given: Tensor | np.ndarray | Sequence) -> np.ndarray:
     return np.asarray(given)
 
 
+def _listed(given: object) -> object:
+    """One path as a list of one."""
+    return [given] if isinstance(given, str | Path) else given or ()
+
+
 _Path = Annotated[Path, Field(strict=False)]
-_Paths = Annotated[
-    Sequence[_Path],
-    BeforeValidator(lambda given: [given] if isinstance(given, str | Path) else given or ()),
-]
+_Paths = Annotated[Sequence[_Path], BeforeValidator(_listed)]
 _Whole = BeforeValidator(lambda given: int(given) if isinstance(given, np.integer) else given)
 _Dtype = Annotated[
     Literal["uint8", "float32"], BeforeValidator(lambda given: str(given).removeprefix("torch."))
@@ -306,9 +308,7 @@ def probe(
 
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")
-    own = options.get("studies_from") or ()
-    own = [own] if isinstance(own, str | Path) else own
-    scene = load_scene(load_study(study, own).scene)
+    scene = load_scene(load_study(study, _listed(options.get("studies_from"))).scene)
     if options.get("root") is None and not _few(scene, options.get("sources")):
         given = options.get("counts") or {}
         usual = ("train", "val") if "test" in given else _PROBED

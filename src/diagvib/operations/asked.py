@@ -8,6 +8,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import FEATURES_FILE
+from diagvib.settings.baselines import prepared_input
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, Run
 from diagvib.settings.jobs import Encode, Train, stage_settings
@@ -57,8 +58,8 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
     """By split, of the images or features that a run reads; otherwise as `images_asked`."""
-    given = job.settings["model"].get("input") if job.network else None
-    images = images_asked(layout, job, given, run.study, run.binding, run.dataset)
+    prepared = prepared_input(job.settings["model"])
+    images = images_asked(layout, job, prepared, run.study, run.binding, run.dataset)
     if not job.network:
         return images
     try:
@@ -71,14 +72,18 @@ def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | Non
 
 
 def images_asked(
-    layout: Layout, job: Train | Encode, given: dict | None, study: str, binding: str, dataset: int
+    layout: Layout,
+    job: Train | Encode,
+    prepared: dict | None,
+    study: str,
+    binding: str,
+    dataset: int,
 ) -> dict[str, str] | None:
     """By split, `digest_of_images` of a dataset that a job reads; None if there is nothing to compare
-    with, {} if images have another size. given: `input` of a frozen network."""
-    resized = bool(given and given.get("resize"))
-    size = given["size"] if resized else job.image_size
+    with, {} if images have another size. prepared: `prepared_input`."""
+    size = prepared["size"] if prepared else job.image_size
     try:
-        if job.images == "parquet" and not resized:
+        if job.images == "parquet" and not prepared:
             noted = read_json(layout.digests(study, binding))
             if noted["image_size"] != size:
                 return {}

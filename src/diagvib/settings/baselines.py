@@ -384,6 +384,13 @@ def is_frozen(settings: Mapping) -> bool:
     return bool(settings["model"] and settings["model"].get("frozen"))
 
 
+def prepared_input(model: Mapping | None) -> dict | None:
+    """The `input` of a frozen network for which photos are prepared, given a baseline's `model`; None
+    for others."""
+    its = (model or {}).get("input") or {}
+    return its if its.get("resize") else None
+
+
 def encoder_settings(settings: Mapping) -> dict | None:
     """The part of a frozen baseline's settings on which its features depend: model, normalise, and
     `depends` if given; None for others."""

@@ -10,7 +10,7 @@ from diagvib.foundation.validation import validated
 from diagvib.methods.registry import check_scene
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import load_settings
+from diagvib.settings.baselines import load_settings, prepared_input
 from diagvib.settings.configuration import (
     BaselineChoice,
     Configuration,
@@ -211,8 +211,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
             check_supervision(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
             model, scene = settings.get("model") or {}, load_scene(study.scene)
-            resize = (model.get("input") or {}).get("resize")
-            if resize and "crop" not in signature(scene.renderer).parameters:
+            if prepared_input(model) and "crop" not in signature(scene.renderer).parameters:
                 raise DiagvibError(
                     f"model.input.resize: this is for photos, and images of {study.scene} are drawn; "
                     "leave it out"

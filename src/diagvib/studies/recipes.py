@@ -90,8 +90,8 @@ class Draw:
             chosen = self.sample.chosen(factor, self.study.roles[role], scene.factors[factor])
             names = np.asarray(chosen, dtype=object)
             rows[factor] = names[cells[f"{role}_class"]]
-        # Cells may differ in roles alone that are not bound.
         rows = rows.assign(**{f: its for f, its in scene.unless_bound.items() if f not in rows})
+        # Cells may differ in roles alone that are not bound.
         found = scene.every_photo(rows.drop_duplicates(), self.catalogue, split)
         if found.empty:
             raise DiagvibError(f"study {self.study.name}: there are no photos of the split {split}")

@@ -47,12 +47,13 @@ def answers(
             at = own.index.to_series()
             clean = at.where(own["watermark"] == "absent").groupby(own["photo"]).transform("first")
             raised = log_p - log_p[torch.tensor(clean.fillna(at).to_numpy(int))]
-            top, predicted = log_p.exp().max(1)
+            probability = log_p.exp()
+            top, predicted = probability.max(1)
             mixed = torch.tensor(own["group"].str.startswith("mixed").to_numpy())
             alike = first == first[predicted][:, None]
             found = {
                 "prediction": known[torch.where(mixed, first[predicted], predicted)],
-                "confidence": torch.where(mixed, (log_p.exp() * alike).sum(1), top),
+                "confidence": torch.where(mixed, (probability * alike).sum(1), top),
                 "log_p": log_p[:, index],
                 "raised_more": (raised > raised[:, [index]]).sum(1),
                 "among": known[among[log_p[:, among].argmax(1)]],

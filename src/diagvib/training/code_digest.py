@@ -11,7 +11,7 @@ from diagvib.foundation.version import __version__
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import is_frozen
+from diagvib.settings.baselines import is_frozen, prepared_input
 
 _ALWAYS = ("torch", "torchvision", "numpy", "pyarrow")
 
@@ -40,7 +40,7 @@ def renders(images: str, settings: dict) -> bool:
     model = settings["model"] or {}
     if is_frozen(settings):
         return False
-    if (model.get("input") or {}).get("resize") or "watermark" in model.get("views", ()):
+    if prepared_input(model) or "watermark" in model.get("views", ()):
         return True
     return images == "render" or bool(declaration(settings["method"]["name"]).needs)
 
