@@ -82,7 +82,7 @@ def _stage(stage: str, **several: object) -> None:
         found = load_config(config, override) if settings is None else None
         root = validated(configuration.Root, root or (found.root if found else "."), "--root")
         for one in _jobs(found, given) if several else [given]:
-            _run(stage, Layout(Path(root)), found, settings, one)
+            _run(stage, Layout(root), found, settings, one)
 
     parameters = [
         each.replace(
@@ -162,7 +162,7 @@ def view(
     from contextlib import suppress
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
-    page = Layout(Path(root)).explorer / "index.html"
+    page = Layout(root).explorer / "index.html"
     if not page.exists():
         raise DiagvibError(f"{page}: no such file; make it with `snakemake --cores all`")
     handler = partial(SimpleHTTPRequestHandler, directory=page.parents[1])
@@ -257,7 +257,7 @@ def evaluate(
     entry = frozen_baseline(model, weights, input_size)
     file, resolved = write_configuration(entry, studies, config, override, root)
     run_workflow(file, stages.cores(cores))
-    known, layout = KnownStudies(tuple(resolved.studies_from)), Layout(Path(resolved.root))
+    known, layout = KnownStudies(tuple(resolved.studies_from)), Layout(resolved.root)
     for table in result_tables(read_tables(layout.tables), known):
         if table.rows and not table.folded:
             print_table(table)

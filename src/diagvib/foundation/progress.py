@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -22,9 +22,16 @@ from diagvib.foundation.messages import say
 TERMINAL = "DIAGVIB_TERMINAL"
 
 
-def print_wide(shown: Table) -> None:
-    """Print a table; in a file or pipe it keeps its width instead of being cut at 80 columns."""
-    console = Console()
+def print_rows(
+    title: str, heads: Sequence[str], rows: Iterable[Iterable], words: Container[int] = ()
+) -> None:
+    """Print a table; in a file or pipe it keeps its width instead of being cut at 80 columns. words:
+    the numbers of the columns that are not numbers."""
+    shown, console = Table(title=title, title_justify="left"), Console()
+    for at, head in enumerate(heads):
+        shown.add_column(head, justify="left" if at in words else "right", no_wrap=True)
+    for row in rows:
+        shown.add_row(*map(str, row))
     Console(width=console.width if console.is_terminal else 140).print(shown)
 
 

@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
@@ -23,6 +24,7 @@ from pydantic import (
 )
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.files import read_yaml
 
 Kind = TypeVar("Kind")
 
@@ -46,6 +48,12 @@ def text_like(pattern: str, meaning: str) -> Any:
     ]
 
 
+def filled(kind: Any) -> Any:
+    """The type of texts, lists or mappings of this kind that are not empty."""
+    return Annotated[kind, Field(min_length=1)]
+
+
+Text = filled(str)
 # Names that become part of a path or a command: no separators, no dot or dash at the start.
 Name = text_like(
     r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
@@ -143,6 +151,11 @@ def validated(kind: type[Kind], value: object, where: str) -> Kind:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
         raise _readable(error.errors(include_url=False), value, where) from None
+
+
+def read_valid(kind: type[Kind], path: str | Path) -> Kind:
+    """The content of a YAML file, `validated`."""
+    return validated(kind, read_yaml(path), str(path))
 
 
 _adapter = cache(TypeAdapter)

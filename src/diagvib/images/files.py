@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -64,15 +65,13 @@ def class_indices(
 ) -> np.ndarray:
     """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for
     an unknown name."""
-    lookup = {name: i for i, name in enumerate(classes)}
     values = recipes[factor].to_pylist()
-    try:
-        return np.array([lookup[v] for v in values], dtype=np.int64)
-    except KeyError as unknown:
-        row = values.index(unknown.args[0])
+    indices = pd.Index(classes).get_indexer(values)
+    for row in np.flatnonzero(indices < 0):
         raise DiagvibError(
-            f"row {row}: {factor} has no class {unknown}; known: {', '.join(lookup)}"
-        ) from None
+            f"row {row}: {factor} has no class {values[row]!r}; known: {', '.join(classes)}"
+        )
+    return indices
 
 
 def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tensor]:

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, StepOutput, Visualisation
+from diagvib.models.small_cnn import convolution
 
 
 class Asr(Method):
@@ -141,25 +142,15 @@ class _Bottleneck(nn.Module):
     def __init__(self, width_in: int, width_out: int):
         super().__init__()
         self.body = nn.Sequential(
-            *_convolution(width_in, width_out, 1),
-            nn.ReLU(inplace=True),
-            *_convolution(width_out, width_out, 3),
-            nn.ReLU(inplace=True),
-            *_convolution(width_out, width_out, 1),
+            *convolution(width_in, width_out, 1),
+            *convolution(width_out, width_out, 3),
+            *convolution(width_out, width_out, 1)[:-1],
         )
         self.shortcut = (
-            nn.Sequential(*_convolution(width_in, width_out, 1))
+            nn.Sequential(*convolution(width_in, width_out, 1)[:-1])
             if width_in != width_out
             else nn.Identity()
         )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.body(x) + self.shortcut(x))
-
-
-def _convolution(width_in: int, width_out: int, kernel: int) -> list[nn.Module]:
-    # No bias: batch norm has its own.
-    return [
-        nn.Conv2d(width_in, width_out, kernel, padding=kernel // 2, bias=False),
-        nn.BatchNorm2d(width_out),
-    ]

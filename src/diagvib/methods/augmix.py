@@ -46,16 +46,8 @@ class AugMix(Method):
         if self.options.flip:
             mirrored = torch.rand(len(pixels), 1, 1, 1, device=pixels.device) < 0.5
             pixels = torch.where(mirrored, pixels.flip(2), pixels)
-        return self.consistent_step(self.views(pixels).flatten(0, 1), batch, update)
-
-    def consistent_step(self, inputs: Tensor, batch: Batch, update: Update) -> StepOutput:
-        """A step on the clean images and then their two mixtures, one after the other."""
-        logits = self.model(inputs).float().unflatten(0, (3, -1))
-        losses = self.losses(logits[0], batch.labels) + self.options.js_weight * jensen_shannon(
-            logits
-        )
-        update("model", losses.mean())
-        return StepOutput(losses, logits[0])
+        logits = self.model(self.views(pixels).flatten(0, 1))
+        return consistent_step(self, logits, self.options.js_weight, batch, update)
 
     def views(self, pixels: Tensor) -> Tensor:
         """Inputs float[3, B, 3, H, W] of uint8[B, H, W, 3]: the clean images, and two mixtures of
@@ -73,6 +65,17 @@ class AugMix(Method):
         kept = random_share(alpha, pixels.device, 2, len(pixels))[..., None, None, None]
         mixtures = kept * clean + (1 - kept) * (weights[..., None, None, None] * inputs).sum(1)
         return torch.cat([clean[None], mixtures])
+
+
+def consistent_step(
+    method: Method, logits: Tensor, js_weight: float, batch: Batch, update: Update
+) -> StepOutput:
+    """A step whose loss is the cross entropy of the clean images plus js_weight times the divergence
+    of all views' predictions. logits: [views * B, classes], those of the clean images first."""
+    logits = logits.float().unflatten(0, (-1, len(batch.labels)))
+    losses = method.losses(logits[0], batch.labels) + js_weight * jensen_shannon(logits)
+    update("model", losses.mean())
+    return StepOutput(losses, logits[0])
 
 
 def jensen_shannon(logits: Tensor) -> Tensor:

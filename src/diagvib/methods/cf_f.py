@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, Method, StepOutput
+from diagvib.scenes.scene import within
 
 
 class CounterfactualAndFactual(Method):
@@ -38,10 +39,9 @@ class CounterfactualAndFactual(Method):
 
     def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The factual and the counterfactual inputs, float[B, 3, H, W] each."""
-        inside = _inside(
-            self.data.counterfactuals.object_boxes(batch.index), batch.pixels.shape[1]
-        )[:, None]
         pixels, device = batch.pixels, batch.pixels.device
+        boxes = self.data.counterfactuals.object_boxes(batch.index)
+        inside = within(boxes, torch.arange(pixels.shape[1], device=device))[:, None]
         noise = torch.randn(pixels.shape, device=device) * self.options.noise
         colour = torch.rand(len(pixels), 1, 1, 3, device=device)
         noise = self.data.inputs((255 * (colour + noise).clamp(0, 1)).to(torch.uint8))
@@ -58,11 +58,3 @@ class CounterfactualAndFactual(Method):
         )
         update("model", self.combine(losses, batch))
         return StepOutput(losses, logits)
-
-
-def _inside(boxes: Tensor, size: int) -> Tensor:
-    """Whether each pixel is in its image's box: bool[B, size, size] from boxes int64[B, 4]."""
-    top, left, bottom, right = boxes[:, :, None].unbind(1)
-    at = torch.arange(size, device=boxes.device)
-    rows, columns = (top <= at) & (at < bottom), (left <= at) & (at < right)
-    return rows[:, :, None] & columns[:, None, :]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.environments import ByEnvironment
+from diagvib.methods.groups import membership
 from diagvib.methods.method import Batch
 
 
@@ -29,10 +30,7 @@ class Coral(ByEnvironment):
     def compared(self, batch: Batch) -> Tensor:
         """The sets of images whose features should be alike: float[sets, B], 1 or 0; an image is in
         one set at most."""
-        return (
-            batch.environment
-            == torch.arange(len(self.sets), device=batch.environment.device)[:, None]
-        ).float()
+        return membership(batch.environment, len(self.sets))
 
     def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
         """The distance of every pair of sets, ordered as by `itertools.combinations`; features:

@@ -4,6 +4,7 @@
 import torch
 from torch import Tensor, nn
 
+from diagvib.methods.groups import membership
 from diagvib.methods.method import Batch, Method, StepOutput, Update
 
 
@@ -68,7 +69,7 @@ def part_means(
     """p+ and p-, float[classes], from probabilities [B, classes] and s [B]; and membership
     float[classes, B], of all classes, so that no step waits for which of them are in the batch.
     """
-    member = (labels == torch.arange(probabilities.shape[1], device=labels.device)[:, None]).float()
+    member = membership(labels, probabilities.shape[1])
     p = of_label(probabilities, labels)
     inside, outside = (
         (member * each * p).sum(1) / ((member * each).sum(1) + eps) for each in (part, 1 - part)

@@ -4,7 +4,7 @@ algorithm)."""
 import torch
 from torch import Tensor
 
-from diagvib.methods.groups import balancing_weights, group_index, members
+from diagvib.methods.groups import balancing_weights, group_index, group_means, members
 from diagvib.methods.method import Method, TrainingData
 
 
@@ -44,10 +44,7 @@ class GroupDro(Method):
 
     def combine(self, losses, batch):
         q, group = self.memory["q"], self.memory["group"][batch.index]
-        # By membership [groups, B]: sums in a fixed order, without waiting. A matrix product would
-        # be in bf16.
-        membership = (group == torch.arange(len(q), device=losses.device)[:, None]).float()
-        of_groups = (membership * losses).sum(1) / membership.sum(1).clamp(min=1)
+        of_groups = group_means(losses, group, len(q))
         q.mul_((self.options.step_size * of_groups.detach()).exp())
         q.div_(q.sum())
         return (q * of_groups).sum()

@@ -76,6 +76,19 @@ def balancing_weights(index: Tensor, groups: int) -> Tensor:
     return len(index) / torch.bincount(index, minlength=groups).double()[index]
 
 
+def membership(index: Tensor, groups: int) -> Tensor:
+    """1 for the images in each group, else 0, float[groups, N], from the group of each image,
+    int64[N]. Unlike torch's one_hot, it reads nothing from the device."""
+    return (index == torch.arange(groups, device=index.device)[:, None]).float()
+
+
+def group_means(values: Tensor, index: Tensor, groups: int) -> Tensor:
+    """The mean of the values, float[N], of each group's images, float[groups]; 0 without any. Sums
+    are in a fixed order; a matrix product would be in bf16."""
+    member = membership(index, groups)
+    return (member * values).sum(1) / member.sum(1).clamp(min=1)
+
+
 def members(index: Tensor, groups: int) -> list[Tensor]:
     """The images in each group, int64[images], from the group of each image, int64[N]."""
     return [(index == group).nonzero().flatten() for group in range(groups)]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.methods.augmix import jensen_shannon
+from diagvib.methods.augmix import consistent_step
 from diagvib.methods.groups import Partners
-from diagvib.methods.method import Batch, Method, StepOutput, Update
+from diagvib.methods.method import Batch, Method, StepOutput
 from diagvib.models.network import Heads
 
 # Of the ablation `augmix`, as AugMix's own.
@@ -64,10 +64,8 @@ class Lle(Method):
     def shifted(self, batch: Batch, shift: Tensor | None = None) -> tuple[Batch, Tensor]:
         """The batch with these shifts of its images, int64[B], by default drawn; and the shifts."""
         shift = self.drawn(batch) if shift is None else shift
-        donors, pixels = (
-            self.donors.draw(torch.zeros_like(batch.labels), batch.labels),
-            batch.pixels.clone(),
-        )
+        donors = self.donors.draw(torch.zeros_like(batch.labels), batch.labels)
+        pixels = batch.pixels.clone()
         for cue in range(self.shift.out_features - 1):
             at = (shift == cue + 1).nonzero().flatten()
             if len(at):
@@ -83,7 +81,10 @@ class Lle(Method):
 
     def training_step(self, phase, batch, update):
         if self.options.ablation == "augmix":
-            return self.consistent_step(batch, update)
+            unchanged = torch.zeros_like(batch.labels)
+            views = [self.shifted(batch, unchanged + k)[0] for k in range(self.shift.out_features)]
+            features = self.model.features(torch.cat([view.inputs for view in views]))
+            return consistent_step(self, self.heads(features), _JS_WEIGHT, batch, update)
         batch, shift = self.shifted(batch)
         features = self.model.features(batch.inputs)
         logits = self.heads.each(features)[torch.arange(len(shift)), shift % len(self.heads)]
@@ -94,16 +95,6 @@ class Lle(Method):
             loss = loss + F.cross_entropy(recognised.float(), shift)
         update("model", loss)
         return StepOutput(losses, logits)
-
-    def consistent_step(self, batch: Batch, update: Update) -> StepOutput:
-        """A step of the ablation `augmix`."""
-        unchanged = torch.zeros_like(batch.labels)
-        views = [self.shifted(batch, unchanged + k)[0] for k in range(self.shift.out_features)]
-        features = self.model.features(torch.cat([view.inputs for view in views]))
-        logits = self.heads(features).float().unflatten(0, (len(views), -1))
-        losses = self.losses(logits[0], batch.labels) + _JS_WEIGHT * jensen_shannon(logits)
-        update("model", losses.mean())
-        return StepOutput(losses, logits[0])
 
     def predict(self, batch):
         features = self.model.features(batch.inputs)

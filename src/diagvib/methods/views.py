@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.augmix import AugMix
+from diagvib.methods.augmix import AugMix, consistent_step
 from diagvib.methods.eiil import Eiil
 from diagvib.methods.lle import Lle
 from diagvib.methods.method import Batch, Method
@@ -70,7 +70,8 @@ class AugMixed(AugMix):
 
     def training_step(self, phase, batch, update):
         views = [batch.inputs, *(seen(self, f"augmix.{k}", batch) for k in (1, 2))]
-        return self.consistent_step(torch.cat(views), batch, update)
+        logits = self.model(torch.cat(views))
+        return consistent_step(self, logits, self.options.js_weight, batch, update)
 
 
 class CueEnsemble(Lle):

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.methods.group_dro import InferredGroups
+from diagvib.methods.groups import group_means
 from diagvib.methods.method import Phase, StepOutput, Unlabelled
 
 
@@ -70,8 +71,7 @@ class Xrm(InferredGroups):
 
 def class_balanced(losses: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The sum over the classes in a batch of their mean loss, float[], from float[B], int64[B]."""
-    member = (labels == torch.arange(classes, device=labels.device)[:, None]).float()
-    return ((member * losses).sum(1) / member.sum(1).clamp(min=1)).sum()
+    return group_means(losses, labels, classes).sum()
 
 
 def flip_chance(logits: Tensor) -> Tensor:

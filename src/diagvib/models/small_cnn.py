@@ -7,7 +7,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.models.network import Network
 
 
-def _convolution(width_in: int, width_out: int, kernel: int, stride: int) -> list[nn.Module]:
+def convolution(width_in: int, width_out: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    """A convolution, batch norm and ReLU."""
     # No bias: batch norm has its own.
     padding = (kernel - 1) // 2
     return [
@@ -31,9 +32,9 @@ def small_cnn(settings: dict, n_classes: int, image_size: int) -> Network:
         )
     cells = 4
     body = nn.Sequential(
-        *_convolution(3, 32, 7, 4),
-        *_convolution(32, 64, 3, 2),
-        *_convolution(64, 128, 3, 2),
+        *convolution(3, 32, 7, 4),
+        *convolution(32, 64, 3, 2),
+        *convolution(64, 128, 3, 2),
         nn.AdaptiveMaxPool2d(cells),
         nn.Flatten(),
     )

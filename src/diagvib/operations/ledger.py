@@ -44,7 +44,7 @@ def record(root: str, config: Configuration | None = None) -> str:
         write_root_stages(root, config)
     commit(root)
     lock = lock_of(root)
-    shared, push = f"{lock} {Layout(Path(root)).metrics}", ""
+    shared, push = f"{lock} {Layout(root).metrics}", ""
     if root != ".":
         shared, push = quote(root), f" -R {quote(root)}"
     return f"recorded in {lock}; `git add {shared}`, `git commit` and `dvc push{push}` share it"
@@ -68,9 +68,9 @@ def record_run(config: Configuration, touched: bool) -> None:
             raise DiagvibError("`dvc repro` runs this stage and records it itself")
         if touched:
             raise DiagvibError("`--touch` vouches for files without making them")
-        _say(record(config.root, config))
+        say(f"ledger: {record(config.root, config)}")
     except DiagvibError as error:
-        _say(f"not recorded: {error}")
+        say(f"ledger: not recorded: {error}")
 
 
 def check_recorded(root: str) -> None:
@@ -83,7 +83,7 @@ def check_recorded(root: str) -> None:
     if not lock_of(root).exists():
         return
     if reason := why_no_ledger(root):
-        _say(f"recorded files not checked: {reason}")
+        say(f"ledger: recorded files not checked: {reason}")
         return
     if changes(root) and (changed := _changed_files(root)["modified"]):
         more = f" and {len(changed) - _SHOWN:,} more" if len(changed) > _SHOWN else ""
@@ -168,7 +168,3 @@ def _check_complete(config: Configuration) -> None:
             f"{what} is not complete: {left} jobs are left; finish them with `snakemake --cores all` and the same "
             "configuration"
         )
-
-
-def _say(text: str) -> None:
-    say(f"ledger: {text}")

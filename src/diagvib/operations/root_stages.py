@@ -50,7 +50,7 @@ def write_root_stages(root: str, config: Configuration) -> None:
         files = (file for entry in known.get("params", []) for file in entry)
         used |= {path for path in known["deps"] if path.startswith(("config/", "rules/", "src/"))}
         used |= {file for file in files if file != str(config_of("."))}
-    outs = [*outs_of("."), Layout(Path(".")).metrics]
+    outs = [*outs_of("."), Layout(".").metrics]
     stage = {
         "wdir": os.path.relpath(".", root),
         "cmd": f"snakemake --cores all --configfile {quote(str(config_of(root)))}",

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
@@ -74,7 +73,7 @@ def before_the_first_job(workflow, root: str) -> None:
         check_recorded(root)
     for job in () if workflow.touch else workflow.dag.needrun_jobs():
         if workflow.dag.reason(job).forced:
-            _forget(job, Layout(Path(root)))
+            _forget(job, Layout(root))
     look_only_when_a_job_ends(workflow)
 
     def finish_running_jobs(*_) -> None:

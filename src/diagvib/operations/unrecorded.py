@@ -85,7 +85,7 @@ def _made_otherwise(config: Configuration, job) -> Iterator[str]:
 
 def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
     """The files of a job that say what they were made with, and what they should say."""
-    layout, names, rule = Layout(Path(config.root)), job.wildcards, job.rule.name
+    layout, names, rule = Layout(config.root), job.wildcards, job.rule.name
     if rule == "fetch":
         scene, mirror = job.params.scene, config.mirror
         # Empty in a clone that has pulled the rest, where the user's photos are not.

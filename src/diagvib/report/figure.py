@@ -11,6 +11,7 @@ from diagvib.report.style import Drawing
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.results.read_runs import run_folder
+from diagvib.results.table import Frames
 from diagvib.results.tables import read_tables
 
 
@@ -42,7 +43,7 @@ class Material:
     prepared: Callable[[str], Path]
 
     @cached_property
-    def frames(self) -> dict[str, pd.DataFrame]:
+    def frames(self) -> Frames:
         return read_tables(self.tables)
 
     @cached_property

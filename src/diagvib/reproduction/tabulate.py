@@ -1,6 +1,6 @@
 """All tables: those of the results, with the papers' numbers beside ours."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -26,6 +26,7 @@ from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, versions
 from diagvib.results.table import (
+    Frames,
     Table,
     by_section,
     describe_doubtful,
@@ -52,9 +53,7 @@ MARKED = (
 )
 
 
-def all_tables(
-    collected: Collected, settings: dict, tuned: Path | None = None
-) -> dict[str, pd.DataFrame]:
+def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) -> Frames:
     """Every tidy table by name. The column `sources` of the aggregated ones says what they were
     made from.
 
@@ -82,7 +81,7 @@ def all_tables(
     }
 
 
-def shown_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> list[Table]:
+def shown_tables(tables: Frames, known: KnownStudies) -> list[Table]:
     """Every table for readers that has rows, in the order of the page: those of tables.md,
     tables.tex and the report. tables: the tidy ones."""
     found = [*result_tables(tables, known), *verdict_tables(tables, known)]
@@ -97,7 +96,7 @@ def verdict_found(comparison: pd.DataFrame) -> list[str]:
     return [verdict_sentence(comparison), *reasons]
 
 
-def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
+def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
     """No tables if no cell can be compared."""
     comparison, agreement = tables["comparison"], tables["agreement"]
     if not comparison["verdict"].isin(COMPARED).any():

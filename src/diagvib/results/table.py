@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from diagvib.foundation.progress import print_wide
+from diagvib.foundation.progress import print_rows
 from diagvib.results.uncertainty import image_interval, sample_interval
+
+Frames = dict[str, pd.DataFrame]  # the tidy tables, by name
 
 # A row whose first cell is this repeats the paper's numbers for the row above.
 PAPER = "paper"
@@ -92,15 +94,9 @@ def by_section(tables: Sequence[Table]) -> list[tuple[str, list[str], list[Table
 
 def print_table(table: Table) -> None:
     """Print a table and its notes on the terminal."""
-    import rich.table
-
-    lines = rich.table.Table(title=table.title, title_justify="left")
-    for head, *cells in zip(table.heads, *table.rows, strict=True):
-        number = all(_NUMBER.match(cell) for cell in cells)
-        lines.add_column(head, justify="right" if number else "left", no_wrap=True)
-    for row in table.rows:
-        lines.add_row(*row)
-    print_wide(lines)
+    columns = enumerate(zip(table.heads, *table.rows, strict=True))
+    words = [at for at, (_, *cells) in columns if not all(map(_NUMBER.match, cells))]
+    print_rows(table.title, table.heads, table.rows, words)
     print(*table.notes)
 
 

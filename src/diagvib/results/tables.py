@@ -15,11 +15,11 @@ from diagvib.results import TIDY
 from diagvib.results.calibration import SET, calibration, calibration_tables
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.metric_set import COLUMNS, Results
+from diagvib.results.metric_sets.metric_set import COLUMNS, Results, concatenated
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
 from diagvib.results.saliency import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
-from diagvib.results.table import Table
+from diagvib.results.table import Frames, Table
 from diagvib.settings.baselines import baseline_names, load_settings
 
 DIGITS = 4  # of the numbers for git
@@ -30,7 +30,7 @@ def make_tables(
     known: KnownStudies,
     baselines: Mapping[str, dict],
     tuned: Path | None = None,
-) -> dict[str, pd.DataFrame]:
+) -> Frames:
     """The tables that are made from runs alone, by name.
 
     `metrics` has the rows of every set, each from the runs of the studies that name it. baselines:
@@ -44,22 +44,22 @@ def make_tables(
         parts.append(found.assign(metric_set=name, note=found.get("note", "")))
         made |= one.tables(own)
     parts.append(calibration(runs, baselines))
-    metrics = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+    metrics = concatenated(parts, COLUMNS).reindex(columns=COLUMNS)
     return {
         "runs": runs,
-        "metrics": metrics.reindex(columns=COLUMNS).astype({"cues": float}),
+        "metrics": metrics.astype({"cues": float}),
         **made,
         "selection": selection_table(collected, read_searches(tuned), known, baselines),
         "run_times": run_times(collected),
     }
 
 
-def metrics_of(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
+def metrics_of(tables: Frames, name: str) -> pd.DataFrame:
     """The rows of the table `metrics` that belong to one set of metrics."""
     return tables["metrics"][tables["metrics"]["metric_set"] == name]
 
 
-def result_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> list[Table]:
+def result_tables(tables: Frames, known: KnownStudies) -> list[Table]:
     """The tables for readers: those of each set of metrics, of saliency and of selection rules."""
     found = [
         table
@@ -85,7 +85,7 @@ def time_table(times: pd.DataFrame) -> Table:
     return Table("Mean over runs", heads, rows, section="Run times")
 
 
-def write_tidy(tables: Mapping[str, pd.DataFrame], collected: Collected, out: Path) -> None:
+def write_tidy(tables: Frames, collected: Collected, out: Path) -> None:
     """As CSV and Parquet; an empty field is a missing number."""
     for name, table in tables.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
@@ -105,7 +105,7 @@ def baseline_settings(names: Iterable[str], settings: dict) -> dict[str, dict]:
     }
 
 
-def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
+def read_tables(tables: Path) -> Frames:
     """The tidy tables by name. DiagvibError if one is missing or damaged."""
     frames = {}
     for name in TIDY:

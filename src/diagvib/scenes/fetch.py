@@ -7,14 +7,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import AfterValidator, Field
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import file_sha256, read_yaml, whole_file
+from diagvib.foundation.files import file_sha256, whole_file
 from diagvib.foundation.messages import say
-from diagvib.foundation.validation import Strict, no_item_twice, text_like, unique, validated
+from diagvib.foundation.validation import Strict, Text, read_valid, text_like, unique
 
 # All URLs of a file are tried in turn, and then all of them again this many times: many failures
 # are temporary.
@@ -34,9 +31,9 @@ class Source(Strict):
     urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://"))
     """tried in turn"""
     sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
-    licence: Annotated[str, Field(min_length=1)]
+    licence: Text
     """an SPDX identifier"""
-    citation: Annotated[str, Field(min_length=1)]
+    citation: Text
 
     @property
     def name(self) -> str:
@@ -46,13 +43,13 @@ class Source(Strict):
 class SourceFiles(Strict):
     """The source files of a scene."""
 
-    files: Annotated[list[Source], Field(min_length=1), AfterValidator(no_item_twice)]
+    files: unique(Source)
 
 
 def read_sources(path: Path) -> list[Source]:
     """The source files named in a list. DiagvibError, naming file, entry and key, for any error in
     it."""
-    return validated(SourceFiles, read_yaml(path), str(path)).files
+    return read_valid(SourceFiles, path).files
 
 
 def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from diagvib.foundation.code import program_digest
 from diagvib.foundation.errors import DiagvibError
@@ -26,12 +26,14 @@ from diagvib.foundation.files import (
     write_json,
 )
 from diagvib.foundation.seeding import named_generator
-from diagvib.foundation.validation import Misplaced, text_like, unique
+from diagvib.foundation.validation import Misplaced, Text, text_like, unique
 from diagvib.scenes.fetch import Source, fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
 
 if TYPE_CHECKING:
     import torch
+
+    Array = np.ndarray | torch.Tensor
 
 # Columns of recipes and image files in addition to those of the scene.
 RESERVED = ("sample", "split", "group", "environment", "image")
@@ -44,7 +46,7 @@ FactorName = text_like(
     "a factor is one word of at most 40 letters a to z, digits and '_', which begins with a letter, "
     f"but not {', '.join(_TAKEN)}",
 )
-Classes = unique(Annotated[str, Field(min_length=1)], least=2)
+Classes = unique(Text, least=2)
 Factors = dict[FactorName, Classes]
 
 
@@ -76,9 +78,9 @@ STATE = "state.json"
 EXAMPLE_SIZE = 128
 
 
-def within(boxes: np.ndarray, size: int) -> np.ndarray:
-    """The pixels inside boxes as of `object_boxes`, int[N, 4]: bool[N, size, size]."""
-    at = np.arange(size)
+def within(boxes: Array, at: Array) -> Array:
+    """The pixels inside boxes as of `object_boxes`, int[N, 4]: bool[N, size, size]. at: the numbers
+    of rows and columns, 0 to size - 1. All are arrays of numpy or tensors of torch."""
     top, left, bottom, right = boxes.T[..., None]
     rows, columns = (top <= at) & (at < bottom), (left <= at) & (at < right)
     return rows[:, :, None] & columns[:, None]

@@ -23,14 +23,17 @@ from pydantic import (
 )
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.files import definition_path, read_yaml, text_sha256
+from diagvib.foundation.files import definition_path, text_sha256
 from diagvib.foundation.validation import (
     Misplaced,
     Name,
     Sparse,
     Strict,
+    Text,
     dot_hint,
+    filled,
     misplaced,
+    read_valid,
     text_like,
     unique,
     validated,
@@ -40,6 +43,7 @@ from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import PACKAGES, check_model, family
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
+BatchSize = Annotated[int, Field(ge=2, le=65536)]
 NotNegative = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -239,7 +243,7 @@ class BaselineSettings(Sparse):
     method: Annotated[MethodSettings, _NAMED]
     """A name, or a name with the method's options."""
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
-    batch_size: int = Field(ge=2, le=65536)
+    batch_size: BatchSize
     """Images per training step."""
     drop_last: bool | None = None
     """Leave out an epoch's last batch if it is incomplete. Default: true."""
@@ -318,7 +322,7 @@ class BaselineSettings(Sparse):
 class Baseline(BaselineSettings):
     """One entry of config/baselines."""
 
-    origin: str = Field(min_length=1)
+    origin: Text
     """Where the values come from."""
 
 
@@ -333,12 +337,12 @@ class EncoderSettings(Sparse):
 
 
 # Folders and files are named after baselines.
-_Entries = Annotated[dict[Name, object], Field(min_length=1)]
+_Entries = filled(dict[Name, object])
 
 
 @once_per_version
 def _entries(path: Path) -> dict[str, object]:
-    return validated(_Entries, read_yaml(path), str(path))
+    return read_valid(_Entries, path)
 
 
 def _known(further: Sequence[str | Path]) -> dict[str, tuple[Path, object]]:
@@ -451,7 +455,7 @@ def _validator() -> type:
 
 def baselines_schema() -> dict:
     """The JSON schema of config/baselines, including the options of every method in the project."""
-    schema = TypeAdapter(Annotated[dict[str, Baseline], Field(min_length=1)]).json_schema()
+    schema = TypeAdapter(filled(dict[str, Baseline])).json_schema()
     own = schema["$defs"].pop("MethodSettings")
     own["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
     for name in METHODS:

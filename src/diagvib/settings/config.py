@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
-from diagvib.foundation.validation import validated
+from diagvib.foundation.validation import read_valid, validated
 from diagvib.methods.registry import check_scene
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
@@ -21,8 +21,7 @@ from diagvib.settings.configuration import (
 from diagvib.settings.grid import folder_name
 from diagvib.settings.search_space import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
-from diagvib.studies.rows import SPLITS
-from diagvib.studies.scarcity import check_counts
+from diagvib.studies.scarcity import check_counts, check_names
 from diagvib.studies.study import Study, load_studies
 
 _SCALAR = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|null|true|false", re.I)
@@ -48,7 +47,7 @@ def overridden(path: str | Path, overrides: list[str] | None) -> dict:
     A dot in a key reaches inside: `training.max_epochs=3`. A mapping is merged with the file's, as
     by Snakemake's `--config`.
     """
-    config = validated(dict, read_yaml(path), str(path))
+    config = read_valid(dict, path)
     for override in overrides or ():
         config = _merged(_override(override), config)
     return config
@@ -136,13 +135,7 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
     """Every study has a number of test images for each of its groups, or a total for all of them,
     `test`."""
     counts, together = config.counts, []
-    groups = [
-        group for study in load_studies(config.studies_from).values() for group in study.groups
-    ]
-    known = dict.fromkeys(f"counts.{name}" for name in (*SPLITS, *groups))
-    for key in counts:
-        if f"counts.{key}" not in known:
-            raise unknown_name("key", f"counts.{key}", known)
+    check_names(counts, load_studies(config.studies_from))
     searched = [config.study(config.tuning.study)] if config.tuning.random_search else []
     drawn = [study for study in [*studies, *searched] if not study.as_published]
     for study in drawn:

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.validation import Name, Strict, no_item_twice, text_like, unique
+from diagvib.foundation.validation import Name, Strict, Text, text_like, unique
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import network_name
-from diagvib.settings.search_space import ALL, RandomSearch, read_ranges
+from diagvib.settings.baselines import BatchSize, Positive, network_name
+from diagvib.settings.search_space import ALL, RandomSearch, Seed, read_ranges
 from diagvib.studies.binding import Binding, chosen_bindings, spreads
 from diagvib.studies.study import Study, load_study
 
@@ -39,7 +39,7 @@ class Training(Strict):
     """training stops after this many epochs in a row that are no better by the baseline's selection
     rule; not with selection: last. Counted in each phase of a method; phases that keep
     their last epoch, such as identify of jtt, do not stop early. null: never"""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
+    seed: Seed
     precision: Literal["bf16", "fp32"]
     """bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or AMX; on other CPUs fp32"""
     threads: Annotated[int, Field(ge=1, le=1024)]
@@ -55,8 +55,8 @@ class Tuning(Strict):
 
     study: Name
     """the study on which candidates are compared; for the grid, one that binds only a target"""
-    batch_sizes: unique(Annotated[int, Field(ge=2, le=65536)])
-    learning_rates: unique(Annotated[float, Field(gt=0, le=1000)])
+    batch_sizes: unique(BatchSize)
+    learning_rates: unique(Positive)
     factors: unique(str)
     """target factors over which the grid's validation loss is averaged"""
     samples: unique(Annotated[int, Field(ge=0)])
@@ -88,7 +88,7 @@ class BaselineChoice(Strict):
     studies: unique(Name) | None = None
     bindings: unique(str) | None = None
     max_epochs: Count | None = None
-    batch_size: Annotated[int, Field(ge=2, le=65536)] | None = None
+    batch_size: BatchSize | None = None
 
 
 class ResolvedBaseline(Strict):
@@ -129,9 +129,7 @@ class Experiment(Strict):
     images: Images
     """parquet: image files; render: each job renders the images that it needs, and none are
     written"""
-    baselines: Annotated[
-        list[Name | BaselineChoice], Field(min_length=1), AfterValidator(no_item_twice)
-    ]
+    baselines: unique(Name | BaselineChoice)
     """names from config/baselines, or entries that restrict a baseline to some studies or bindings,
     or change its max_epochs or batch_size"""
     training: Training
@@ -200,7 +198,7 @@ class Configuration(Experiment):
 
     root: Root
     """folder for this configuration's data/ and results/"""
-    mirror: Annotated[str, Field(min_length=1)] | None
+    mirror: Text | None
     """local folder with the source files, instead of a download"""
     baselines_from: unique(str, least=0)
     """your own baseline files; paths are relative to the current folder"""

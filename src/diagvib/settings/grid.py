@@ -27,10 +27,13 @@ class Run:
         return tuple(self.binding.split("-")[1:])
 
     @property
+    def names(self) -> dict:
+        return {key: getattr(self, key) for key in ("baseline", "study", "binding", "sample")}
+
+    @property
     def keys(self) -> dict:
         """Its names, as tables have them; several cues are joined, none are ""."""
-        names = {key: getattr(self, key) for key in ("baseline", "study", "binding", "target")}
-        return {**names, "cue": "-".join(self.cues), "sample": self.sample}
+        return {**self.names, "target": self.target, "cue": "-".join(self.cues)}
 
     @property
     def dataset(self) -> int:
@@ -53,9 +56,9 @@ class Run:
 class Layout:
     """Where all files of a configuration are, in stage order: data flows from top to bottom."""
 
-    def __init__(self, root: Path):
-        self.root = root
-        data, results = root / "data", root / "results"
+    def __init__(self, root: str | Path):
+        self.root = Path(root)
+        data, results = self.root / "data", self.root / "results"
         self.all_recipes = data / "recipes"
         self.all_images = data / "images"
         self.all_features = data / "features"

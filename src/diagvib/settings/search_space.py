@@ -9,21 +9,22 @@ on the seed, the number of the trial and its own name: trial 7 is the same among
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue, model_validator
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import definition_path, read_yaml
+from diagvib.foundation.files import definition_path
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import (
     Misplaced,
     Name,
     Sparse,
     Strict,
+    filled,
+    read_valid,
     text_like,
     unique,
-    validated,
 )
 from diagvib.methods.registry import declaration
 from diagvib.settings.baselines import complete, is_frozen
@@ -33,12 +34,16 @@ ALL = "all"
 # Drawn and written with this many significant digits, so that what is read is what was trained.
 DIGITS = 4
 
-Bounds = Annotated[
-    list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=2, max_length=2)
-]
-Exponents = Annotated[
-    list[Annotated[float, Field(ge=-30, le=30)]], Field(min_length=2, max_length=2)
-]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+def _pair(most: float) -> Any:
+    return Annotated[
+        list[Annotated[float, Field(ge=-most, le=most)]], Field(min_length=2, max_length=2)
+    ]
+
+
+Bounds, Exponents = _pair(1e6), _pair(30)
 Setting = text_like(
     r"batch_size|(optimiser|method|model\.options)\.\w+",
     "batch_size, optimiser.KEY, method.OPTION or model.options.KEY is needed",
@@ -54,7 +59,7 @@ class Range(Sparse):
     """2 to the power of a number drawn uniformly between these two"""
     uniform: Bounds | None = None
     """a number drawn uniformly between these two"""
-    choice: Annotated[list[JsonValue], Field(min_length=1)] | None = None
+    choice: filled(list[JsonValue]) | None = None
     """one of these"""
 
     @model_validator(mode="after")
@@ -89,7 +94,7 @@ class RandomSearch(Strict):
     bindings: unique(str)
     """which factor plays which role in the study"""
     trials: Annotated[int, Field(ge=1, le=10_000)]
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    seed: Seed = 0
     """another seed draws other trials"""
     ranges: Name | Ranges = "domainbed"
     """what settings are drawn from: a set of config/search_ranges.yaml, or your own in the same
@@ -111,8 +116,7 @@ def read_ranges(ranges: str | Ranges) -> Ranges:
 
 @cache
 def _shipped() -> dict[str, Ranges]:
-    path = definition_path("search_ranges.yaml")
-    return validated(dict[Name, Ranges], read_yaml(path), str(path))
+    return read_valid(dict[Name, Ranges], definition_path("search_ranges.yaml"))
 
 
 def search_space(settings: dict, ranges: Ranges, where: str, baseline: str) -> dict[str, Range]:

@@ -59,7 +59,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
             "images: this configuration renders images while it trains and makes no image files; set "
             f"`images: parquet`, {_AGAIN}"
         )
-    layout, found = Layout(Path(config.root)), []
+    layout, found = Layout(config.root), []
     scenes = sorted(config.scenes)
     if len(scenes) > 1:
         raise DiagvibError(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from diagvib.foundation.validation import Misplaced, Name, Strict, unique
+from diagvib.foundation.validation import Misplaced, Name, Strict, filled, unique
 
 TARGET = "target"
 SPLITS = ("train", "val", "test")
@@ -14,17 +14,15 @@ MAIN = "main"  # the environment of rows that name none
 
 # One class index per role; `added` is the cue class that the dataset sample adds to the cell's
 # target class.
-Cell = Annotated[list[Annotated[int, Field(ge=0)] | Literal["added"]], Field(min_length=1)]
-Relations = Annotated[
-    dict[str, Literal["same", "other"] | Annotated[int, Field(ge=0)]], Field(min_length=1)
-]
+Cell = filled(list[Annotated[int, Field(ge=0)] | Literal["added"]])
+Relations = filled(dict[str, Literal["same", "other"] | Annotated[int, Field(ge=0)]])
 
 
 class Row(Strict):
     """Some cells of a study: the splits and group they belong to, and how often they occur in
     total."""
 
-    splits: unique(Literal["train", "val", "test"])
+    splits: unique(Literal[SPLITS])
     group: Name
     """the common name of the cells; test results are given for each group"""
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
@@ -33,7 +31,7 @@ class Row(Strict):
     environment: Name = MAIN
     """the environment that the images belong to; its share of a split is the sum of its rows'
     weights"""
-    cells: Literal["others"] | Relations | Annotated[list[Cell], Field(min_length=1)]
+    cells: Literal["others"] | Relations | filled(list[Cell])
     """class indices in the order of the roles; or relations to the target's class, {cue: same} or
     {cue: other}, or class indices of some cues, {cue: 1}; or `others`, all cells that no training
     row has. `added` stands for the cue class that the dataset sample adds to the cell's target

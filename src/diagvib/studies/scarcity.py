@@ -4,7 +4,7 @@ for testing, of every cell. No pandas needed."""
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -28,16 +28,21 @@ def split_counts(study: Study, counts: Mapping[str, int], split: str) -> dict[st
     return {group: counts[group] for group in study.groups}
 
 
+def check_names(counts: Iterable[str], studies: Mapping[str, Study]) -> None:
+    """DiagvibError for a count that is neither of a split nor of a test group of these studies."""
+    groups = (group for study in studies.values() for group in study.groups)
+    known = dict.fromkeys(f"counts.{name}" for name in (*SPLITS, *groups))
+    for name in counts:
+        if f"counts.{name}" not in known:
+            raise unknown_name("key", f"counts.{name}", known)
+
+
 def counts_of(
     study: Study, given: dict[str, int], usual: dict[str, int], studies: Mapping[str, Study]
 ) -> dict[str, int]:
     """The number of images of each split and test group: as given, or as usual. studies: all, whose
     groups may be given."""
-    groups = (group for known in studies.values() for group in known.groups)
-    known_keys = dict.fromkeys([*SPLITS, *groups])
-    for key in given:
-        if key not in known_keys:
-            raise unknown_name("count", key, known_keys)
+    check_names(given, studies)
     numbers = {**usual, **given}
     absent = set(study.groups) - (given if "test" in given else numbers).keys()
     named = set(study.groups) & given.keys()

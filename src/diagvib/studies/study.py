@@ -18,8 +18,17 @@ from pydantic import Field, field_serializer, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.foundation.validation import Misplaced, Name, Sparse, Strict, validated
+from diagvib.foundation.files import definition_path
+from diagvib.foundation.validation import (
+    Misplaced,
+    Name,
+    Sparse,
+    Strict,
+    Text,
+    filled,
+    read_valid,
+    validated,
+)
 from diagvib.foundation.versions import once_per_version
 from diagvib.scenes.scene import AddedCue
 from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
@@ -39,9 +48,9 @@ class Study(Sparse):
 
     name: SkipJsonSchema[Name]  # the study's key in its file
     title: Annotated[str, Field(min_length=1, max_length=140)]
-    meaning: Annotated[str, Field(min_length=1)]
+    meaning: Text
     """one sentence, for legends and reports"""
-    scene: Annotated[str, Field(min_length=1)] = "digits"
+    scene: Text = "digits"
     """what the images show: a scene of the program, photos of your own as path/to/photos.yaml, or
     any scene of your own as package.module:Class"""
     metrics: Literal[tuple(METRICS)] = "shortcut"
@@ -50,11 +59,11 @@ class Study(Sparse):
     as_published: Literal[True] | None = None
     """every photo of a photo set is used in each row that it fits, also in several; otherwise,
     images are drawn by the rows' weights, and no photo is used twice"""
-    roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    roles: filled(dict[Name, Annotated[int, Field(ge=2)]])
     """role -> number of classes, `target` first. They are the dataset sample's own classes of the
     factor, if it has this many (three, or all classes of photos); otherwise so many are drawn, with
     the sample's number as seed"""
-    bound: Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
+    bound: filled(list[str]) = Field(default_factory=list)
     """the roles that a binding such as shape-hue gives a factor to; default: all"""
     spread: dict[Name, Annotated[float, Field(ge=0, le=1)]] | None = None
     """bound role -> how much its classes differ: 1 as they are in the scene, 0.5 half as much, 0
@@ -62,7 +71,7 @@ class Study(Sparse):
     are left out"""
     opportunity: str = ""
     """what headlines call the help that this study offers against a shortcut"""
-    rows: Annotated[list[Row], Field(min_length=1)]
+    rows: filled(list[Row])
 
     @model_validator(mode="before")
     @classmethod
@@ -274,7 +283,7 @@ class Headline(Strict):
 class StudyFile(Strict):
     """One file of studies: a benchmark. routes: studies in the order in which curves show them."""
 
-    title: Annotated[str, Field(min_length=1)]
+    title: Text
     cite: str = ""
     """the paper to cite, in one paragraph"""
     routes: dict[Name, Annotated[list[Name], Field(min_length=2)]] = Field(default_factory=dict)
@@ -283,7 +292,7 @@ class StudyFile(Strict):
     """a study's accuracy on held-out cells minus that of a reference study"""
     headline: Headline | None = None
     """which studies the report's first sentence compares"""
-    studies: Annotated[dict[Name, Study], Field(min_length=1)]
+    studies: filled(dict[Name, Study])
     aliases: dict[Name, Name] = Field(default_factory=dict)
     """further names of the file's studies, such as a source's own: alias -> study"""
 
@@ -322,7 +331,7 @@ def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
 @once_per_version
 def read_study_file(path: Path) -> StudyFile:
     """A study file. DiagvibError, naming the file, for any error in it."""
-    return validated(StudyFile, read_yaml(path), str(path))
+    return read_valid(StudyFile, path)
 
 
 def study_files(further: Sequence[str | Path] = ()) -> list[Path]:

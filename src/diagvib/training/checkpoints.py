@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Checkpoint:
     def remove(self) -> None:
         """Remove the file, and its folder if it is then empty."""
         self.path.unlink(missing_ok=True)
-        if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
+        with suppress(OSError):
             self.path.parent.rmdir()
 
 

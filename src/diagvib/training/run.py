@@ -449,8 +449,9 @@ def _write_results(
     class predicted for each test image, its probability (`confidence`), and further columns; seen:
     from `_seen`; more: further entries of the metrics."""
     predicted = noted.pop("prediction").to_numpy()
-    facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
-    facts |= {key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")}
+    facts = run.names | {
+        key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")
+    }
     facts["trained"] = seen
     placed = [name for name in ("group", "environment") if name in test.table.column_names]
     table = test.table.select([*placed, *test.factors])

@@ -273,12 +273,10 @@ class Trainer:
             }
 
     def _out_of_patience(self) -> bool:
-        if self.protocol.patience is None or not self.progress.best:
+        progress, patience = self.progress, self.protocol.patience
+        if patience is None or not progress.best:
             return False
-        return (
-            self.progress.history[-1]["epoch"] - self.progress.best["epoch"]
-            >= self.protocol.patience
-        )
+        return len(progress.history) - progress.best["epoch"] >= patience
 
     def _save(self) -> None:
         if self.checkpoint is None:

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 import yaml
-from rich.table import Table
 
 from diagvib.foundation.errors import Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
 from diagvib.foundation.messages import say
 from diagvib.foundation.plug_ins import out_of_memory
-from diagvib.foundation.progress import print_wide
 from diagvib.images.datasets import Datasets
 from diagvib.settings.baselines import shortened
 from diagvib.settings.configuration import Tuning
@@ -142,13 +140,3 @@ def _train(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str
     seconds = time.perf_counter() - started
     say(f"{name}: {says}, {seconds:.0f} s")
     return {**outcome, "status": status, "train_images": len(loaded.train)}
-
-
-def print_trials(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table for people."""
-    shown = Table(title=title, title_justify="left")
-    for head in heads:
-        shown.add_column(head, justify="right", no_wrap=True)
-    for row in rows:
-        shown.add_row(*map(str, row))
-    print_wide(shown)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.progress import print_rows
 from diagvib.settings.grid import Run
 from diagvib.settings.search_space import Range, described, present, search_space, trial_values
 from diagvib.training.selection_rules import (
@@ -22,7 +23,7 @@ from diagvib.training.selection_rules import (
     tested,
     training_domain,
 )
-from diagvib.training.trials import Task, Trial, outcomes, print_trials
+from diagvib.training.trials import Task, Trial, outcomes
 
 _RANGES = "tuning.random_search.ranges"
 LOSS = "val_loss"
@@ -122,10 +123,7 @@ def _rows(run: Run, number: int, trial: Trial, outcome: dict, search: bool) -> I
     its code, as the benchmark will judge it. A training that gave no number has a single row without
     a rule."""
     about = {
-        "baseline": run.baseline,
-        "study": run.study,
-        "binding": run.binding,
-        "sample": run.sample,
+        **run.names,
         "trial": number,
         **trial.values,
         "status": outcome["status"],
@@ -203,7 +201,7 @@ def _print_ranking(
     means = own.groupby("trial")[["score", TESTED]].mean().reindex(range(len(trials)))
     ranked = means.sort_values("score", ascending=rule == LOSS, kind="stable")
     now = [present(task.job.settings, key) for key in trials[0].values]
-    print_trials(
+    print_rows(
         f"{task.baseline}: {criterion} on {task.study} first",
         ("trial", *trials[0].values, RULES[rule], "test accuracy", *each),
         [
@@ -220,7 +218,7 @@ def _print_ranking(
 
 
 def _print_choices(choices: pd.DataFrame) -> None:
-    print_trials(
+    print_rows(
         "What each rule would choose",
         ("rule", "trial", "score", "test accuracy"),
         [

@@ -74,9 +74,8 @@ def write_visualisations(
     if run.sample == 0:
         drawn = [*drawn, *_looks(method, batches, shown, protocol, drawn)]
     content = visualisation_table(drawn, images, test.factors[run.target])
-    facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
-    facts |= {key: test.metadata[key] for key in ("sources", "comparable")}
-    write_table(path, content, facts)
+    facts = {key: test.metadata[key] for key in ("sources", "comparable")}
+    write_table(path, content, run.names | facts)
 
 
 def _looks(

@@ -1,14 +1,14 @@
 """The set of metrics `accuracy`, for any roles and groups: each test group's mean per-class accuracy
 and worst cell; the accuracy of all test images, and of all cells by their shares in training."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, adjusted, class_mean, per_image, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
-from diagvib.results.table import Table, interval
+from diagvib.results.table import Frames, Table, interval
 
 MEASURES = {"accuracy": class_mean, "worst_cell": worst_cell}
 PLAIN, ADJUSTED = "plain_accuracy", "adjusted_accuracy"
@@ -43,9 +43,7 @@ class Accuracy(MetricSet):
         found |= {PLAIN: per_image(cells, RUN_KEYS), ADJUSTED: adjusted(cells, RUN_KEYS)}
         return results.runs[RUN_KEYS].join(pd.DataFrame(found), on=RUN_KEYS)
 
-    def shown(
-        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
-    ) -> Iterator[Table]:
+    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
         lines = []
         for (study, baseline, binding), part in of_all_bindings(own).groupby(
             ["study", "baseline", "binding"], sort=False

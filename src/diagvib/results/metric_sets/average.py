@@ -18,7 +18,7 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
 )
 from diagvib.results.metric_sets.shortcut import ID, OOD
-from diagvib.results.table import Table
+from diagvib.results.table import Frames, Table
 from diagvib.studies.preference import spoken_for_among
 from diagvib.studies.study import Study
 
@@ -66,9 +66,7 @@ class Average(MetricSet):
         means = mean_over_studies(self.of_run(results), MEASURES, results.baselines)
         return concatenated([found, means], list(found))
 
-    def shown(
-        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
-    ) -> Iterator[Table]:
+    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
         """One table: a column per study, then their mean."""
         rows = of_all_bindings(own[own["metric"] == "accuracy"])
         ordered = sorted(rows["study"].unique(), key=lambda study: study == "")

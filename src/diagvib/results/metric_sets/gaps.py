@@ -20,7 +20,7 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
     terms,
 )
-from diagvib.results.table import Table, interval
+from diagvib.results.table import Frames, Table, interval
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import Study
@@ -82,12 +82,10 @@ class Gaps(MetricSet):
         worst = worst_cell(results.cells, RUN_KEYS).rename("worst_group")
         return runs[RUN_KEYS].assign(id_accuracy=inside, **gaps).join(worst, on=RUN_KEYS)
 
-    def tables(self, results: Results) -> dict[str, pd.DataFrame]:
+    def tables(self, results: Results) -> Frames:
         return {"whac_a_mole": whac_a_mole(self.of_run(results), results.baselines)}
 
-    def shown(
-        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
-    ) -> Iterator[Table]:
+    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
         """Of each study, the methods without group labels and those with; ERM is in both
         tables."""
         keys = ["study", "baseline", "binding", "metric"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.table import PAPER, Table, of_samples
+from diagvib.results.table import PAPER, Frames, Table, of_samples
 from diagvib.results.uncertainty import Estimate, estimate, sample_interval
 
 # The description of a baseline in every table.
@@ -82,13 +82,11 @@ class MetricSet:
         found = concatenated(parts, [*KEYS, "metric", *NUMBERS])
         return found.merge(_images(results.runs, self.of_group), how="left", on=[*_RUNS, "metric"])
 
-    def tables(self, results: Results) -> dict[str, pd.DataFrame]:
+    def tables(self, results: Results) -> Frames:
         """Further tables, by names in `results.TIDY`."""
         return {}
 
-    def shown(
-        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
-    ) -> Iterator[Table]:
+    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
         """Tables for readers; by default one for each study, with a row for each baseline.
 
         own: the set's rows of the table `metrics`; tables: all tidy tables.

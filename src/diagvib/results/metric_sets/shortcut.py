@@ -24,7 +24,7 @@ from diagvib.results.metric_sets.metric_set import (
     untuned_notes,
 )
 from diagvib.results.metrics import accuracy_array, faavg, famin
-from diagvib.results.table import Table, describe_missing, interval, of_samples, points
+from diagvib.results.table import Frames, Table, describe_missing, interval, of_samples, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
@@ -76,7 +76,7 @@ class Shortcut(MetricSet):
         found = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "images", "cues"])
         return found.assign(note=found["baseline"].map(untuned_notes(results.baselines)))
 
-    def tables(self, results: Results) -> dict[str, pd.DataFrame]:
+    def tables(self, results: Results) -> Frames:
         return {
             "p_matrix": p_matrix(results.runs),
             "overall": overall_table(results.runs),
@@ -84,9 +84,7 @@ class Shortcut(MetricSet):
             "cue_strength": cue_strength(self.of_run(results), results.known),
         }
 
-    def shown(
-        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
-    ) -> Iterator[Table]:
+    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
         """The paper's tables, metric by metric and study by study; below each baseline, the paper's
         row if there is one."""
         for metric, title in metric_titles(known).items():
@@ -265,7 +263,7 @@ def overall_sentence(pairs: pd.DataFrame, known: KnownStudies) -> str:
     )
 
 
-def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
+def _overall(tables: Frames, known: KnownStudies) -> Iterator[Table]:
     about = [
         "The means of dataset samples over all bindings; a sample counts if it has them all. 95 % intervals: over the "
         f"dataset samples, for these bindings; none for fewer than {FEWEST} samples."

@@ -72,7 +72,7 @@ class Cars(Scene):
     def region(self, factor: str, recipes: pa.Table, pixels: np.ndarray) -> np.ndarray:
         """The tile of the car or the object; for the background, what is in neither."""
         count, size = len(pixels), pixels.shape[1]
-        tiles = {name: within(_boxes(name, count, size), size) for name in PASTED}
+        tiles = {name: within(_boxes(name, count, size), np.arange(size)) for name in PASTED}
         return ~np.logical_or(*tiles.values()) if factor == "background" else tiles[factor]
 
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-FACTORS = ("position", "hue", "lightness", "scale", "shape", "texture")
-
 _ROWS = {"top": (1 / 7, 2 / 7), "center": (3 / 7, 4 / 7), "bottom": (5 / 7, 6 / 7)}
 _COLUMNS = {"left": (1 / 7, 2 / 7), "center": (3 / 7, 4 / 7), "right": (5 / 7, 6 / 7)}
 
@@ -42,6 +40,8 @@ REGIONS: dict[str, dict[str, tuple]] = {
     "shape": {str(d): () for d in range(10)},
     "texture": dict.fromkeys(("tiles", "wood", "carpet", "bricks", "lava"), ()),
 }
+
+FACTORS = tuple(REGIONS)
 
 # The recipe columns with a factor's values, in the order of its intervals.
 REALIZATION_COLUMNS = {

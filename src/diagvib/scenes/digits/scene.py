@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, create_model
 
-from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.foundation.validation import Strict, unique, validated
+from diagvib.foundation.files import definition_path
+from diagvib.foundation.validation import Strict, filled, read_valid, unique
 from diagvib.scenes.digits.digits import DIGIT_SIZE
 from diagvib.scenes.digits.factors import (
     FACTORS,
@@ -41,12 +41,7 @@ class Digits(Scene):
     factors = {factor: tuple(REGIONS[factor]) for factor in FACTORS}  # noqa: RUF012
     columns = pa.schema(
         [
-            ("position_row", pa.float64()),
-            ("position_column", pa.float64()),
-            ("hue_degrees", pa.float64()),
-            ("lightness_1", pa.float64()),
-            ("lightness_2", pa.float64()),
-            ("scale_factor", pa.float64()),
+            *((name, pa.float64()) for one in _BY_NUMBERS for name in REALIZATION_COLUMNS[one]),
             ("digit", pa.int32()),
             ("crop_row", pa.int16()),
             ("crop_column", pa.int16()),
@@ -128,7 +123,7 @@ class Digits(Scene):
         """The digit; for its position, the box around it."""
         if factor == "position":
             size = pixels.shape[1]
-            return within(self.object_boxes(recipes, size), size)
+            return within(self.object_boxes(recipes, size), np.arange(size))
         return (pixels != CANVAS).any(-1)
 
 
@@ -149,9 +144,7 @@ def read_published_samples(path: Path) -> list[dict]:
 
     DiagvibError, naming file, entry and key, for any error in them.
     """
-    entries = validated(
-        Annotated[list[_PublishedSample], Field(min_length=1)], read_yaml(path), str(path)
-    )
+    entries = read_valid(filled(list[_PublishedSample]), path)
     return [entry.model_dump() for entry in entries]
 
 

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from diagvib.foundation.validation import Misplaced, Strict, repeated
+from diagvib.foundation.validation import Misplaced, Strict, Text, filled, repeated
 from diagvib.scenes.photos.watermark import TEXT
 from diagvib.scenes.scene import Classes, FactorName, check_joined
 from diagvib.scenes.shapes import PATTERNS, SHAPES
 
 _Value = str | int | float | bool
-_Values = _Value | Annotated[list[_Value], Field(min_length=1)]
+_Values = _Value | filled(list[_Value])
 
 
 def _texts(values: object) -> list[str]:
@@ -69,7 +69,7 @@ class Watermark(Strict):
     """the class that it makes networks predict; runs note its probability"""
     font: str | None = None
     """a font file; default: the installed font closest to the paper's"""
-    text: Annotated[str, Field(min_length=1)] = TEXT
+    text: Text = TEXT
     """the watermark's text; with another than the paper's, results are not comparable to it"""
 
 
@@ -103,7 +103,7 @@ class PhotoSet(Strict):
     pattern: str | None = None
     """instead of a table: the paths of the photos in the folder; {name} is a field, * any text
     without a slash, ** any text"""
-    factors: Annotated[dict[FactorName, Factor | Classes], Field(min_length=1)]
+    factors: filled(dict[FactorName, Factor | Classes])
     """name of a factor -> its classes, or its column and classes"""
     split: Split | None = None
     """the split of each photo, by a column; default: any photo may be in any split, but only in

@@ -16,14 +16,13 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
     read_json,
     read_table,
-    read_yaml,
     text_sha256,
     write_json,
     write_table,
 )
 from diagvib.foundation.messages import say
 from diagvib.foundation.seeding import named_generator
-from diagvib.foundation.validation import validated
+from diagvib.foundation.validation import read_valid
 from diagvib.foundation.versions import file_version, once_per_version
 from diagvib.scenes.photos.decoding import Crop, in_threads, open_photo, square
 from diagvib.scenes.photos.definition import PhotoSet
@@ -297,4 +296,4 @@ class Photos(Scene):
 @once_per_version
 def photo_scene(path: Path) -> Photos:
     """The scene that a file defines. DiagvibError, naming file and key, for any error in it."""
-    return Photos(path, validated(PhotoSet, read_yaml(path), str(path)))
+    return Photos(path, read_valid(PhotoSet, path))
