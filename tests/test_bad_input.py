@@ -170,6 +170,21 @@ WRONG = [
     ),
     (
         "studies.yaml",
+        study({**TRAIN, "cells": [["north", 0]]}, OOD),
+        ("rows.0.cells.0.0", "'north'", "an integer is possible"),
+    ),
+    (
+        "studies.yaml",
+        study({**TRAIN, "cells": 5}, OOD),
+        "rows.0.cells: must be 'others', or must be a mapping of keys to values, or must be a valid list, not 5",
+    ),
+    (
+        "studies.yaml",
+        study({**TRAIN, "cells": []}, OOD),
+        "cells: must have at least 1 item, not []",
+    ),
+    (
+        "studies.yaml",
         study(TRAIN, OOD, roles={"target": 300, "cue": 300}),
         ("x.roles", "50,000 cells"),
     ),
@@ -247,6 +262,8 @@ class Typed(Method):
     options = {"rate": {"type": "numbr", "default": 1.0}}
 class Nullable(Method):
     options = {"rate": {"type": ["numbr", "null"], "default": None}}
+class Bounded(Method):
+    options = {"rate": {"minimun": 0, "default": 1.0}}
 """
 METHODS = [
     ("broken_model:C", "broken_model.py is not valid Python"),
@@ -256,6 +273,7 @@ METHODS = [
     ("own_method:Bare", "Bare: options.rate"),
     ("own_method:Typed", "Typed: options.rate.type: unknown value 'numbr'; did you mean number?"),
     ("own_method:Nullable", ("options.rate.type.0", "'numbr'")),
+    ("own_method:Bounded", "'options.rate.minimun'; did you mean options.rate.minimum"),
 ]
 
 

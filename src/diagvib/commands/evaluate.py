@@ -21,10 +21,11 @@ _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_ep
 
 def frozen_baseline(model: str, weights: str | None = None, size: int | None = None) -> dict:
     """The entry for config/baselines. weights: a published name, a file, or an installed package;
-    None: random. size: pixels per side to which images are resized; None: as they are."""
+    None: random. size: pixels per side to which images are resized; None: as they are.
+    DiagvibError for an unknown network or name of weights."""
     known = {"size": size} if size else {}
+    _, trained = published_input(model, weights)
     if weights and family(model) == "timm":
-        _, trained = published_input(model, weights)
         known |= {key: trained[key] for key in ("mean", "std")}
     network = {"name": model, "frozen": True, "input": known or None}
     return {
@@ -46,17 +47,18 @@ def write_configuration(
     """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
     returns the latter's path and content. base: a configuration with all that is not given here;
     `config/frozen.yaml` by default. DiagvibError for whatever is wrong in them."""
-    model = entry["model"]["name"].removeprefix("timm/")
-    weights = entry["model"]["weights"] or ""
+    network = entry["model"]
+    weights, size = network["weights"], (network["input"] or {}).get("size")
     if isinstance(weights, dict):
         weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
-    name = f"frozen_{_in_paths(model)}"
+    name = f"frozen_{_in_paths(network['name'].removeprefix('timm/'))}"
     usual = definition_path("frozen.yaml")
     found = overridden(base or usual, overrides)
     if found.get("root") != read_yaml(usual)["root"]:
         root = root or found.get("root")
-    root = Path(root or f"outputs/evaluate/{_in_paths(f'{model} {weights}'.strip())}")
+    own = " ".join(str(part) for part in (network["name"], weights, size) if part)
+    root = Path(root or f"outputs/evaluate/{_in_paths(own)}")
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
     given = {"root": str(root), "studies": studies, "baselines": [name]}
     given["baselines_from"] = [*found.get("baselines_from", []), str(baselines)]
@@ -82,28 +84,29 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
     """The name of a network's published weights, by default its package's choice, and the baseline's
     `input` with which they were trained; a package's have the input of timm's default. The `input`
     is None for other networks."""
-    kind = family(model)
+    kind, own = family(model), weights_of(weights)
+    named = own if isinstance(own, str) else None
     if kind == "torchvision":
-        from diagvib.models.torchvision_models import torchvision_input
-
-        return torchvision_input(model, weights)
-    if kind == "timm":
-        from diagvib.models.timm_models import timm_input
-
-        named = isinstance(weights_of(weights), str)
-        tag, given = timm_input(model, weights if named else None)
-        return weights or tag, given
-    return weights, None
+        from diagvib.models.torchvision_models import torchvision_input as found
+    elif kind == "timm":
+        from diagvib.models.timm_models import timm_input as found
+    else:
+        return weights, None
+    tag, given = found(model, named)
+    return weights or tag, given
 
 
-def run_workflow(file: Path, cores: int) -> None:
-    """Run the workflow with a configuration. DiagvibError if it fails, or if the current folder is
-    not the repository."""
+def check_repository() -> None:
+    """DiagvibError if the current folder is not the repository."""
     if not Path("Snakefile").exists():
         raise DiagvibError(
             f"{Path.cwd()}: has no Snakefile; run `diagvib evaluate` in the repository, or use "
             "`diagvib.probe`"
         )
+
+
+def run_workflow(file: Path, cores: int) -> None:
+    """Run the workflow with a configuration. DiagvibError if it fails."""
     command = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--configfile", str(file)]
     if subprocess.run(command).returncode:
         raise DiagvibError(

@@ -182,10 +182,11 @@ def checked(function: Kind) -> Kind:
 
 def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
     """Of a union's branches, reports the one that the value matches furthest; if several are equal,
-    all of them."""
+    those of its type, or all of them."""
     paths = [_path(error, value) for error in errors]
     path = next(path for path in paths if len(path) == max(map(len, paths)))
     told = [error for error, its in zip(errors, paths, strict=True) if its == path]
+    told = [error for error in told if not _OTHER_TYPE.search(error["type"])] or told
     kinds, given = {error["type"]: error for error in told}, told[0]["input"]
     dotted = ".".join(path)
     place = f"{where}: {dotted}" if path else where
@@ -202,9 +203,15 @@ def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
     if "literal_error" in kinds and (as_list or len(told) == 1 or isinstance(given, str)):
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
         unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
-        return DiagvibError(f"{unknown}{as_list}")
-    hint = dot_hint(given) or as_list
-    return DiagvibError(f"{place}: {', or '.join(dict.fromkeys(map(_problem, told)))}{hint}")
+        number = "; an integer is possible, too" if "int_type" in kinds else ""
+        return DiagvibError(f"{unknown}{number}{as_list}")
+    hint, ending = dot_hint(given) or as_list, f", not {_short.repr(given)}"
+    *others, last = dict.fromkeys(map(_problem, told))
+    problem = ", or ".join([*(each.removesuffix(ending) for each in others), last])
+    return DiagvibError(f"{place}: {problem}{hint}")
+
+
+_OTHER_TYPE = re.compile(r"_type$|^literal_error$|^sequence_str$")
 
 
 def dot_hint(value: object) -> str:
@@ -244,7 +251,7 @@ def _problem(error: dict) -> str:
     text = re.sub(
         r"a valid dictionary( or instance of \w+| or object to extract fields from)?",
         "a mapping of keys to values",
-        re.sub(r", not \d+$", "", text),
+        re.sub(r"( after validation)?(, not \d+)?$", "", text),
     )
     return f"{text}, not {_short.repr(error['input'])}"
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from diagvib.foundation.code import find_source, syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.plug_ins import imported
-from diagvib.foundation.validation import Strict, text_like, validated
+from diagvib.foundation.validation import Misplaced, Strict, text_like, validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 
@@ -76,6 +76,16 @@ class _Schema(Strict):
     model_config = ConfigDict(extra="allow")
     default: JsonValue
     type: _Type | Sequence[_Type] | None = None
+
+    @model_validator(mode="after")
+    def _keywords(self) -> "_Schema":
+        from jsonschema import Draft202012Validator
+
+        known = [*Draft202012Validator.VALIDATORS, "description", "title"]
+        for key in self.model_extra:
+            if key not in known:
+                raise Misplaced(key, "unknown key", known)
+        return self
 
 
 class Declaration(Strict):

@@ -16,7 +16,8 @@ def check_name(name: str) -> str:
     """The name of a torchvision classifier. DiagvibError, with similar names, for any other."""
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
-        raise unknown_name("torchvision classifier", name, [*known, "small_cnn"], "model")
+        unknown = unknown_name("torchvision classifier", name, [*known, "small_cnn"], "model")
+        raise DiagvibError(f"{unknown}; one of timm is timm/NAME, your own package.module:function")
     return name
 
 

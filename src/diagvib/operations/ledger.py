@@ -163,8 +163,8 @@ def _check_complete(config: Configuration) -> None:
         raise DiagvibError(f"`snakemake -n` fails: {said.strip().splitlines()[-1]}")
     if "Nothing to be done" not in said:
         what = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
-        left = re.search(r"^total\s+(\d+)", said, re.MULTILINE)[1]
+        left = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
         raise DiagvibError(
-            f"{what} is not complete: {left} jobs are left; finish them with `snakemake --cores all` and the same "
+            f"{what} is not complete: {left[1] if left else 'some'} jobs are left; finish them with `snakemake --cores all` and the same "
             "configuration"
         )

@@ -87,7 +87,9 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
         for name, colour in colours.items()
         if name in group.values()
     ]
-    width = (_SIDE * len(columns) + 0.25) * len(blocks) + 0.5
+    title = f"{known.title(study)}: rows {first}, columns {second}"
+    # A letter of the title is 0.085 inches wide.
+    width = max((_SIDE * len(columns) + 0.25) * len(blocks) + 0.5, 0.085 * len(title) + 0.2)
     # A letter of the legend is 0.075 inches wide.
     ncols = 2 if 0.15 * max(len(one.get_label()) for one in handles) + 1.2 < width else 1
     height = (_SIDE + _TEXT) * len(rows) + 0.3 + 0.2 * (len(handles) / ncols + bool(target))
@@ -109,7 +111,6 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
             axes.set_title(name, loc="center", fontsize=8, pad=4)
         for axes, name in zip(grid[:, 0], rows, strict=True):
             axes.set_ylabel(name, fontsize=8)
-    title = f"{known.title(study)}: rows {first}, columns {second}"
     add_legend(figure, handles, title=title, ncols=ncols)
     return figure
 
