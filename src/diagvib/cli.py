@@ -150,10 +150,8 @@ _stage("plot")
 
 @app.command()
 def view(
-    root: Annotated[
-        str, typer.Argument(help="The folder of a configuration, such as outputs/demo.")
-    ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Default: any free one.")] = 0,
+    root: Annotated[str, typer.Argument(help="The root of a configuration, such as outputs/demo.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; default: any free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Also open it in the browser.")] = True,
 ) -> None:
     """Show test images and predictions in the browser. Serves the results folder to this machine
@@ -176,9 +174,12 @@ def view(
 
 @app.command()
 def compare(
-    runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
+    runs_a: Annotated[
+        Path, typer.Argument(metavar="ROOT", help="A root, such as outputs/demo, or its results.")
+    ],
     others: Annotated[
-        list[Path], typer.Argument(help="Other results folders, each compared with the first.")
+        list[Path],
+        typer.Argument(metavar="OTHER...", help="Other roots, each compared with the first."),
     ],
     out: _option(Path, "Also write the tables: .csv, .md or .html.") = None,
 ) -> None:
@@ -240,13 +241,15 @@ def evaluate(
     input_size: _option(
         int, "Pixels per side to which images are resized; default: as they are."
     ) = None,
-    config: _option(Path, "Everything else; default: config/frozen.yaml.", "--config") = None,
+    config: _option(
+        Path, "Configuration of everything else; default: config/frozen.yaml.", "--config"
+    ) = None,
     override: Override = None,
     root: _option(
         str,
-        "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS.",
+        "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS-SIZE.",
     ) = None,
-    cores: _option(int, "Default: all.", min=1) = None,
+    cores: _option(int, "CPU cores; default: all.", min=1) = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
@@ -423,7 +426,7 @@ def imagenet_w(
 
 app.command()(cutout)
 
-new = typer.Typer(no_args_is_help=True, help="Write the files for something of your own.")
+new = typer.Typer(no_args_is_help=True, help="Write the files for a benchmark of your own photos.")
 app.add_typer(new, name="new")
 
 

@@ -160,11 +160,13 @@ def _check_complete(config: Configuration) -> None:
         )
     said = done.stdout + done.stderr
     if done.returncode:
-        raise DiagvibError(f"`snakemake -n` fails: {said.strip().splitlines()[-1]}")
+        last = said.strip().rpartition("\n")[2]
+        raise DiagvibError(f"`snakemake -n` fails: {last}")
     if "Nothing to be done" not in said:
         what = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
         left = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
+        jobs = f"{left[1]} jobs" if left else "jobs"
         raise DiagvibError(
-            f"{what} is not complete: {left[1] if left else 'some'} jobs are left; finish them with `snakemake --cores all` and the same "
-            "configuration"
+            f"{what} is not complete: {jobs} are left; finish them with `snakemake --cores all` and the "
+            "same configuration"
         )

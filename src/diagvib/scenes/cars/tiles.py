@@ -18,7 +18,7 @@ def cut_out(photo: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.
     if opaque.shape != photo.shape[:2]:
         raise ValueError(
             "because the mask is {} x {} pixels and the photo {} x {}".format(
-                *opaque.shape, *photo.shape[:2]
+                *opaque.shape[::-1], *photo.shape[1::-1]
             )
         )
     if not opaque.any():
