@@ -41,6 +41,8 @@ def test_probed_colours_follow_hue():
     [
         (lambda images: colours(images) * torch.nan, "erm", "finite features"),
         (colours, "mixup", "method mixup changes pixels"),
+        # Features of two widths.
+        (lambda images: colours(images)[:, : 5 + len(images) % 7], "erm", "are needed"),
     ],
 )
 def test_what_cannot_be_probed_is_said(features, method, says):
@@ -67,6 +69,23 @@ def test_counts_that_are_not_given_are_those_of_the_docstring(monkeypatch, given
     with pytest.raises(DiagvibError, match="seen"):
         diagvib.probe(colours, "zgo", "hue-shape", counts=given, **more)
     assert asked == [{**given, **rest}]
+
+
+def test_a_group_of_ones_own_beside_id_is_probed_with_the_usual_numbers(tmp_path):
+    study = {"title": "t", "meaning": "m", "roles": {"target": 3, "cue": 3}, "metrics": "accuracy"}
+    row = {"splits": ["train", "val"], "group": "id", "cells": {"cue": "same"}}
+    rows = [
+        row,
+        {**row, "splits": ["test"]},
+        {"splits": ["test"], "group": "shifted", "cells": "others"},
+    ]
+    file = {"title": "t", "studies": {"mine": {**study, "rows": rows}}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
+    given = {"sources": "embedded", "image_size": 64, "counts": {"train": 90, "val": 30}}
+    found = diagvib.probe(
+        colours, "mine", "shape-hue", studies_from=[tmp_path / "mine.yaml"], **given
+    )
+    assert {"id_accuracy", "shifted_accuracy"} < set(found)
 
 
 def test_stand_ins_of_photos_are_probed_with_the_few_images_that_there_are():

@@ -2,6 +2,7 @@
 classes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +137,18 @@ def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported):
     export(config, folder)
     assert [path for path in files if path.stat().st_mtime_ns != before[path]] == files[:1]
     assert sorted(folder.rglob("*.parquet")) == files and pd.read_parquet(files[0]).shape[0]
+
+
+def test_classes_in_another_order_are_exported_again(config, exported, tmp_path, monkeypatch):
+    """Image files hold names, exported ones numbers."""
+    folder, datasets = exported
+    shutil.copytree(folder, tmp_path / "out")
+    turned = tuple(reversed(Digits.factors["hue"]))
+    monkeypatch.setattr(Digits, "factors", Digits.factors | {"hue": turned})
+    export(config, tmp_path / "out")
+    path = f"{datasets[0].folder}/test.parquet"
+    before, after = (pd.read_parquet(base / path)["hue"] for base in (folder, tmp_path / "out"))
+    assert (after == len(turned) - 1 - before).all()
 
 
 def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, monkeypatch):

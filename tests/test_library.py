@@ -275,7 +275,8 @@ def test_confidence_gives_calibration_errors(dataset):
     found |= dataset.evaluate(dataset.targets, torch.full((108,), 0.75).bfloat16().requires_grad_())
     errors = {name: value for name, value in found.items() if name.endswith("ece")}
     assert errors == pytest.approx({"ece": 0.25, "id_ece": 0.25, "ood_ece": 0.25})
-    for wrong in (np.full(108, 1.5), np.full(108, -0.5), np.full(107, 0.5)):
+    texts, truths = np.full(108, "0.5"), np.full(108, True)
+    for wrong in (np.full(108, 1.5), np.full(108, -0.5), np.full(107, 0.5), texts, truths):
         with pytest.raises(DiagvibError, match="confidence must be 108 probabilities from 0 to 1"):
             dataset.evaluate(dataset.targets, wrong)
 

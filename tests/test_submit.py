@@ -23,7 +23,7 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import Run
 from diagvib.sharing.shared_results import write_every_eval_ever
 from diagvib.sharing.submit import Number, _alike, entries, read_entry
-from synthetic_runs import expected_runs, write_run
+from synthetic_runs import expected_runs, write_cells, write_run
 
 RUNS = expected_runs(["small_cnn", "resnet18"], ["zgo", "fgo-20"], ["shape-hue"], samples=3)
 
@@ -92,6 +92,28 @@ def test_replicates_on_a_shared_dataset_have_seeds_of_their_own(root, tmp_path):
     path = tmp_path / "mine/small_cnn.json"
     path.write_text(json.dumps(entry))
     assert read_entry(path).study == "mine"
+
+
+def test_studies_with_other_metrics_can_be_submitted(tmp_path):
+    """Their numbers are those of the counts, and a mean over some bindings says over how many."""
+    names = ["shape-hue", "hue-shape", "shape-hue-position"]
+    runs = expected_runs(["small_cnn"], ["whac-95", "o2o-easy"], names, samples=3)
+    for run in runs:
+        path = write_cells(tmp_path / "results/runs", run, lambda cell, at: at % 2)
+        made = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps(made | {"code": "c"}))
+    settings = load_config(None, ["samples=3"]).model_dump(mode="json")
+    tabulate(tmp_path / "results/runs", tmp_path / "results/tables", runs, settings)
+    assert submitted(tmp_path, tmp_path / "board").exit_code == 0
+    found = {
+        path.parent.name: read_entry(path).metrics
+        for path in (tmp_path / "board").rglob("small_cnn.json")
+    }
+    assert {one.metric for one in found["whac-95"]} >= {"cue_1_gap", "worst_group"}
+    (mean,) = (
+        one for one in found["o2o-easy"] if (one.metric, one.binding[:4]) == ("accuracy", "mean")
+    )
+    assert mean.binding == "mean of 2 of 15 bindings"
 
 
 def renumbered(entry):

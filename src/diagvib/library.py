@@ -55,7 +55,7 @@ class StudyDataset(Dataset):
 
     As in WILDS, `metadata_array` int64[N, F] has all metadata as numbers: `metadata_fields` names
     its columns, of which the last, y, is the target, and `metadata_map` the meaning of each number.
-    With `metadata="tensor"`, WILDS' loaders take the dataset, and its groupers several of them.
+    With `metadata="tensor"`, WILDS' loaders accept the dataset, and its groupers a list of datasets.
     """
 
     collate = None  # WILDS' loaders ask for it
@@ -154,7 +154,8 @@ class StudyDataset(Dataset):
                 f"{len(self.classes) - 1}, not {found}; for logits, use argmax(1)"
             )
         p = None if confidence is None else _array(confidence)
-        if p is not None and not (p.shape == (len(self),) and ((p >= 0) & (p <= 1)).all()):
+        fits = p is None or (p.shape == (len(self),) and p.dtype.kind in "fiu")
+        if not fits or (p is not None and not ((p >= 0) & (p <= 1)).all()):
             raise DiagvibError(f"confidence must be {len(self)} probabilities from 0 to 1")
         return evaluate(
             self.study,
@@ -295,8 +296,8 @@ def probe(
     pixels itself. method: how the layer is trained: a name of `diagvib.methods()`, or a name with
     options as in config/baselines. seed: of its weights and of the order of images. options: those
     of `load` about which images are drawn: root, sources, mirror, counts (by default 1,800 for
-    train, 360 each for val, id and ood, or 360 for other test groups together; for stand-ins of
-    photos, those of `load`), image_size, device, studies_from.
+    train, 360 each for val, id and ood, or as many as for val for other test groups together; for
+    stand-ins of photos, those of `load`), image_size, device, studies_from.
 
     Returns what `StudyDataset.evaluate` gives for the test split. The layer is trained by Adam with
     learning rate 1e-3 and batches of 64, or of all images if there are fewer, for at most 100
@@ -308,10 +309,12 @@ def probe(
 
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")
-    scene = load_scene(load_study(study, _listed(options.get("studies_from"))).scene)
-    if options.get("root") is None and not _few(scene, options.get("sources")):
-        given = options.get("counts") or {}
-        usual = ("train", "val") if "test" in given else _PROBED
+    definition = load_study(study, _listed(options.get("studies_from")))
+    few = _few(load_scene(definition.scene), options.get("sources"))
+    given = options.get("counts") or {}
+    if options.get("root") is None and not few and isinstance(given, dict):
+        named = "test" not in given and {*definition.groups} <= {*_PROBED, *given}
+        usual = _PROBED if named else ("train", "val")
         options["counts"] = {**{key: _PROBED[key] for key in usual}, **given}
     data = {split: load(study, binding, split, sample, **options) for split in SPLITS}
     settings["batch_size"] = min(settings["batch_size"], len(data["train"]))

@@ -43,7 +43,8 @@ def evaluate(
     confidence, `{group}_ece` and `ece` are the calibration errors of a group, and of all images. On the
     test split, the numbers of the study's own set of metrics are added (docs/gaps.md,
     docs/average.md), such as the gaps; those of `average` replace `accuracy` and `worst_cell` by
-    the same on the group `ood` alone. DiagvibError unless there is exactly one prediction for each
+    the same on the group `ood` alone; those that need more than test images and predictions, such as
+    `adjusted_accuracy`, are left out. DiagvibError unless there is exactly one prediction for each
     image, and for a test split in which a group of the study has no image; a warning names a cell
     without one.
     """

@@ -1,12 +1,14 @@
 """Study files as tables and figures use them: titles, factors, groups, routes, contrasts,
 headlines."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
+from diagvib.studies.binding import all_bindings
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.preference import spoken_for, spoken_for_among
 from diagvib.studies.study import (
@@ -98,6 +100,11 @@ class KnownStudies:
         """The factors of these studies' scenes, in the scenes' order."""
         own = dict.fromkeys(self.studies[study].scene for study in self._known(studies))
         return list(dict.fromkeys(factor for scene in own for factor in load_scene(scene).factors))
+
+    def possible_cues(self, study: str) -> Counter[str]:
+        """Target -> number of bindings that a study can have with it."""
+        own = self.studies[study]
+        return Counter(one.target for one in all_bindings(own, load_scene(own.scene).factors))
 
     def judged_by(self, metrics: str, studies: Iterable[str]) -> list[str]:
         """Those of these studies that are judged by a set of metrics."""

@@ -113,7 +113,7 @@ def read_tables(tables: Path) -> Frames:
         try:
             frames[name] = read_table(path).to_pandas()
         except DiagvibError as error:
-            raise DiagvibError(f"{one_line(error)}; run `diagvib tabulate` again") from None
+            raise DiagvibError(f"{one_line(error)}; run `diagvib tabulate`") from None
     return frames
 
 

@@ -315,7 +315,7 @@ class BaselineSettings(Sparse):
                 "model.frozen",
                 "its head is trained on stored features, but "
                 + (f"method {self.method.name} {reads}" if reads else "augment changes pixels")
-                + "; choose another method, or frozen: false",
+                + "; choose another method, or train the whole network",
             )
 
 

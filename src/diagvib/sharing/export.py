@@ -95,10 +95,13 @@ def _export_split(
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         _check_made_for(config, metadata, path)
-        made_from = read_json(files.folder / DIGESTS_FILE)[name]
+        factors = load_scene(metadata["scene"]).factors
+        # The order of the classes gives their numbers.
+        classes = {factor: [*of_factor] for factor, of_factor in factors.items()}
+        made_from = {"images": read_json(files.folder / DIGESTS_FILE)[name], "classes": classes}
         if not is_noted(target, "made_from", made_from):
             files.check(sample, split)
-            factors, shape = load_scene(metadata["scene"]).factors, metadata["image_shape"]
+            shape = metadata["image_shape"]
             schema = with_metadata(_schema(file.schema_arrow, factors), {"made_from": made_from})
             with (
                 whole_file(target) as temporary,

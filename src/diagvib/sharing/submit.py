@@ -19,7 +19,7 @@ from diagvib.foundation.validation import Strict, validated
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
 from diagvib.results.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.metric_set import Results, describe
+from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import baseline_settings, read_tables
 from diagvib.scenes import load_scene
@@ -39,7 +39,8 @@ class Number(Strict):
 
     metric: str
     binding: str
-    """a binding, or a target: the mean over its cues; empty: over all"""
+    """a binding; or a target: the mean over its cues; or empty, or "mean of 2 of 15 bindings": the
+    mean over all, or over some"""
     mean: float
     low: float | None
     high: float | None
@@ -133,19 +134,24 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
 
 def _numbers(metrics: pd.DataFrame, study: str, known: KnownStudies) -> list[Number]:
     """The study's own metrics, of the rows of the table `metrics`. A mean over some of a target's
-    cues says over how many."""
+    cues, or of the bindings, says over how many."""
     names = METRIC_SETS[known.studies[study].metrics].names(study, known)
     own = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
-    every, cues = len(known.factors([study])) - 1, own["cues"]
-    few = " (" + cues.map("{:.0f}".format) + f" of {every} cues)"
-    target = own["target"] + few.where(cues.between(1, every - 1), "")
-    own = own.assign(binding=own["binding"].where(own["binding"] != "", target))
-    rows = own.astype({"n": int})[[*Number.model_fields]].astype(object)
+    own = own.reindex(columns=COLUMNS).astype({"cues": float, "n": int})
+    possible, there = known.possible_cues(study), own["binding"][own["binding"] != ""].nunique()
+    every, cues = own["target"].map(possible), own["cues"]
+    few = " (" + cues.map("{:.0f}".format) + " of " + every.map("{:.0f}".format) + " cues)"
+    mean = own["target"] + few.where((cues > 0) & (cues < every), "")
+    if there < possible.total():
+        some = f"mean of {there} of {possible.total()} bindings"
+        mean = mean.where(own["target"] != "", some)
+    own = own.assign(binding=own["binding"].where(own["binding"] != "", mean))
+    rows = own[[*Number.model_fields]].astype(object)
     return [Number(**row) for row in rows.where(rows.notna(), None).to_dict("records")]
 
 
 def _rows(cells: pd.DataFrame) -> list[list]:
-    rows = cells[_COUNTED].astype(object)
+    rows = cells[_COUNTED].astype({"misled": "Int64", "trained": "Int64"}).astype(object)
     return rows.where(rows.notna(), None).to_numpy().tolist()
 
 

@@ -25,7 +25,8 @@ def features_by(function: Callable[[Tensor], object], images: Images) -> Images:
     with torch.inference_mode():
         for pixels in images.pixels.split(_BATCH):
             found = torch.as_tensor(function(pixels.permute(0, 3, 1, 2))).float().cpu()
-            if found.ndim != 2 or len(found) != len(pixels) or not found.isfinite().all():
+            width = parts[0].shape[1] if parts else found.shape[-1:].numel()
+            if found.shape != (len(pixels), width) or not found.isfinite().all():
                 raise DiagvibError(
                     f"probe: for {len(pixels)} images, the function gave values of shape "
                     f"{[*found.shape]}; finite features of shape [{len(pixels)}, D] are needed"

@@ -157,9 +157,9 @@ def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[
     contrast = known.contrasts.get(rows["metric"].iloc[0])
     studies = {contrast.study, contrast.reference} if contrast else set(rows["study"])
     concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(rows["baseline"]))]
-    every = len(known.factors(rows["study"])) - 1
-    few = {(r.target, int(r.cues)) for r in rows.itertuples() if 0 < r.cues < every}
-    texts = ", ".join(f"{target} {cues} of {every}" for target, cues in sorted(few))
+    every = known.possible_cues(contrast.study if contrast else rows["study"].iloc[0])
+    few = {(r.target, int(r.cues)) for r in rows.itertuples() if 0 < r.cues < every[r.target]}
+    texts = ", ".join(f"{target} {cues} of {every[target]}" for target, cues in sorted(few))
     notes = [f"over the configured cues only: {texts}"] if few else []
     return notes + describe_missing(concerned)
 
