@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import yaml
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.config import load_config
@@ -111,3 +112,25 @@ def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):
     for count, fewest in ((120, 0), (least, 1)):  # however ties are broken
         quotas = [_quotas(count, weights, np.random.default_rng(seed)) for seed in range(20)]
         assert np.min(quotas) == fewest
+
+
+def test_more_images_than_the_number_named_are_enough_too(tmp_path):
+    """One more image may leave another cell without any: 68 are enough for these, 69 are not."""
+    weights = {(0, 0): 0.93, (0, 1): 0.13, (0, 2): 3, (1, 0): 1.87, (1, 1): 5, (1, 2): 5}
+    tested = [
+        {"splits": ["test"], "group": "all", "weight": weight, "cells": [[*cell]]}
+        for cell, weight in weights.items()
+    ]
+    trained = {"splits": ["train", "val"], "group": "all", "cells": [[0, 0], [1, 1]]}
+    study = {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2, "cue": 3}}
+    study |= {"rows": [trained, *tested]}
+    path = tmp_path / "odd.yaml"
+    path.write_text(yaml.safe_dump({"title": "t", "studies": {"odd": study}}, sort_keys=False))
+    given = [f"studies_from=[{path}]", "studies=[odd]", HUE]
+    with pytest.raises(DiagvibError) as error:
+        load_config(None, [*given, "counts.test=10"])
+    least = int(re.search(r"raise the number to (\d+) or more$", str(error.value))[1])
+    for number in range(least, least + 90):
+        assert load_config(None, [*given, f"counts.test={number}"])
+    with pytest.raises(DiagvibError, match="may have none"):
+        load_config(None, [*given, f"counts.test={least - 1}"])

@@ -20,6 +20,7 @@ from diagvib.commands.new_photos import (
 )
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
+from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos, read_labels
 from diagvib.settings.config import load_config
@@ -84,6 +85,29 @@ def test_the_cue_agrees_where_photos_say_so_most_often(tmp_path):
     photos(tmp_path, EVEN | {("bird", "land"): 90, ("cow", "sea"): 75})
     found = look(tmp_path, None, Columns(target="animal", cues=["ground"])).classes
     assert found == {"animal": ["bird", "cow"], "ground": ["land", "sea"]}
+
+
+def test_the_cues_classes_serve_several_of_the_targets_if_it_has_more(tmp_path):
+    """Sea, the ground of birds, is also that of cows, the third class."""
+    often = {("bird", "sea"), ("car", "land"), ("cow", "sea")}
+    cells = {
+        (animal, ground): 40 for animal in ("bird", "car", "cow") for ground in ("sea", "land")
+    }
+    photos(tmp_path, cells | dict.fromkeys(often, 120) | {("cow", "sea"): 130})
+    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]))
+    assert set(proposal.cells()[proposal.agreeing()].index) == often
+
+
+def test_a_cue_may_be_called_split_and_files_be_written_beyond_a_link(tmp_path, monkeypatch):
+    found = photos(tmp_path / "mine", EVEN)
+    found.rename(columns={"ground": "split_tail"}).to_csv(tmp_path / "mine/labels.csv", index=False)
+    proposal = look(tmp_path / "mine", None, Columns(target="animal", cues=["split_tail"]))
+    assert "split" not in proposal.definition
+    (tmp_path / "real/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real/deep")
+    monkeypatch.chdir(tmp_path)
+    scene = write(proposal, Path("link/out"))["scene"]
+    assert load_scene(str(scene)).folder(None).samefile(tmp_path / "mine")
 
 
 def test_a_photo_that_cannot_be_used_does_not_count_for_that(tmp_path):

@@ -196,6 +196,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
         ({"factors": {"split": ["a", "b"]}}, "'split' cannot be used; a factor is one word"),
         ({"factors": {"confidence": ["a", "b"]}}, "'confidence' cannot be used; a factor is"),
         ({"factors": {"a": {"classes": {"x": 0, "y": "0"}}}}, "the value 0 stands for two classes"),
+        ({"split": {"train": [0, 1], "val": 1, "test": 2}}, "the value 1 stands for two splits"),
         ({"stand_ins": {"shapes": {"land": "disc"}, "patterns": {}}}, "stand_ins: `shapes` and"),
         (
             {"factors": {"bird": ["owl", "owl-barn"], "place": ["barn-red", "red", "sea"]}},
@@ -267,6 +268,48 @@ def test_tables_are_joined_row_by_row(tmp_path):
         places.to_frame().assign(place="sea").to_csv(photos / "places.csv", index=False)
         with pytest.raises(DiagvibError, match=says):
             scene.fetch(tmp_path / "raw", None)
+
+
+def test_a_column_called_path_is_the_tables(tmp_path):
+    made(tmp_path, rows(3).assign(path=[f"trail {n // 4}" for n in range(12)]))
+    its = PhotoSet.model_validate({**SET, "unit": "path"})
+    photos, _ = labelled_photos(its, tmp_path / "photos", "")
+    assert photos["unit"].nunique() == 3 and set(photos["path"]) == set(rows(3)["name"])
+
+
+def test_a_row_of_joined_tables_is_named_without_its_number(tmp_path):
+    """They are joined in another order."""
+    scene = load_scene(str(made(tmp_path, rows(3), table=["labels.csv", "places.csv"])))
+    table = rows(3).assign(name=["../a.jpg", *rows(3)["name"][1:]])
+    for name, column in (("labels.csv", "y"), ("places.csv", "place")):
+        table[["name", column]].to_csv(tmp_path / "photos" / name, index=False)
+    with pytest.raises(DiagvibError, match="labels.csv: a row: name: ../a.jpg is not in"):
+        scene.fetch(tmp_path / "raw", None)
+
+
+def test_values_that_stand_for_no_class_are_all_counted(tmp_path, capsys):
+    labels = rows(3).assign(y=["0", *"1" * 8, *"345"])
+    labels = pd.concat([labels] * 5, ignore_index=True)
+    labels["y"] = labels["y"].where(labels["y"] < "3", [f"odd {n}" for n in range(60)])
+    labels["name"] = [f"{n}.png" for n in range(60)]
+    path = made(tmp_path, labels)
+    labelled_photos(load_scene(str(path)).definition, tmp_path / "photos", "")
+    assert "left out, 5 photos: y is one of 5 more values, which" in capsys.readouterr().err
+
+
+def test_what_changes_while_photos_are_listed_is_noticed(tmp_path, monkeypatch):
+    path = made(tmp_path, rows(3))
+    scene = load_scene(str(path))
+
+    def edited(*given):
+        found = labelled_photos(*given)
+        with open(tmp_path / "photos/labels.csv", "a") as file:
+            file.write("\n")
+        return found
+
+    monkeypatch.setattr("diagvib.scenes.photos.scene.labelled_photos", edited)
+    scene.fetched(tmp_path / "raw", "official", None)
+    assert read_json(tmp_path / "raw" / STATE)["state"] != scene.state(None)
 
 
 def test_a_photo_that_changes_is_noticed(tmp_path):
@@ -385,11 +428,20 @@ def test_groups_of_classes_that_there_are_not_are_refused(tmp_path, groups):
 
 
 def test_groups_that_are_no_longer_named_do_not_stay(tmp_path):
-    for keys, wanted in (({"groups": "groups.json"}, {0: 7}), ({}, {})):
+    """Other groups are other sources."""
+    digests = set()
+    for keys, wanted in (
+        ({"groups": "groups.json"}, {0: 7}),
+        ({"groups": "groups.json"}, {0: 8}),
+        ({}, {}),
+    ):
         path = made(tmp_path, rows(3), **keys)
-        write_json(tmp_path / "photos/groups.json", {"0": 7})
+        write_json(tmp_path / "photos/groups.json", wanted or {"0": 7})
         listed(path, tmp_path / "raw")
-        assert load_scene(str(path)).groups(tmp_path / "raw/prepared") == wanted
+        scene = load_scene(str(path))
+        assert scene.groups(tmp_path / "raw/prepared") == wanted
+        digests.add(scene.catalogue(tmp_path / "raw/prepared").digest)
+    assert len(digests) == 3
 
 
 def test_each_image_gets_a_watermark_of_its_own(tmp_path):

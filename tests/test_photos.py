@@ -1,13 +1,14 @@
 """Photos from a user's folder: what is listed, what is left out and why, how they are decoded."""
 
 import os
+import struct
 from pathlib import Path
 from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
@@ -201,6 +202,24 @@ def test_photos_stand_upright(tmp_path):
     assert np.array_equal(
         open_photo(save(tmp_path / "a.png", np.ascontiguousarray(turned), exif=EXIF)), PIXELS
     )
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation_is_that_of_pillow(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(tmp_path / "a.png", PIXELS, exif=exif)
+    with Image.open(path) as opened:
+        assert np.array_equal(open_photo(path), np.asarray(ImageOps.exif_transpose(opened)))
+
+
+def test_odd_exif_data_do_not_damage_a_photo(tmp_path):
+    """An ImageWidth that is a ratio, which Pillow cannot write again."""
+    entries = struct.pack("<HHII", 0x0100, 5, 1, 38) + struct.pack("<HHII", 0x0112, 3, 1, 6)
+    data = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + struct.pack("<III", 0, 72, 1)
+    path = save(tmp_path / "a.jpg", PIXELS, exif=data)
+    check_photo(path, path.read_bytes())
+    assert open_photo(path).shape == np.rot90(PIXELS).shape
 
 
 def test_transparency_of_a_palette_is_alpha(tmp_path):

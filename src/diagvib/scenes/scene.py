@@ -250,8 +250,10 @@ class Scene:
         """Fetch the source files, if there are any; then write what they were made from and their
         digests."""
         if files := self.raw_files(sources):
+            # From before, so that what changes meanwhile is fetched again.
+            state = self.state(mirror)
             self.fetch(raw, mirror)
-            write_json(raw / STATE, {"state": self.state(mirror)})
+            write_json(raw / STATE, {"state": state})
             write_digests(raw, files)
 
     def make(self, raw: Path, prepared: Path, sources: str) -> None:

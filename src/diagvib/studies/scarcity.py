@@ -2,7 +2,6 @@
 for testing, of every cell. No pandas needed."""
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -73,9 +72,9 @@ def check_counts(study: Study, counts: Mapping[str, int]) -> None:
         own = {cell: weight for cell, weight in weights.items() if group in (None, cell[1])}
         if empty := _empty(images, own, rounded):
             most = math.ceil(sum(own.values()) / min(own.values()))
-            least = bisect_left(
-                range(most), True, images, key=lambda n: not _empty(n, own, rounded)
-            )
+            # Not the first number that will do: one more image may leave another cell empty.
+            failing = (n for n in range(most, images - 1, -1) if _empty(n, own, rounded))
+            least = next(failing) + 1
             raise DiagvibError(
                 f"counts.{group or 'test'}: with {images} images of study {study.name}, cell "
                 f"{list(empty[2])} of the group {empty[1]} may have none; raise the number to {least} or more"

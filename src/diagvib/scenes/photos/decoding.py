@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
 from diagvib.foundation.errors import DiagvibError, one_line
 
@@ -21,6 +21,16 @@ MOST_PIXELS = 100_000_000
 LEAST_SIDE = 16
 _LEAST_WHITE = 1 << 12  # of 16 bits
 _AT_A_TIME = 512
+# EXIF's orientation -> what makes a photo upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,7 +53,9 @@ def open_photo(
     damaged, not an image, or has more than MOST_PIXELS.
     """
     with _decoding(path, data) as opened:
-        image = _eight_bits(ImageOps.exif_transpose(opened) if upright else opened)
+        # Pillow's `exif_transpose` also writes EXIF data anew, which damaged ones prevent.
+        turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation)) if upright else None
+        image = _eight_bits(opened if turn is None else opened.transpose(turn))
         return np.asarray(image if image.mode == mode else image.convert(mode))
 
 

@@ -21,6 +21,10 @@ def _texts(values: object) -> list[str]:
     return [str(value) for value in (values if isinstance(values, list) else [values])]
 
 
+def _shared(values: dict[str, list[str]]) -> str | None:
+    return repeated([value for each in values.values() for value in each])
+
+
 class Factor(Strict):
     """One factor of a photo set."""
 
@@ -32,8 +36,7 @@ class Factor(Strict):
 
     @model_validator(mode="after")
     def _apart(self) -> Factor:
-        given = [value for values in self.values.values() for value in values]
-        if (twice := repeated(given)) is not None:
+        if (twice := _shared(self.values)) is not None:
             raise Misplaced("classes", f"the value {twice} stands for two classes")
         if len(self.classes) < 2:
             raise Misplaced("classes", "at least two classes are needed")
@@ -54,6 +57,12 @@ class Split(Strict):
     train: _Values = "train"
     val: _Values = "val"
     test: _Values = "test"
+
+    @model_validator(mode="after")
+    def _apart(self) -> Split:
+        if (twice := _shared(self.values)) is not None:
+            raise ValueError(f"the value {twice} stands for two splits")
+        return self
 
     @property
     def values(self) -> dict[str, list[str]]:

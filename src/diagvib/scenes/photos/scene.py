@@ -136,7 +136,7 @@ class Photos(Scene):
         if font:
             sources += f" (watermark: {font.name})"
             comparable &= font.published
-        digest = self._digest(photos)
+        digest = self._digest(prepared, photos)
         noted = {"sources": sources, "comparable": comparable, "digest": digest}
         write_json(prepared / DESCRIPTION, noted)
 
@@ -144,14 +144,15 @@ class Photos(Scene):
         drawn = self.definition.watermark
         return drawn and find_font(drawn.font, drawn.text)
 
-    def _digest(self, photos: pd.DataFrame) -> str:
-        font = self._font()
-        return text_sha256(photos.to_csv(index=False) + (font.name if font else ""))
+    def _digest(self, prepared: Path, photos: pd.DataFrame) -> str:
+        font, groups = self._font(), prepared / GROUPS
+        listed = photos.to_csv(index=False) + (font.name if font else "")
+        return text_sha256(listed + (groups.read_text() if groups.exists() else ""))
 
     def _is_published(self, photos: pd.DataFrame) -> bool:
         """Whether the numbers of photos are the published ones, if any are known."""
         published, classes = self.definition.published, self.definition.classes
-        if published is None:
+        if not published:
             return True
         if isinstance(published, dict) and isinstance(next(iter(published.values())), dict):
             return not self._unlike_published(photos)
@@ -205,7 +206,7 @@ class Photos(Scene):
     def catalogue(self, prepared):
         noted = read_description(prepared)
         photos = read_table(prepared / CATALOGUE).to_pandas()
-        if self._digest(photos) != noted["digest"]:
+        if self._digest(prepared, photos) != noted["digest"]:
             raise mismatch(prepared, "photos, or their watermark,")
         return PhotoCatalogue(**noted, photos=photos)
 

@@ -36,20 +36,24 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     on standard error. where: the definition, for messages. DiagvibError, naming file, row and
     column, for a table that cannot be used.
     """
-    every, found = (
+    paths, found, every = (
         _from_paths(its, folder) if its.table is None else _from_table(its, folder, where)
     )
     if groups := read_groups(its, folder):
         _as_first_of_group(its, groups, found)
     parts = {**its.parts, "split": its.split} if its.split else its.parts
-    labelled = pd.DataFrame({"path": found["path"], "split": "", "unit": "", "lot": ""})
+    labelled = pd.DataFrame({"path": paths, "split": "", "unit": "", "lot": ""})
     for name, part in parts.items():
         classes = {value: known for known, values in part.values.items() for value in values}
         labelled[name] = found[part.column].map(classes)
         others = found.loc[labelled[name].isna(), part.column].value_counts()
+        said = f", which stands for no {name}"
         for value, count in others.head(_SHOWN).items():
+            leave_out(folder, f"{count:,} photos: {part.column} is '{value}'{said}")
+        if len(others) > _SHOWN:
+            left, values = others[_SHOWN:].sum(), len(others) - _SHOWN
             leave_out(
-                folder, f"{count:,} photos: {part.column} is '{value}', which stands for no {name}"
+                folder, f"{left:,} photos: {part.column} is one of {values:,} more values{said}"
             )
     for name, column in (("unit", its.unit), ("lot", its.lot)):
         if column is not None:
@@ -124,20 +128,21 @@ def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Gla
         )
 
 
-def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
-    """The number of files in the folder, and a row for each that fits the pattern: its path, and
-    the pattern's fields."""
+def _from_paths(its: PhotoSet, folder: Path) -> tuple[list[str], pd.DataFrame, int]:
+    """The paths that fit the pattern, a row with its fields for each, and the number of all files in
+    the folder."""
     text = re.escape(its.pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
     pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+?)", text))
-    paths, rows, others = files_in(folder), [], Counter()
-    for path in paths:
+    every, rows, others = files_in(folder), {}, Counter()
+    for path in every:
         if fits := pattern.fullmatch(path):
-            rows.append({"path": path, **fits.groupdict()})
+            rows[path] = fits.groupdict()
         else:
             others[path.rpartition("/")[0]] += 1
     for place, count in others.items():
         leave_out(folder / place, f"{count:,} files: their paths do not fit {its.pattern}")
-    return len(paths), pd.DataFrame(rows, columns=["path", *dict.fromkeys(its.columns)], dtype=str)
+    fields = pd.DataFrame([*rows.values()], columns=[*dict.fromkeys(its.columns)], dtype=str)
+    return [*rows], fields, len(every)
 
 
 def _as_first_of_group(its: PhotoSet, groups: dict[int, int], found: pd.DataFrame) -> None:
@@ -209,27 +214,25 @@ def _joined(path: Path, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame
     return both.drop(columns="in")
 
 
-def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:
-    """The number of rows of the table, and the rows as text."""
+def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[list[str], pd.DataFrame, int]:
+    """The photos' paths, the rows of the table as text, and their number."""
     path = folder / its.tables[0]
     read = [read_labels(folder / name, f"{where}: table") for name in its.tables]
     table = reduce(partial(_joined, path), read)
     for column in (its.file, *its.columns):
         if column not in table:
             raise unknown_name("column", column, table.columns, f"{path} (named in {where})")
+    # Joined tables have their rows in another order.
+    row = "{}: row {} below the header" if len(read) == 1 else "{}: a row"
     for column in filter(None, (its.file, its.unit, its.lot)):
-        if (table[column] == "").any():
-            row = (table[column] == "").idxmax() + 1
-            raise DiagvibError(
-                f"{path}: row {row} below the header: {column} is empty; it needs a value"
-            )
+        if (empty := table[column] == "").any():
+            at = row.format(path, empty.idxmax() + 1)
+            raise DiagvibError(f"{at}: {column} is empty; it needs a value")
     files, twice = table[its.file], table[its.file].map(normpath).duplicated()
     outside = files.map(lambda name: bool({"..", "/"} & {*Path(name).parts}) or "\0" in name)
     for wrong, why in ((twice, "is in an earlier row, too"), (outside, f"is not in {folder}")):
         if wrong.any():
-            row = wrong.idxmax()
-            raise DiagvibError(
-                f"{path}: row {row + 1} below the header: {its.file}: {files[row]} {why}"
-            )
+            first = wrong.idxmax()
+            raise DiagvibError(f"{row.format(path, first + 1)}: {its.file}: {files[first]} {why}")
     below = f"{its.photos}/" if its.photos else ""
-    return len(table), table.assign(path=below + files)
+    return [*(below + files)], table, len(table)
