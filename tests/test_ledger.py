@@ -64,6 +64,10 @@ def test_a_complete_run_is_recorded_in_its_root(made):
         f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")
     ]
     assert git(made, "status", "--porcelain", "--", ROOT) == ""
+    (stage,) = read_yaml(made / ROOT / "dvc.yaml")["stages"].values()
+    assert {"lab/models.py", "config/baselines", "rules/encode.smk"} < set(stage["deps"])
+    recorded = {each["path"] for each in read_yaml(made / LOCK)["stages"]["all"]["outs"]}
+    assert f"{ROOT}/results/tuning" in recorded, "which tables show"
 
 
 def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(made, tmp_path):

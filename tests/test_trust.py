@@ -105,6 +105,14 @@ def test_features_and_sources_of_other_settings_are_made_again(finished):
     assert count(toy(finished, "-n", "--", "runs")) == {"encode": 1, "train": 1, "runs": 1}
     by_hand(finished, "encode", "frozen", *ZGO)
     assert count(toy(finished, "-n", "--", "runs")) == {}
+    (noted,) = (finished / "toy/data/features").rglob("features.json")
+    said = read_json(noted)
+    write_json(noted, said | {"made_from": said["made_from"] | {"code": "other"}})
+    assert count(toy(finished, "-n", "--", "runs")) == {"encode": 1, "train": 1, "runs": 1}
+    made = noted.with_name("0") / "train.npy"
+    before = made.stat().st_mtime_ns
+    toy(finished, "--forcerun", "encode", "--", "runs")
+    assert made.stat().st_mtime_ns != before, "not only looked at"
     (described,) = (finished / "toy/data/prepared").glob("digits/sources.json")
     write_json(described, read_json(described) | {"sources": "official"})
     assert "prepare" in count(toy(finished, "-n", "--", "runs"))

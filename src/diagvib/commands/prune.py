@@ -33,8 +33,8 @@ def prune(configs: list[Configuration], yes: bool, dry_run: bool) -> None:
     elif yes or typer.confirm(f"Delete these {what}?"):
         _delete(unneeded)
         print(
-            f"deleted {what}. `diagvib record` brings the ledger up to date; what was recorded before stays in DVC's "
-            "cache until `dvc gc --workspace`"
+            f"deleted {what}. `diagvib record`, with --root ROOT for another root than `.`, brings the ledger up to date; "
+            "what was recorded before stays in DVC's cache until `dvc gc --workspace`"
         )
     else:
         print("nothing was deleted")

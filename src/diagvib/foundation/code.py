@@ -22,11 +22,8 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from diagvib.foundation.files import (
-    definition_path,
-    file_sha256,
-    text_sha256,
-)
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path, file_sha256, text_sha256
 from diagvib.foundation.versions import once_per_version
 
 OURS = "diagvib"
@@ -34,12 +31,12 @@ _PACKAGE = Path(__file__).parent.parent
 _INSTALLED = {"site-packages", "dist-packages"}
 # Left out, with what they import, since an edit there changes no content: `foundation` handles
 # files, errors and processes (only its random generators and binary columns count), what `settings`
-# makes stands in each job's own settings, `operations`, `sharing` and `commands` take no part in a
-# job, `studies.needs` only checks, and a function of `stages` only calls the modules that it
-# imports (`imported_in`).
+# makes stands in each job's own settings (but for a search's trials), `operations`, `sharing` and
+# `commands` take no part in a job (but for `asked`: which runs count), `studies.needs` only checks,
+# and a function of `stages` only calls the modules that it imports (`imported_in`).
 _LEFT_OUT = re.compile(
-    rf"{OURS}\.(settings|operations|sharing|commands|stages|studies\.needs"
-    r"|foundation(?!\.(seeding|columns)\b))\b"
+    rf"{OURS}\.(settings(?!\.search_space\b)|operations(?!\.asked\b)|sharing|commands|stages"
+    r"|studies\.needs|foundation(?!\.(seeding|columns)\b))\b"
 )
 # These of ours only say where things are: not counted, but their imports are followed.
 _ONLY_NAMES = ("__init__.py", "registry.py")
@@ -82,6 +79,8 @@ def code_of(entries: Iterable[str | Path]) -> Code:
         if isinstance(name, Path):
             around = [base for base in (Path.cwd(), _DEFINITIONS) if name.is_relative_to(base)]
             code.files[str(name.relative_to(around[0]) if around else name)] = name
+            if not name.is_file():
+                raise DiagvibError(f"{name}: no such file, but a scene or a baseline depends on it")
             continue
         top, _, below = name.partition(".")
         known = name in seen or top in code.packages or top in sys.stdlib_module_names

@@ -159,6 +159,8 @@ def _check_complete(config: Configuration) -> None:
             check=False,
         )
     said = done.stdout + done.stderr
+    if done.returncode < 0:
+        raise DiagvibError("the check whether all is complete was stopped; run `diagvib record`")
     if done.returncode:
         last = said.strip().rpartition("\n")[2]
         raise DiagvibError(f"`snakemake -n` fails: {last}")

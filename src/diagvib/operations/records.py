@@ -80,7 +80,7 @@ def unpack(root: str) -> None:
     if not path.exists() or _is_noted(path):
         return
     for output, content in read_json(path).items():
-        if _is_of(output, root):  # those of another root are there where this one was moved
+        if _is_of(output, root):  # a root that was moved has records under its old name
             record = record_of("metadata", output)
             record.parent.mkdir(parents=True, exist_ok=True)
             record.write_text(json.dumps(content))

@@ -15,6 +15,7 @@ import yaml
 from diagvib.foundation.files import read_yaml, write_text
 from diagvib.operations.dvc import outs_of, stages_of
 from diagvib.operations.records import PROVENANCE
+from diagvib.operations.stage_code import stage_code
 from diagvib.settings.configuration import BaselineChoice, Configuration, ResolvedBaseline
 from diagvib.settings.grid import Layout
 
@@ -43,13 +44,18 @@ def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
 
 def write_root_stages(root: str, config: Configuration) -> None:
     """config: resolved, of this root. Its stage depends on the code and definitions that the stages
-    of the current folder's dvc.yaml depend on."""
+    of the current folder's dvc.yaml depend on, and on the user's own below the current folder."""
     made = read_yaml(stages_of("."))
     used = {str(config_of(root)), *config.studies_from, *config.baselines_from}
     for known in made["stages"].values():
         files = (file for entry in known.get("params", []) for file in entry)
         used |= {path for path in known["deps"] if path.startswith(("config/", "rules/", "src/"))}
         used |= {file for file in files if file != str(config_of("."))}
+    pairs = ((study, one.name) for study in config.studies for one in config.baselines)
+    codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
+    files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
+    below = {os.path.relpath(path) for path in files if path.is_relative_to(Path.cwd())}
+    used |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
     outs = [*outs_of("."), Layout(".").metrics]
     stage = {
         "wdir": os.path.relpath(".", root),

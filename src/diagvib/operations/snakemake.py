@@ -97,14 +97,14 @@ def look_only_when_a_job_ends(workflow) -> None:
 
 
 def _forget(job, layout: Layout) -> None:
-    """Delete what a job would keep: the marks of finished runs, and unfinished trainings or
-    trials."""
+    """Delete what a job would keep: the marks of finished runs, unfinished trainings or trials, and
+    features."""
     names = job.wildcards_dict
     if job.rule.name == "train":
         for mark in layout.runs(**names).glob(f"*/{LAST}"):
             mark.unlink()
-    kept = {"train": layout.checkpoints, "tune": layout.tuned}.get(job.rule.name)
-    if kept:
+    kept = {"train": layout.checkpoints, "tune": layout.tuned, "encode": layout.features}
+    if kept := kept.get(job.rule.name):
         shutil.rmtree(kept(**names), ignore_errors=True)
 
 

@@ -5,8 +5,8 @@ Snakemake compares a job with its own records alone, looks only at the files tha
 takes a file without a record for up to date if it is newer than its inputs. Here a job also runs
 again if one of its files has no record (its root was moved or copied, or `.snakemake` deleted), if a
 file that its digest file stands for is gone, if a run's files have changed, or if its files say that
-they were made with something else (by hand, by another clone, from code that was edited while a job
-ran). `snakemake --touch` vouches for files without a record; with `--rerun-triggers mtime` all are
+they were made with something else (by hand, by another clone; runs and features also by code that
+was edited while a job ran). `snakemake --touch` vouches for files without a record; with `--rerun-triggers mtime` all are
 trusted.
 """
 
@@ -26,6 +26,7 @@ from diagvib.settings.baselines import prepared_input
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
 from diagvib.settings.jobs import read_settings
+from diagvib.training.code_digest import code_digest, of_encoder
 from diagvib.training.finished_runs import LAST, changed_files, differing
 
 
@@ -111,7 +112,9 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
             if asked is None:
                 return
             of |= {f"{sample}/{split}": digest for split, digest in asked.items()}
-        yield Path(job.output[0]), {"of": of}
+        settings, path = of_encoder(own.plain()["encoder"]), Path(job.output[0])
+        code = code_digest(settings, "diagvib.training.encode", own.scene, own.images)
+        yield path, {"of": of, "made_from": read_json(path)["made_from"] | {"code": code}}
     elif rule == "train":
         of_job = names.baseline, names.study, names.binding
         runs = asked_for(layout, read_settings(job.params.settings, rule), *of_job)

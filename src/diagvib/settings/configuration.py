@@ -18,7 +18,8 @@ ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
 Counts = dict[Name, ImageCount]
 ImageSize = Annotated[int, Field(ge=64, le=256)]
 Images = Literal["parquet", "render"]
-Samples = Annotated[int, Field(ge=1, le=1000)]
+# More would not fit on a command line: the settings of a job list all of them.
+Samples = Annotated[int, Field(ge=1, le=400)]
 Sources = Literal["official", "embedded"]
 # As records name it: `a` for `./a/`.
 Root = Annotated[
