@@ -5,7 +5,8 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
-from diagvib.settings.config import load_config
+from diagvib.settings.baselines import load_settings
+from diagvib.settings.config import check_baseline, load_config
 from diagvib.settings.jobs import stage_settings
 
 CONFIGS = ["config", "demo", "ci"]
@@ -144,6 +145,23 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
     config = load("config", *given, "baselines=[kept]")
     with pytest.raises(DiagvibError, match=says):
         stage_settings(config, "tune", baseline="last")
+
+
+@pytest.mark.parametrize(
+    ("rule", "lacks", "has"),
+    [
+        ("val_worst_group", "zso", "zgo"),
+        ("val_worst_group_cue_1", "fgo-20", "whac-95"),
+        ("val_worst_group_cue_3", "whac-95", None),
+        ("val_environment_accuracy", "whac-95", "o2o-easy"),
+    ],
+)
+def test_a_selection_that_a_study_lacks_is_named_at_planning(rule, lacks, has):
+    config, settings = load("config"), {**load_settings("small_cnn"), "selection": rule}
+    with pytest.raises(DiagvibError, match=f"study {lacks}: selection: {rule} needs cues or env"):
+        check_baseline(settings, config, [lacks])
+    if has:
+        check_baseline(settings, config, [has])
 
 
 @pytest.mark.parametrize("written", ["./outputs/mine/", "outputs//mine"])

@@ -201,7 +201,14 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
     for name in studies:
         study, method = config.study(name), settings["method"]
         try:
-            check_supervision(method, len(study.cues), len(study.environments))
+            cues, environments = len(study.cues), len(study.environments)
+            check_supervision(method, cues, environments)
+            rule, _, number = settings.get("selection", "").partition("_cue_")
+            fewest = {"val_worst_group": max(2, int(number)) if number else 1}.get(rule, 0)
+            if cues < fewest or (rule == "val_environment_accuracy" and environments < 2):
+                raise DiagvibError(
+                    f"selection: {settings['selection']} needs cues or environments that it lacks"
+                )
             check_scene(method, study.scene)
             model, scene = settings.get("model") or {}, load_scene(study.scene)
             if prepared_input(model) and "crop" not in signature(scene.renderer).parameters:
