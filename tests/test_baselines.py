@@ -69,6 +69,10 @@ def test_timm_model_by_its_name(batch):
     pytest.importorskip("timm", reason="timm is optional and not installed here")
     transformer = settings_of({"name": "timm/vit_tiny_patch16_224", "options": {"img_size": SIZE}})
     assert make_baseline(transformer, 6, SIZE, 0).eval().predict(batch).shape == (6, 6)
+    distilled = settings_of(
+        {"name": "timm/deit_tiny_distilled_patch16_224", "options": {"img_size": SIZE}}
+    )
+    assert make_baseline(distilled, 6, SIZE, 0).eval().predict(batch).shape == (6, 6), "two heads"
     with pytest.raises(
         DiagvibError, match="unknown timm model 'resnet10tt'; did you mean resnet10t"
     ):

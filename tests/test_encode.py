@@ -96,6 +96,21 @@ def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):
         encoded(images, tmp_path, frozen(layer="four"))
 
 
+@pytest.mark.parametrize("shape", [(7, 5, 3), (7, 4, 4, 3)])
+def test_channels_that_come_last_are_not_averaged(shape):
+    """Of tokens, and of maps as in Swin."""
+    made = torch.randn(shape)
+
+    class Fixed(torch.nn.Module):
+        def forward(self, images):
+            return made
+
+    body = torch.nn.Sequential(Fixed(), torch.nn.Flatten(), torch.nn.Linear(made[0].numel(), 2))
+    encoder = Encoder(Network(body, torch.nn.Linear(2, 2)), (0.0,) * 3, (1.0,) * 3, layer="0")
+    features = encoder(torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
+    assert torch.allclose(features, made.flatten(1, -2).mean(1))
+
+
 def test_a_layers_maps_are_not_kept():
     """Also if one network has had several encoders, as for several dataset samples."""
     network = Network(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1)), torch.nn.Linear(5, 2))

@@ -24,6 +24,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
+from diagvib.models.timm_models import timm_input
 from diagvib.models.torchvision_models import torchvision_input
 from diagvib.reproduction.published import _imagenet_w, imagenet_w_tables
 from diagvib.results.metric_sets.watermark import MEASURES, measure
@@ -304,6 +305,71 @@ def test_a_file_for_a_model_of_timm_is_scaled_as_timm_says(tmp_path):
     encoder, crop, _ = load_classifier(f"timm/{name}", weights, 4, 224, None)
     assert encoder.mean.flatten().tolist() == pytest.approx([127.5] * 3)
     assert (crop.resize, crop.size, crop.interpolation) == (256, 224, "bicubic")
+
+
+def test_a_network_trained_on_whole_photos_gets_them_whole():
+    """Scaled to its square, as timm does where the weights' crop mode is squash."""
+    tag, given = timm_input("timm/tf_efficientnetv2_l", "in21k_ft_in1k")
+    assert "resize" not in given
+    photo = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+    size, mean = given["size"], {"mean": given["mean"], "std": given["std"]}
+    config = timm.get_pretrained_cfg(f"tf_efficientnetv2_l.{tag}").to_dict()
+    theirs = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=config))
+    ours = Crop(given.get("resize"), size, given["interpolation"])(photo)
+    ours = F.normalize(F.to_tensor(ours), **mean)
+    assert torch.allclose(ours, theirs(Image.fromarray(photo)), atol=1e-5)
+
+
+def test_weights_that_stand_in_the_name_of_a_network_are_named_apart():
+    with pytest.raises(DiagvibError, match="apart: timm/resnet18, weights a1_in1k"):
+        load_classifier("timm/resnet18.a1_in1k", None, 4, 64, None)
+
+
+def test_logits_that_are_no_numbers_are_refused():
+    photos = pd.DataFrame({"photo": [0], "watermark": "absent", "group": "in-1k", "label": "x"})
+    with pytest.raises(DiagvibError, match="logits of some photos are no numbers"):
+        answers(photos, lambda rows: torch.full((1, 2), torch.nan), ["x", "y"], "x", {})
+
+
+def test_a_file_with_several_layers_behind_the_features_is_another_network(tmp_path):
+    net = models.get_model("resnet18")
+    net.fc = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4))
+    torch.save(net.state_dict(), tmp_path / "mlp.pth")
+    with pytest.raises(DiagvibError, match="holds the weights of another model"):
+        load_classifier("resnet18", str(tmp_path / "mlp.pth"), 4, 64, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "changed"),
+    [
+        ("resnet18", {}, lambda state: {"n_averaged": torch.tensor(3), **prefixed(state)}),
+        ("resnet18", {}, lambda state: uncounted(state)),
+        ("resnet18", {}, lambda state: dict(enumerate_names(uncounted(state)))),
+        ("vit_b_32", {"image_size": 64}, lambda state: state),
+        ("googlenet", {"init_weights": False}, lambda state: state),
+    ],
+)
+def test_files_of_every_kind_are_loaded(tmp_path, name, options, changed):
+    net = models.get_model(name, num_classes=4, **options).eval()
+    path = tmp_path / "own.pth.tar"
+    torch.save(changed(net.state_dict()), path)
+    encoder, crop, _ = load_classifier(name, str(path), 4, 64, None)
+    images = torch.rand(2, 3, 64, 64)
+    with torch.inference_mode():
+        assert torch.allclose(encoder.network.eval()(images), net(images), atol=1e-5)
+    assert crop == Crop(73, 64)
+
+
+def prefixed(state):
+    return {f"module.{key}": value for key, value in state.items()}
+
+
+def uncounted(state):
+    return {key: value for key, value in state.items() if "num_batches" not in key}
+
+
+def enumerate_names(state):
+    return ((f"port.{number}", value) for number, value in enumerate(state.values()))
 
 
 def test_weights_of_ones_own_have_no_published_numbers():

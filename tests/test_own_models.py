@@ -11,7 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import imported
 from diagvib.methods.method import initialised
 from diagvib.methods.registry import make_baseline
-from diagvib.models.network import Network
+from diagvib.models.network import Network, check_logits
 from synthetic_images import SIZE, small_batches
 from synthetic_methods import settings_of
 
@@ -128,3 +128,15 @@ def test_a_file_of_the_current_folder_hides_no_package(tmp_path, monkeypatch):
     (tmp_path / "colorsys.py").write_text("mine = 1")
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     assert imported("colorsys:rgb_to_hls", "model").__module__ == "colorsys"
+
+
+def test_a_network_that_needs_another_memory_format_is_refused_at_once():
+    """Images have their channels last in memory."""
+
+    class Viewed(nn.Sequential):
+        def forward(self, images):
+            return self[1](self[0](images).view(len(images), -1))
+
+    net = Viewed(nn.Conv2d(3, 2, 1), nn.Linear(2 * SIZE**2, 6))
+    with pytest.raises(DiagvibError, match="Use .reshape"):
+        check_logits(net, "mine", 6, SIZE)

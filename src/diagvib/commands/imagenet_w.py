@@ -20,7 +20,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.foundation.validation import validated
 from diagvib.models.encoder import Encoder
-from diagvib.models.registry import family, make_network
+from diagvib.models.registry import PACKAGES, family, make_network
 from diagvib.models.weights import located
 from diagvib.reproduction.published import imagenet_w_tables
 from diagvib.results.metric_sets.watermark import CARTON, MEASURES, METRIC_SET, measure, number
@@ -130,7 +130,7 @@ def load_classifier(
     and for a function, are cropped to `size`, and scaled as timm does for its model, or else as for
     ImageNet. DiagvibError for other weights, or another number of classes.
     """
-    file = weights and weights.endswith((".pt", ".pth"))
+    file = isinstance(weights_of(weights), dict) and weights not in PACKAGES
     scaling = _IMAGENET
     if file:
         shown, prepared = Path(weights).name, None
@@ -142,7 +142,7 @@ def load_classifier(
         raise DiagvibError(
             f"model: {name} has no published weights; name a .pt or .pth file of yours"
         )
-    fixed = bool(prepared) and name.startswith("vit")
+    fixed = family(name) == "torchvision" and name.startswith("vit")
     prepared = prepared or {**scaling, "size": size, "resize": round(size * 256 / 224)}
     side = prepared["size"]
     options = {"image_size": side} if fixed else {}
@@ -159,7 +159,7 @@ def load_classifier(
             f"model: {name} has {found:,} classes, but {n_classes:,} are needed: one for each class folder of the "
             "validation images, in sorted order; ImageNet's 1,000 if no folder is named by a synset"
         )
-    crop = Crop(prepared["resize"], side, prepared.get("interpolation", "bilinear"))
+    crop = Crop(prepared.get("resize"), side, prepared.get("interpolation", "bilinear"))
     return encoder, crop, shown or ""
 
 

@@ -59,6 +59,10 @@ class Encoder(nn.Module):
         features = self.network.features(inputs)
         if self.layer is not None:
             features = self.made
+            if features.ndim == 4 and features.shape[1] == features.shape[2] != features.shape[3]:
+                features = features.movedim(3, 1)  # channels last, as in Swin
+            if features.ndim == 3:  # tokens
+                features = features.mean(1)
             features = features.flatten(2).mean(2) if features.ndim == 4 else features.flatten(1)
         elif not self.network.has_features:
             raise DiagvibError(

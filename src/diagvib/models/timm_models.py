@@ -48,8 +48,9 @@ def timm_input(model: str, tag: str | None) -> tuple[str | None, dict]:
     given = resolve_data_config(pretrained_cfg=found)
     side = given["input_size"][1]
     scaling = {key: [*given[key]] for key in ("mean", "std")}
-    resize = int(side / given["crop_pct"])
-    scaling |= {"size": side, "resize": resize, "interpolation": given["interpolation"]}
+    scaling |= {"size": side, "interpolation": given["interpolation"]}
+    if given["crop_mode"] != "squash":  # by which the whole photo becomes the square
+        scaling["resize"] = int(side / given["crop_pct"])
     return found["tag"] if known else None, scaling
 
 
@@ -63,6 +64,9 @@ def _known(model: str) -> str:
             f"model: {model} needs the package timm, which is not installed; `pip install timm`, or "
             "use a torchvision model instead"
         ) from None
+    name, _, tag = name.partition(".")
+    if tag:
+        raise DiagvibError(f"model: {model}: name its weights apart: timm/{name}, weights {tag}")
     if not timm.is_model(name):
         raise unknown_name("timm model", name, timm.list_models(), "model")
     return name

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torchvision.models import WeightsEnum
 
 
+_COUNTER = "num_batches_tracked"
+
+
 def load_weights(
     net: nn.Module, model: str, name: str, file: str | None, sha256: str | None
 ) -> None:
@@ -65,19 +68,28 @@ def of_file(
     path = Path(given["file"]) if given["file"] else _in_package(given["package"])
     _check_hash(path, given["sha256"].lower(), True)
     saved = read_state(path)
-    # The last layer is mostly the last one; where it is not, its name tells.
+    saved.pop("n_averaged", None)  # of torch's AveragedModel
+    # The last layer is mostly the last one; where it is not, its name or the shapes tell.
     last = next(reversed(saved.values()))
     classes = len(last) if last.ndim else n_classes
     network = make({**settings, "weights": None}, classes, image_size)
     own = network.state_dict()
     saved = _renamed(own, saved)
+    # Files of old versions of torch have no such counters.
+    saved = {key: value for key, value in own.items() if key.endswith(_COUNTER)} | saved
     heads = [key for key in own if key in saved and key.startswith("head.")]
     if not heads and settings.get("head") != "published":
         saved |= {key: value for key, value in own.items() if key.startswith("head.")}
-    found = len(saved[heads[0]]) if heads else classes
+    found = len(saved[heads[0]]) if heads else classes if _fits(own, saved) else n_classes
     if found != classes:
         classes, network = found, make({**settings, "weights": None}, found, image_size)
     fill(network, saved, path)
+    if hasattr(network.body, "transform_input"):
+        from torchvision.models import get_model_weights
+
+        # Of googlenet and inception_v3, torchvision's own weights need inputs that are scaled so.
+        hashes = [named_hash(known.url) for known in get_model_weights(settings["name"])]
+        network.body.transform_input = file_sha256(path).startswith(tuple(hashes))
     if classes != n_classes and settings.get("head") != "published":
         if network.separable:
             network.head = nn.Linear(network.head.in_features, n_classes)
@@ -126,15 +138,23 @@ def _renamed(own: Mapping[str, Tensor], saved: dict[str, Tensor]) -> dict[str, T
     while rest:
         last = {key: value for key, value in rest.items() if f"body.{key}" not in own}
         cut = {f"body.{key}": value for key, value in rest.items() if key not in last}
-        cut |= {f"head.{key.rpartition('.')[2]}": value for key, value in last.items()}
+        heads = {f"head.{key.rpartition('.')[2]}": value for key, value in last.items()}
+        cut |= heads if len(heads) == len(last) else {}  # several layers are no last layer
         found = max(found, rest, cut, key=lambda names: len(names.keys() & body))
         # Without a prefix of all names, such as `module.` or `model.`
         prefixes = {key.partition(".")[0] for key in rest}
         shorter = {key.partition(".")[2]: value for key, value in rest.items()}
         rest = {} if len(prefixes) > 1 or "" in shorter else shorter
-    if 2 * len(found.keys() & body) > len(body):
-        return found
-    return dict(zip(own, saved.values(), strict=False)) | dict([*saved.items()][len(own) :])
+    if 2 * len(found.keys() & body) <= len(body):
+        for names in ([*own], [name for name in own if not name.endswith(_COUNTER)]):
+            ordered = dict(zip(names, saved.values(), strict=False))
+            if _fits(own, {key: ordered[key] for key in ordered if key in body}):
+                return ordered | dict([*saved.items()][len(names) :])
+    return found
+
+
+def _fits(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> bool:
+    return all(value.shape == own[key].shape for key, value in saved.items() if key in own)
 
 
 def fill(network: Network, saved: dict[str, Tensor], path: Path) -> None:

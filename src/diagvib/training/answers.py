@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import counting
 
 # Photos at a time.
@@ -43,6 +44,8 @@ def answers(
     with counting("answers", len(photos), "images") as advance:
         for rows in np.split(order, ends):
             log_p = logits_of(rows).float().log_softmax(1).cpu()
+            if log_p.isnan().any():
+                raise DiagvibError("the logits of some photos are no numbers; check the network")
             own = photos.iloc[rows].reset_index(drop=True)
             at = own.index.to_series()
             clean = at.where(own["watermark"] == "absent").groupby(own["photo"]).transform("first")

@@ -123,9 +123,10 @@ def square(photo: np.ndarray, side: int, crop: bool = True) -> np.ndarray:
 
 class Crop(NamedTuple):
     """How photos are prepared for a network: the shorter side scaled to `resize` pixels, then the
-    central square of `size` pixels. interpolation: bilinear or bicubic."""
+    central square of `size` pixels; without `resize`, the whole photo scaled to that square.
+    interpolation: bilinear or bicubic."""
 
-    resize: int
+    resize: int | None
     size: int
     interpolation: str = "bilinear"
 
@@ -134,7 +135,8 @@ class Crop(NamedTuple):
         from torchvision.transforms.functional import InterpolationMode, center_crop, resize
 
         mode = InterpolationMode(self.interpolation)
-        return np.asarray(center_crop(resize(Image.fromarray(photo), self.resize, mode), self.size))
+        scaled = resize(Image.fromarray(photo), self.resize or [self.size, self.size], mode)
+        return np.asarray(center_crop(scaled, self.size))
 
 
 def in_threads(function: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
