@@ -1,6 +1,7 @@
 """Images with one cue exchanged, and the methods that learn from them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -106,6 +107,33 @@ def test_the_shift_predictor_reaches_the_features_only_if_asked(batches, detach)
         method.shift.weight.data *= weight
         method.training_step("classify", batches.batch(torch.arange(16)), update)
     assert all(torch.equal(*both) for both in zip(*found, strict=True)) == detach
+
+
+def test_a_step_of_lle(batches):
+    """The loss of each image's own head, and that of the shift; donors show another class."""
+    method = make_baseline(settings_of(method="lle"), 10, SIZE, 1)
+    method.setup(batches.training_data())
+    torch.nn.init.normal_(method.shift.weight)
+    batch, taken = batches.batch(torch.arange(16)), []
+    torch.manual_seed(3)
+    method.training_step("classify", batch, lambda name, loss: taken.append(loss))
+    torch.manual_seed(3)
+    changed, shift = method.shifted(batch)
+    features = method.model.features(changed.inputs)
+    logits = torch.stack([head(features) for head in method.heads])[shift, torch.arange(16)]
+    wanted = F.cross_entropy(logits, batch.labels) + F.cross_entropy(method.shift(features), shift)
+    assert torch.allclose(taken[0], wanted, atol=1e-5)
+    donors = method.donors.draw(torch.zeros_like(batch.labels), batch.labels)
+    assert (batches.labels[donors] != batch.labels).all()
+    given = []
+    method.data = replace(
+        method.data,
+        counterfactuals=SimpleNamespace(
+            exchanged=lambda *its: given.append(its) or batches.pixels[its[0]]
+        ),
+    )
+    method.shifted(batch, torch.ones(16, dtype=int))
+    assert (batches.labels[given[0][2]] != batch.labels).all()
 
 
 @pytest.mark.parametrize("ablation", ["ensemble", "shift_classifier", "augmix"])

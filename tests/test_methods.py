@@ -145,6 +145,18 @@ def test_contract(name, data, tmp_path):
     assert where.shape == (4, SIZE, SIZE) and where.isfinite().all()
 
 
+def test_which_phases_keep_their_last_epoch():
+    """Those in which the validation loss says nothing about what is wanted."""
+    data, kept = annotated(64, 0).training_data(), set()
+    for name in METHODS:
+        if not declaration(name).needs:
+            phases = made(name).phases(data)
+            kept |= {(name, phase.name) for phase in phases if phase.selection == "last"}
+    early = {("self", "early"), ("xrm", "twins"), ("jtt", "identify"), ("eiil", "reference")}
+    heads = {(name, "retrain") for name in ("afr", "dfr", "dpe", "llr", "self")}
+    assert kept == {*early, *heads, ("masktune", "mask")}
+
+
 def other_values(schema: dict, value: object) -> list:
     """Values of an option besides this one: every other choice, or one that differs."""
     if "enum" in schema:

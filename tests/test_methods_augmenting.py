@@ -1,6 +1,7 @@
 """Methods that change images, labels or logits, each against a case worked by hand or a closed
 form."""
 
+import operator
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -232,6 +233,40 @@ def test_views_of_augmix_are_the_image_and_mixtures(data, monkeypatch):
         and 0.7 < gone.mean(2).max() < 1
         and len(gone.mean(2).unique()) == 16
     )
+
+
+def test_mixtures_of_augmix_have_random_shares_and_the_strength_of_its_severity(data, monkeypatch):
+    """Chains of red, green and blue: each mixture has its own shares of them."""
+    method, asked = made("augmix", severity=4.0, width=3, depth=3), set()
+    method.setup(data.training_data())
+
+    def painted(chains, depth, strength):
+        asked.add((depth, strength))
+        for colour, part in enumerate(chains.unflatten(0, (2, 3, -1)).unbind(1)):
+            part.copy_(255 * torch.eye(3)[colour].view(1, 1, 3, 1, 1))
+
+    monkeypatch.setattr(augmix, "change_in_chains", painted)
+    monkeypatch.setattr(augmix, "random_share", lambda alpha, device, *shape: torch.zeros(shape))
+    torch.manual_seed(0)
+    views = method.views(torch.zeros(8, SIZE, SIZE, 3, dtype=torch.uint8))
+    black, white = (data.inputs(torch.full((1, SIZE, SIZE, 3), value)) for value in (0.0, 255.0))
+    shares = ((views[1:] - black) / (white - black))[..., 0, 0]
+    assert torch.allclose(shares.sum(-1), torch.ones(2, 8), atol=1e-3)
+    assert shares.std((0, 1)).min() > 0.1 and asked == {(3, 0.4)}
+
+
+def test_augmix_mirrors_left_to_right(data, monkeypatch):
+    method = made("augmix", flip=True)
+    method.setup(data.training_data())
+    seen, views = [], method.views
+    monkeypatch.setattr(method, "views", lambda pixels: seen.append(pixels) or views(pixels))
+    batch = data.batch(torch.arange(8))
+    pixels = torch.randint(256, batch.pixels.shape, dtype=torch.uint8)
+    torch.manual_seed(0)
+    method.training_step("classify", replace(batch, pixels=pixels), lambda name, loss: None)
+    turned = [torch.equal(shown, own.flip(1)) for shown, own in zip(seen[0], pixels, strict=True)]
+    same = [torch.equal(shown, own) for shown, own in zip(seen[0], pixels, strict=True)]
+    assert all(map(operator.xor, turned, same)) and 0 < sum(turned) < 8
 
 
 def test_the_loss_of_augmix(data):

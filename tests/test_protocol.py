@@ -61,3 +61,6 @@ def test_every_dataset_sample_and_epoch_has_a_seed_of_its_own_and_every_baseline
     runs = [Run(name, "zgo", "shape-hue", sample) for name in ("a", "b") for sample in (0, 1)]
     seeds = [epoch_seed(run, 1332, epoch) for run in runs for epoch in (1, 2)]
     assert seeds[:4] == seeds[4:] and len(set(seeds)) == 4
+    others = Run("a", "fgo-5", "shape-hue", 0), Run("a", "zgo", "hue-shape", 0)
+    more = [epoch_seed(runs[0], 7, 1), *(epoch_seed(run, 1332, 1) for run in others)]
+    assert len({*seeds, *more}) == 7

@@ -11,7 +11,7 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import TERMINAL
-from diagvib.methods.method import Phase, StepOutput
+from diagvib.methods.method import Phase, StepOutput, initialised
 from diagvib.settings.grid import Run
 from diagvib.training import callbacks
 from diagvib.training.batches import Batches, Scaling
@@ -20,8 +20,8 @@ from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer
-from synthetic_images import separable, small_batches
-from synthetic_methods import TwoPhases, small_cnn, two_phases
+from synthetic_images import SIZE, separable, small_batches
+from synthetic_methods import TwoPhases, settings_of, small_cnn, two_phases
 
 CPU = torch.device("cpu")
 RUN = Run("small_cnn", "zso", "hue", 0)
@@ -153,6 +153,62 @@ def test_phases_with_frozen_parts_and_several_optimisers(data):
     )
     assert torch.equal(model.encoder[2].weight, frozen["weights"])
     assert result.selected_epoch > 2
+
+
+def test_a_phase_begins_with_the_best_weights_of_the_last(data):
+    """Of the second, which leaves the encoder alone, with those of the first's first epoch."""
+    model, first = two_phases(), {}
+
+    class Ruined(Callback):
+        def on_epoch(self, row):
+            first.setdefault("weights", model.encoder[2].weight.clone())
+            for optimiser in trainer.optimisers.values():
+                for group in optimiser.param_groups:
+                    group["lr"] = 10.0
+
+    trainer = Trainer(model, *data, RUN, PROTOCOL)
+    history = trainer.fit(callback=Ruined()).history
+    assert history[1]["phase"] == "encode" and history[0]["val_loss"] < history[1]["val_loss"]
+    assert torch.equal(model.encoder[2].weight, first["weights"])
+
+
+class Shared(TwoPhases):
+    """The decoder's loss reaches the encoder, too."""
+
+    def phases(self, data):
+        return [Phase("encode", max_epochs=1)]
+
+    def training_step(self, phase, batch, update):
+        loss = self._error(self.encoder(batch.inputs), batch)
+        update("decoder", loss.mean())
+        return StepOutput(loss)
+
+
+def test_an_update_is_of_the_parameters_of_its_optimiser_alone(data):
+    model = two_phases(Shared)
+    before = model.encoder[2].weight.clone()
+    fit(model, data)
+    assert torch.equal(model.encoder[2].weight, before)
+    assert all(each.grad is None for each in model.encoder.parameters())
+
+
+class NoisyPrediction(TwoPhases):
+    def predict(self, batch):
+        logits = super().predict(batch)
+        return logits + torch.rand_like(logits)
+
+
+def test_predictions_are_those_of_evaluation_mode_and_their_noise_is_seeded(data):
+    model = two_phases().train()
+    confidence = predict(model, data[1], PROTOCOL)[1]
+    model.eval()
+    logits = torch.cat([model.predict(batch) for batch in data[1].in_order()])
+    assert torch.allclose(confidence, logits.softmax(1).max(1)[0], atol=5e-3)  # of bf16
+    found = []
+    for seed in (1, 2):  # of what happened before
+        torch.manual_seed(seed)
+        found.append(predict(two_phases(NoisyPrediction), data[1], PROTOCOL)[1])
+    assert torch.equal(*found)
 
 
 def test_only_epochs_that_classify_are_tracked(data):
@@ -315,6 +371,14 @@ def test_an_incomplete_batch_is_left_out_if_asked(data, drop_last, rest):
     protocol = replace(PROTOCOL, max_epochs=1)
     fit(small_cnn(drop_last=drop_last), data, None, counted, protocol=protocol)
     assert counted.images == [16] * 6 + rest
+
+    class Constant(TwoPhases):
+        def training_step(self, phase, batch, update):
+            output = super().training_step(phase, batch, update)
+            return StepOutput(torch.ones_like(output.loss), output.logits)
+
+    constant = initialised(lambda: Constant(settings_of(drop_last=drop_last), 3, SIZE), 3)
+    assert fit(constant, data, protocol=protocol).history[0]["train_loss"] == 1, "of those used"
 
 
 class Noisy(TwoPhases):

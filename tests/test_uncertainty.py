@@ -62,6 +62,13 @@ def test_samples_that_are_all_alike_give_a_bound_at_the_edge_and_nothing_elsewhe
     assert sample_interval(np.zeros(3)) == pytest.approx((0, most))
     assert sample_interval(np.ones(3)) == pytest.approx((1 - most, 1))
     assert np.isnan(sample_interval(np.full(5, 0.4))).all()
+    # The edge is 20 points wide; of a difference, both means must be within it.
+    assert np.isnan(sample_interval(np.full(3, 0.79))).all()
+    assert sample_interval(np.full(3, 0.81))[0] < 0.7
+    assert np.isnan(sample_interval(np.ones(3), np.full(3, 0.5))).all()
+    # Extended, never narrowed.
+    low, high = sample_interval(np.array([0.82, 0.9, 1.0]))
+    assert low < 0.9067 - 4.3027 * 0.0902 / 3**0.5 + 1e-3 and high == 1
     low, high = sample_interval(np.ones(3), np.ones(3))
     assert (low, high) == pytest.approx((-most, most))
 
