@@ -89,13 +89,14 @@ def matrix_data(material: Material) -> dict:
     """Everything the page's script needs, as plain data.
 
     `cells[study][baseline]["target cue"]` holds value (percent), text, n, expected, id, and missing
-    (reasons). examples: of `example_pictures`.
+    (reasons). examples: of `example_pictures`. baselines: those with cells.
     """
     p = material.frames["p_matrix"]
     return {
         "examples": example_pictures(material),
         "studies": {study: _study(study, p, material.known) for study in p["study"].unique()},
         "cells": _cells(p, material.frames["runs"]),
+        "baselines": [*p["baseline"].unique()],
     }
 
 

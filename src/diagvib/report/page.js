@@ -23,7 +23,7 @@ for (const table of document.querySelectorAll(".results table")) {
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       pairs.sort((one, other) => {
         const [a, x] = key(one, i), [b, y] = key(other, i);
-        return a - b || sign * (a === 1 ? x.localeCompare(y) : x - y);
+        return a - b || sign * (a === 1 ? x.localeCompare(y, undefined, {numeric: true}) : x - y);
       });
       body.append(...pairs.flat());
     });
