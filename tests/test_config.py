@@ -5,9 +5,9 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
-from diagvib.settings.baselines import load_settings
-from diagvib.settings.config import check_baseline, load_config
+from diagvib.settings.config import check_selection, load_config
 from diagvib.settings.jobs import stage_settings
+from diagvib.studies.study import load_study
 
 CONFIGS = ["config", "demo", "ci"]
 
@@ -157,11 +157,10 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
     ],
 )
 def test_a_selection_that_a_study_lacks_is_named_at_planning(rule, lacks, has):
-    config, settings = load("config"), {**load_settings("small_cnn"), "selection": rule}
     with pytest.raises(DiagvibError, match=f"study {lacks}: selection: {rule} needs cues or env"):
-        check_baseline(settings, config, [lacks])
+        check_selection(rule, [load_study(lacks)])
     if has:
-        check_baseline(settings, config, [has])
+        check_selection(rule, [load_study(has)])
 
 
 @pytest.mark.parametrize("written", ["./outputs/mine/", "outputs//mine"])

@@ -323,6 +323,19 @@ def test_each_set_of_prototypes_has_balanced_images_of_its_own(monkeypatch):
     assert labels.bincount().tolist() == [4, 4] and not torch.equal(one, other)
 
 
+def test_prototypes_are_fitted_to_standardised_features():
+    """So that the length and the mean of an image's features say nothing."""
+    features, points = torch.rand(8, 2048), []
+    for given in (features, 3 * features + torch.arange(8.0)[:, None]):
+        torch.manual_seed(0)
+        method = made("dpe", members=1, head_epochs=1)
+        method.setup(known([0, 1, 2, 3] * 2))
+        torch.manual_seed(0)
+        method.retrain(given, torch.tensor([0, 1, 2, 3] * 2))
+        points.append(method.members[0].points.detach().clone())
+    assert torch.allclose(*points, atol=1e-5) and points[0].abs().max() > 0
+
+
 def test_dpe_predicts_the_mean_probability_of_its_members(batches):
     """And by its head until they are fitted."""
     method = made("dpe", members=2, head_epochs=1)
@@ -363,6 +376,9 @@ def test_masktune_blackens_what_is_much_hotter_than_the_rest():
     heat[0, 1, 1] = 10.0
     assert hot(heat, 8, 2.0).nonzero().tolist() == [[0, 1, 1]]
     assert not hot(torch.zeros(1, 8, 8), 8, 2.0).any()
+    # Bilinearly, 1, 3/4, 1/4 and 0 of the rows times 0, 1/4, 3/4 and 1 of the columns; mean 4/9.
+    corner = hot(torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), 4, 0.0)
+    assert corner.nonzero().tolist() == [[0, 0, 2], [0, 0, 3], [0, 1, 2], [0, 1, 3]]
     method = made("masktune")
     method.setup(annotated(8, 0).training_data())
     batch = method.data.batch(torch.arange(8))

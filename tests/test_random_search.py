@@ -4,6 +4,7 @@ size, also killed."""
 import shutil
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.search_space import Ranges, read_ranges, search_space, trial_values
+from diagvib.training import trials
 from diagvib.training.tuning import choose, rule_rows
 from toy import images_here
 
@@ -218,6 +220,15 @@ def rows(*scores: tuple) -> pd.DataFrame:
             )
         ]
     )
+
+
+def test_only_epochs_of_the_last_phase_may_be_chosen(monkeypatch):
+    """Those before it are not of the network that is tested."""
+    epochs = [{"phase": "identify"}, {"phase": "classify"}, {"phase": "classify"}]
+    fitted = SimpleNamespace(history=epochs, val_loss=1.0, selected_epoch=2)
+    monkeypatch.setattr(trials, "fit", lambda *_: (None, fitted))
+    outcome = trials._train(None, None, SimpleNamespace(train=[0]), None, "a")
+    assert outcome["history"] == epochs[1:] and outcome["epochs"] == 3
 
 
 def test_rules_choose_trials_by_their_mean_scores():

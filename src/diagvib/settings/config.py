@@ -1,6 +1,7 @@
 """The configuration: read, validated, resolved."""
 
 import re
+from collections.abc import Iterable
 from inspect import signature
 from pathlib import Path
 
@@ -191,8 +192,21 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
             own = [config.study(name) for name in studies]
             _check_bindings(config, entry.bindings or "all", own)
         check_baseline(settings, config, studies)
+        check_selection(settings.get("selection", ""), own)
     settings |= entry.model_dump(include={"max_epochs", "batch_size"}, exclude_none=True)
     return ResolvedBaseline(name=entry.name, studies=studies, bindings=bindings, settings=settings)
+
+
+def check_selection(selection: str, studies: Iterable[Study]) -> None:
+    """DiagvibError unless every study has the cues or environments by which epochs are chosen."""
+    rule, _, number = selection.partition("_cue_")
+    fewest = {"val_worst_group": max(2, int(number)) if number else 1}.get(rule, 0)
+    for study in studies:
+        few = rule == "val_environment_accuracy" and len(study.environments) < 2
+        if few or len(study.cues) < fewest:
+            raise DiagvibError(
+                f"study {study.name}: selection: {selection} needs cues or environments that it lacks"
+            )
 
 
 def check_baseline(settings: dict, config: Configuration, studies: list[str]) -> None:
@@ -201,14 +215,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
     for name in studies:
         study, method = config.study(name), settings["method"]
         try:
-            cues, environments = len(study.cues), len(study.environments)
-            check_supervision(method, cues, environments)
-            rule, _, number = settings.get("selection", "").partition("_cue_")
-            fewest = {"val_worst_group": max(2, int(number)) if number else 1}.get(rule, 0)
-            if cues < fewest or (rule == "val_environment_accuracy" and environments < 2):
-                raise DiagvibError(
-                    f"selection: {settings['selection']} needs cues or environments that it lacks"
-                )
+            check_supervision(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
             model, scene = settings.get("model") or {}, load_scene(study.scene)
             if prepared_input(model) and "crop" not in signature(scene.renderer).parameters:
