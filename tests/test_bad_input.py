@@ -262,6 +262,8 @@ class Typed(Method):
     options = {"rate": {"type": "numbr", "default": 1.0}}
 class Nullable(Method):
     options = {"rate": {"type": ["numbr", "null"], "default": None}}
+class Defaulted(Method):
+    options = {"rate": {"minimum": 0, "default": -1.0}}
 class Bounded(Method):
     options = {"rate": {"minimun": 0, "default": 1.0}}
 """
@@ -273,6 +275,7 @@ METHODS = [
     ("own_method:Bare", "Bare: options.rate"),
     ("own_method:Typed", "Typed: options.rate.type: unknown value 'numbr'; did you mean number?"),
     ("own_method:Nullable", ("options.rate.type.0", "'numbr'")),
+    ("own_method:Defaulted", "Defaulted: options.rate.default: -1.0 is less than the minimum"),
     ("own_method:Bounded", "'options.rate.minimun'; did you mean options.rate.minimum"),
 ]
 

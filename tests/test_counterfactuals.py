@@ -62,6 +62,15 @@ def test_an_exchanged_image_shows_the_donors_cue(batches):
     assert torch.equal(made.exchanged(index, 0, index), batches.pixels[index])
 
 
+def test_boxes_are_of_whole_pixels(batches, monkeypatch):
+    made = batches.counterfactuals
+    fresh = SceneCounterfactuals(made.images, made.cues, made.prepared, CPU)
+    boxes = torch.rand(len(made.images.table), 4)
+    monkeypatch.setattr(type(load_scene("digits")), "object_boxes", lambda *_: boxes)
+    with pytest.raises(DiagvibError, match="pixels as integers, one box of 4 for each image"):
+        fresh.object_boxes(torch.tensor([0]))
+
+
 @pytest.mark.parametrize("method", ["lle"], indirect=True)
 def test_lle_exchanges_one_cue_of_an_image_or_none(batches, method):
     torch.manual_seed(0)

@@ -145,6 +145,19 @@ def test_contract(name, data, tmp_path):
     assert where.shape == (4, SIZE, SIZE) and where.isfinite().all()
 
 
+def test_a_number_is_a_number_though_yaml_has_an_integer():
+    """torch would take weights of integers for the indices of images."""
+    weight = settings_of(method={"name": "sd", "weight": 3})["method"]["weight"]
+    assert (weight, type(weight)) == (3, float)
+
+
+def test_augmented_pixels_without_inputs_are_refused(data):
+    method = made("erm")
+    method.augment = lambda batch: replace(batch, pixels=255 - batch.pixels)
+    with pytest.raises(DiagvibError, match="changes the pixels of a batch and not its inputs"):
+        method.training_step("classify", data[0].batch(torch.arange(4)), lambda *_: None)
+
+
 def test_which_phases_keep_their_last_epoch():
     """Those in which the validation loss says nothing about what is wanted."""
     data, kept = annotated(64, 0).training_data(), set()

@@ -12,6 +12,7 @@ from diagvib.foundation.plug_ins import imported
 from diagvib.methods.method import initialised
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network, check_logits
+from diagvib.models.registry import make_network
 from synthetic_images import SIZE, small_batches
 from synthetic_methods import settings_of
 
@@ -61,6 +62,21 @@ def own(n_classes, image_size, kind):
 
 
 KINDS = [*ENDS, "overridden", "hook", "sequence"]
+
+
+BODY = nn.Linear(3 * SIZE**2, 4)
+
+
+def shared(n_classes, image_size):
+    return nn.Sequential(nn.Flatten(), BODY, nn.Linear(4, n_classes))
+
+
+def test_runs_do_not_share_what_they_train():
+    model = {"name": "test_own_models:shared"}
+    for frozen in (True, True, False):
+        make_network({**model, "options": {}, "frozen": frozen}, 6, SIZE)
+    with pytest.raises(DiagvibError, match="returned parameters of an earlier call"):
+        make_network({**model, "options": {}}, 6, SIZE)
 
 
 def method_of(kind, method="erm"):

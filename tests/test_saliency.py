@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.saliency import measures, saliency_sentence, saliency_tables
 from diagvib.scenes import load_scene
+from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.baselines import load_settings
 from diagvib.training.batches import Batches
 from diagvib.training.prediction import predict
@@ -153,6 +155,10 @@ def test_share_and_area_are_of_the_same_images(monkeypatch):
     test = Images(grey, pa.table({"shape": ["0", "0"]}), {"scene": "digits"})
     found = shares(None, None, test, ["shape"], np.arange(2), PROTOCOL)
     assert found == {"shape": {"share": 1, "area": 1 / 16}}
+    shown = (grey[..., 0] != 127).numpy().astype(np.uint8) * 255
+    monkeypatch.setattr(Digits, "region", lambda *_: shown)
+    with pytest.raises(DiagvibError, match=r"region gives uint8\[2, .* for shape; bool"):
+        shares(None, None, test, ["shape"], np.arange(2), PROTOCOL)
 
 
 def test_where_images_show_a_factor():

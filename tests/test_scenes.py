@@ -203,6 +203,8 @@ class Joined(squares.Squares):
     factors = {"colour": ("a", "a-b"), "corner": ("b-c", "c")}
 class Grouped(squares.Squares):
     columns = squares.Squares.columns.append(squares.pa.field("group", squares.pa.string()))
+class Shared(squares.Squares):
+    realized_by = dict.fromkeys(squares.Squares.factors, squares.Squares.columns.names[:1])
 class Broken(squares.Squares):
     def __init__(self, changes): self.changes = changes
     def realize(self, *all):
@@ -229,6 +231,7 @@ class Broken(squares.Squares):
             "Joined: factors: two classes of colour, each with one of corner, are",
         ),
         ("own_scene:Grouped", "columns: group is the name of another column"),
+        ("own_scene:Shared", "realized_by: every factor needs columns of its own"),
     ],
 )
 def test_a_scene_that_cannot_be_used_is_named(tmp_path, monkeypatch, name, says):

@@ -172,6 +172,82 @@ def test_a_phase_begins_with_the_best_weights_of_the_last(data):
     assert torch.equal(model.encoder[2].weight, first["weights"])
 
 
+class Loose(TwoPhases):
+    """A list of modules is no part of a module."""
+
+    def optimisers(self, phase):
+        self.heads = [torch.nn.Linear(8, 3)]
+        return {**super().optimisers(phase), "heads": self.optimiser(*self.heads)}
+
+
+class InPlace(TwoPhases):
+    def start_phase(self, phase, data):
+        data.labels.add_(0)
+
+
+class Fractional(TwoPhases):
+    def phases(self, data):
+        return [Phase("encode", max_epochs=data.max_epochs / 2)]
+
+
+class NoEpochs(TwoPhases):
+    def phases(self, data):
+        return [Phase("encode", max_epochs=0)]
+
+
+class Misspelt(TwoPhases):
+    def phases(self, data):
+        return [Phase("classify", selection="val_los")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (Loose, "the optimiser heads of .* has parameters that are none of the method's"),
+        (InPlace, "changes images or labels in place"),
+        (Fractional, "max_epochs must be None or an integer from 1 up"),
+        (NoEpochs, "max_epochs must be None or an integer from 1 up"),
+        (Misspelt, "selection None or one of val_loss, "),
+    ],
+)
+def test_what_would_make_a_number_wrong_in_silence_is_refused(kind, says):
+    with pytest.raises(DiagvibError, match=says):
+        fit(two_phases(kind), small_batches(100))
+
+
+class ByLosses(TwoPhases):
+    """The second phase draws images by the losses of the network that it begins with."""
+
+    def sampling(self, phase, data):
+        if phase == "encode":
+            return None
+        losses = [self.validation_step(phase, batch).loss for batch in data.in_order()]
+        return torch.cat(losses).detach()
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_what_is_drawn_by_the_network_is_the_same_after_a_kill(tmp_path, data, epoch):
+    whole = fitted(two_phases(ByLosses), data)
+    checkpoint = Checkpoint(tmp_path / "state.pt", "d")
+    with pytest.raises(Interrupted):
+        fit(two_phases(ByLosses), data, checkpoint, Interruption(epoch=epoch))
+    assert fitted(two_phases(ByLosses), data, checkpoint=checkpoint) == whole
+
+
+class Late(TwoPhases):
+    def start_phase(self, phase, data):
+        if phase == "classify":
+            self.teacher = torch.nn.Linear(2, 2)
+
+
+def test_modules_that_are_made_too_late_to_continue_are_named(tmp_path, data):
+    checkpoint = Checkpoint(tmp_path / "state.pt", "d")
+    with pytest.raises(Interrupted):
+        fit(two_phases(Late), data, checkpoint, Interruption(epoch=3))
+    with pytest.raises(DiagvibError, match="teacher.*make its modules in `build` or `setup`"):
+        fit(two_phases(Late), data, checkpoint)
+
+
 class Shared(TwoPhases):
     """The decoder's loss reaches the encoder, too."""
 

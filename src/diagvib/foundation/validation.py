@@ -229,8 +229,8 @@ def _path(error: dict, value: object) -> list[str]:
     """Where in `value` an error is. pydantic puts the names of a union's branches in between."""
     path = []
     for part in error["loc"]:
-        inside = range(len(value)) if isinstance(value, list) else value
-        if isinstance(value, dict | list) and part in inside:
+        inside = range(len(value)) if isinstance(value, list | tuple) else value
+        if isinstance(value, dict | list | tuple) and part in inside:
             path, value = [*path, _key(part)], value[part]
     if error["type"] == "missing":
         path.append(_key(error["loc"][-1]))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Renderer, Scene
@@ -43,4 +44,10 @@ class SceneCounterfactuals:
     @cached_property
     def _boxes(self) -> torch.Tensor:
         boxes = self._scene.object_boxes(self.images.table, self.images.pixels.shape[1])
-        return torch.as_tensor(boxes, device=self.device)
+        found = torch.as_tensor(boxes, device=self.device)
+        if found.is_floating_point() or found.shape != (len(self.images.table), 4):
+            raise DiagvibError(
+                f"scene {self.images.metadata['scene']}: object_boxes gives {found.dtype} of shape "
+                f"{[*found.shape]}; pixels as integers, one box of 4 for each image, are needed"
+            )
+        return found

@@ -308,7 +308,12 @@ class Method(nn.Module):
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         """Learn from one batch, through one or more calls of `update`."""
-        batch = self.augment(batch)
+        plain, batch = batch, self.augment(batch)
+        if batch.pixels is not plain.pixels and batch.inputs is plain.inputs:
+            raise DiagvibError(
+                f"method: augment of {self.name} changes the pixels of a batch and not its inputs, which "
+                "the network sees; change these, too, such as by self.data.inputs(pixels)"
+            )
         features = self.model.features(batch.inputs)
         logits = self.model.head(features)
         losses = self.losses(logits, batch.labels)

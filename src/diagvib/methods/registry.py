@@ -85,6 +85,9 @@ class _Schema(Strict):
         for key in self.model_extra:
             if key not in known:
                 raise Misplaced(key, "unknown key", known)
+        own = {key: value for key, value in dict(self).items() if value is not None}
+        for error in Draft202012Validator(own).iter_errors(self.default):
+            raise Misplaced("default", error.message)
         return self
 
 

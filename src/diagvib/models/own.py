@@ -26,6 +26,13 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     net = function(n_classes, image_size, **settings["options"])
     if not isinstance(net, nn.Module):
         raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")
+    for parameter in () if settings.get("frozen") else net.parameters():
+        if hasattr(parameter, "of_an_earlier_call"):
+            raise DiagvibError(
+                f"{where} returned parameters of an earlier call, so each run would go on from the "
+                "weights of the one before; make them anew in each call"
+            )
+        parameter.of_an_earlier_call = True
     check_logits(net.eval(), where, n_classes, image_size)
     if isinstance(net, Network) and type(net).forward is Network.forward:
         return net

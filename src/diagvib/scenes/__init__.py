@@ -7,7 +7,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.plug_ins import imported
-from diagvib.foundation.validation import Misplaced, validated
+from diagvib.foundation.validation import Misplaced, repeated, validated
 from diagvib.scenes.scene import RESERVED, Factors, Scene, check_joined
 
 SCENES = {
@@ -54,5 +54,11 @@ def _of_class(name: str) -> Scene:
             raise DiagvibError(
                 f"scene: {name}: columns: {min(taken)} is the name of another column; choose one "
                 f"other than {', '.join((*RESERVED, *scene.factors))}"
+            )
+        realized = [column for columns in scene.realized_by.values() for column in columns]
+        known = {*scene.realized_by} in (set(), {*scene.factors})
+        if not known or {*realized} - {*scene.columns.names} or repeated(realized):
+            raise DiagvibError(
+                f"scene: {name}: realized_by: every factor needs columns of its own, of `columns`"
             )
     return scene

@@ -187,6 +187,7 @@ class Scene:
         """For each image and factor, a value within its class: the recipe's `columns`, [N] each.
 
         classes: factor -> class names str[N], not to be changed. No source is used in two splits.
+        Random numbers come from `generator`; the global ones are not seeded.
         """
         raise NotImplementedError
 

@@ -210,7 +210,14 @@ class MethodSettings(Strict):
                 if key not in declared.schemas:
                     raise unknown_name("option", key, declared.schemas)
                 _check_option(value, declared.schemas[key])
-        return self.model_construct(name=self.name, **declared.defaults | self.model_extra)
+        # As written in YAML, 10 would be an integer also where a number is meant.
+        given = {
+            key: float(value)
+            if declared.schemas[key].get("type") == "number" and type(value) is int
+            else value
+            for key, value in self.model_extra.items()
+        }
+        return self.model_construct(name=self.name, **declared.defaults | given)
 
 
 class Adam(Strict):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
 from diagvib.methods.method import Method, Unlabelled
@@ -83,7 +84,13 @@ def shares(
     shown = where.any((1, 2))
     result = {}
     for factor in factors if shown.any() else ():
-        there = region(factor, test.table.take(rows), pixels)[shown]
+        there = np.asarray(region(factor, test.table.take(rows), pixels))
+        if there.dtype != bool or there.shape != where.shape:
+            raise DiagvibError(
+                f"scene {test.metadata['scene']}: region gives {there.dtype}{[*there.shape]} for {factor}; "
+                f"bool{[*where.shape]} is needed"
+            )
+        there = there[shown]
         result[factor] = {
             "share": round(float((where[shown] * there).sum((1, 2)).mean()), 6),
             "area": round(float(there.mean()), 6),

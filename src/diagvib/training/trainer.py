@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError, Diverged, within
+from diagvib.foundation.errors import DiagvibError, Diverged, one_line, within
 from diagvib.foundation.seeding import seed_generators
 from diagvib.methods.method import Method, Phase, Sampling
 from diagvib.settings.grid import Run
@@ -42,6 +42,7 @@ class Progress:
     epochs_in_phase: int = 0
     best: dict = field(default_factory=dict)  # of this phase: epoch, val_loss, score, weights
     history: list[dict] = field(default_factory=list)
+    sampling: Sampling = None  # of this phase
     finished: bool = False
 
 
@@ -109,10 +110,17 @@ class Trainer:
         self.callback, self.tracker = callback or Callback(), tracker
         self.checkpoint = checkpoint
         with within(self.run.name), deterministic(self.device, self.protocol.threads):
-            self._check()
+            offered, self._given = self._check(), self._versions()
             seed_generators(self._phase_seed)
             self.method.setup(self.data)
             self.phases = self.method.phases(self.data)
+            for phase in self.phases:
+                whole = phase.max_epochs is None or isinstance(phase.max_epochs, int)
+                if not whole or phase.max_epochs == 0 or phase.selection not in (None, *offered):
+                    raise DiagvibError(
+                        f"method: {phase} of {self.method.name}: max_epochs must be None or an "
+                        f"integer from 1 up, and selection None or one of {', '.join(offered)}"
+                    )
             if not self._restore():
                 self._start_phase()
             self.callback.on_run(self.progress.history)
@@ -131,16 +139,25 @@ class Trainer:
         with self.protocol.autocast(self.device):
             self.method.start_phase(self.phase.name, self.data)
         self._make_optimisers()
+        seed_generators(self._phase_seed)
+        chosen = self.method.sampling(self.phase.name, self.data)
+        check_sampling(chosen, len(self.train))
+        self.progress.sampling = chosen
 
     def _make_optimisers(self) -> None:
         given = self.method.optimisers(self.phase.name)
+        own = {id(parameter) for parameter in self.method.parameters()}
+        for name, each in given.items():
+            if any(id(parameter) not in own for parameter in each.parameters):
+                raise DiagvibError(
+                    f"method: the optimiser {name} of {self.method.name} has parameters that are none "
+                    "of the method's, so they would be neither selected nor kept; put lists of "
+                    "modules into an nn.ModuleList"
+                )
         self.optimisers = {name: make_optimiser(each) for name, each in given.items()}
 
     def _train_phase(self) -> None:
-        progress, phase = self.progress, self.phase
-        seed_generators(self._phase_seed)
-        chosen = self.method.sampling(phase.name, self.data)
-        check_sampling(chosen, len(self.train))
+        progress, phase, chosen = self.progress, self.phase, self.progress.sampling
         images, _ = epoch_shape(chosen, len(self.train), self.batch_size, self.drop_last)
         epochs = phase.max_epochs or self.protocol.max_epochs
         self.callback.on_start(epochs - progress.epochs_in_phase, images)
@@ -184,9 +201,23 @@ class Trainer:
             **self._validate(),
         }
         self._check_losses(row)
+        if self._versions() != self._given:
+            raise DiagvibError(
+                f"method: {self.method.name} changes images or labels in place, which a run that "
+                "continues would not repeat; change a copy (`clone()`), and keep it in `self.memory`"
+            )
         if self.tracker and row["val_accuracy"] is not None:
             row |= self.tracker(self.method)
         return row
+
+    def _versions(self) -> list[int]:
+        """How often each tensor of images and labels has been changed in place."""
+        tensors = [
+            tensor
+            for its in (self.train, self.val)
+            for tensor in (its.pixels, its.labels, its.cues, its.environment)
+        ]
+        return [tensor._version for tensor in tensors]
 
     def _learn(self, chosen: Sampling, seed: int) -> tuple[float, float | None]:
         started = time.perf_counter()
@@ -299,7 +330,13 @@ class Trainer:
         if state is None:
             return False
         self.progress = Progress(**state["progress"])
-        self.method.load_state_dict(state["weights"])
+        try:
+            self.method.load_state_dict(state["weights"])
+        except RuntimeError as error:
+            raise DiagvibError(
+                f"method: {self.method.name} cannot continue ({one_line(error, 120)}); make its modules "
+                f"in `build` or `setup`, not later, and delete {self.checkpoint.path}"
+            ) from None
         self.method.memory = {
             name: value.to(self.device) for name, value in state["memory"].items()
         }
@@ -308,7 +345,8 @@ class Trainer:
             self.optimisers[name].load_state_dict(saved)
         return True
 
-    def _check(self) -> None:
+    def _check(self) -> list[str]:
+        """The rules of selection that validation offers."""
         if self.batch_size > len(self.train):
             raise DiagvibError(
                 f"batch_size {self.batch_size} is more than the {len(self.train)} "
@@ -321,6 +359,7 @@ class Trainer:
                 f"selection: {self.selection} of {self.run.baseline} needs cues "
                 f"or environments that the study lacks; it offers {', '.join(offered)}"
             )
+        return offered
 
     def _check_losses(self, row: dict) -> None:
         bf16 = self.protocol.on(self.device) != "fp32"
