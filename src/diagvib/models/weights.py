@@ -84,7 +84,9 @@ def of_file(
     if found != classes:
         classes, network = found, make({**settings, "weights": None}, found, image_size)
     fill(network, saved, path)
-    if hasattr(network.body, "transform_input"):
+    if type(network.body).__module__.startswith("torchvision.") and hasattr(
+        network.body, "transform_input"
+    ):
         from torchvision.models import get_model_weights
 
         # Of googlenet and inception_v3, torchvision's own weights need inputs that are scaled so.

@@ -6,8 +6,8 @@ takes a file without a record for up to date if it is newer than its inputs. Her
 again if one of its files has no record (its root was moved or copied, or `.snakemake` deleted), if a
 file that its digest file stands for is gone, if a run's files have changed, or if its files say that
 they were made with something else (by hand, by another clone; runs and features also by code that
-was edited while a job ran). `snakemake --touch` vouches for files without a record; with `--rerun-triggers mtime` all are
-trusted.
+was edited while a job ran). `snakemake --touch` vouches for files without a record; with
+`--rerun-triggers mtime` all are trusted.
 """
 
 import os

@@ -28,6 +28,7 @@ class Run:
 
     @property
     def names(self) -> dict:
+        """What a run is called: baseline, study, binding and sample."""
         return {key: getattr(self, key) for key in ("baseline", "study", "binding", "sample")}
 
     @property

@@ -115,8 +115,9 @@ class Trainer:
             self.method.setup(self.data)
             self.phases = self.method.phases(self.data)
             for phase in self.phases:
-                whole = phase.max_epochs is None or isinstance(phase.max_epochs, int)
-                if not whole or phase.max_epochs == 0 or phase.selection not in (None, *offered):
+                most, kept = phase.max_epochs, phase.selection
+                whole = most is None or (isinstance(most, int) and most > 0)
+                if not whole or kept not in (None, *offered):
                     raise DiagvibError(
                         f"method: {phase} of {self.method.name}: max_epochs must be None or an "
                         f"integer from 1 up, and selection None or one of {', '.join(offered)}"
