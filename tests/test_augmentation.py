@@ -111,3 +111,12 @@ def test_an_augmented_training_repeats():
         fitted(small_cnn(), (data, val), protocol=protocol) for data in (train, train, plain)
     )
     assert first == again != other
+
+
+def test_factors_and_orders_of_jitter_are_drawn_for_each_image(monkeypatch):
+    monkeypatch.setattr("diagvib.training.augmentation.jittered", lambda *its: its)
+    torch.manual_seed(0)
+    _, factors, order = jitter(torch.zeros(2000, 2, 2, 3, dtype=torch.uint8))
+    assert torch.equal(order.sort(1).values, torch.arange(4).expand(2000, 4))
+    assert len(order.unique(dim=0)) == 24, "every order"
+    assert 0.7 <= factors.min() < 0.71 and 1.29 < factors.max() <= 1.3

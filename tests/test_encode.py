@@ -4,6 +4,7 @@ itself for training heads."""
 import gc
 import json
 import re
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -477,3 +478,28 @@ def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch
     job = Job(settings, Protocol(1, None, 3), CPU, files)
     train_runs(job, [Run("mine", *names, 0)], Folders(tmp_path / "runs", tmp_path / "unused"))
     assert (tmp_path / "runs/0/metrics.json").exists()
+
+
+def test_each_sample_is_scaled_by_its_own_training_images(images, tmp_path):
+    scaling = Scaling.of_parts([images.load(1, "train").pixels])
+    network = load_network(Encoding(encoder_settings(frozen()), CPU), images)
+    inputs = images.load(1, "test").pixels - torch.tensor(scaling.mean)
+    inputs = inputs / torch.tensor(scaling.std)
+    with torch.no_grad():
+        own = network.features(inputs.permute(0, 3, 1, 2))
+    found = encoded(images, tmp_path, samples=2).load(1, "test").pixels
+    assert (found - own).abs().max() <= 4e-6 * own.abs().max()
+
+
+def test_every_chunk_is_mixed_by_a_share_of_its_own():
+    pixels = torch.randint(0, 256, (4, 8, 8, 3), dtype=torch.uint8)
+    encoder = SimpleNamespace(
+        mean=torch.zeros(3),
+        inputs=lambda its: its.float().permute(0, 3, 1, 2),
+        of_inputs=lambda its: its.flatten(1),
+    )
+    labels = torch.zeros(2 * BATCH, dtype=torch.int64)
+    both = [pixels.repeat(BATCH // 4, 1, 1, 1)] * 2
+    part = SimpleNamespace(chunks=lambda start: iter(both), scene=None, labels=labels)
+    one, other = (its["mixup"] for its in encoding._chunks(encoder, part, 0, ["mixup"]))
+    assert one[0, -2] != other[0, -2], "the share"

@@ -10,6 +10,8 @@ import yaml
 from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.config import load_config
 from diagvib.studies.recipes import _quotas
+from diagvib.studies.scarcity import check_counts
+from diagvib.studies.study import parse_study
 
 HUE = "bindings=[shape-hue]"
 MINE = """
@@ -134,3 +136,13 @@ def test_more_images_than_the_number_named_are_enough_too(tmp_path):
         assert load_config(None, [*given, f"counts.test={number}"])
     with pytest.raises(DiagvibError, match="may have none"):
         load_config(None, [*given, f"counts.test={least - 1}"])
+
+
+def test_the_least_number_of_training_images_is_rounded_up():
+    """Of 1 / 0.42 = 2.38 images."""
+    row = {"splits": ["train", "val", "test"], "group": "all"}
+    rows = [{**row, "weight": 0.58, "cells": [[0, 0]]}, {**row, "weight": 0.42, "cells": [[1, 1]]}]
+    mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
+    study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})
+    with pytest.raises(DiagvibError, match="none of target class 1; raise the number to 3 or more"):
+        check_counts(study, {"train": 2, "test": 100})

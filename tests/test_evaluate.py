@@ -12,7 +12,9 @@ import diagvib
 from diagvib.commands.evaluate import frozen_baseline, write_configuration
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
+from diagvib.images.files import Images
 from diagvib.models.registry import make_network
+from diagvib.training.probe import features_by
 from toy import diagvib as command
 
 
@@ -161,3 +163,11 @@ def test_weights_of_the_same_name_have_roots_of_their_own(tmp_path, monkeypatch)
         entry = frozen_baseline("resnet18", "best.pt")
         roots.add(write_configuration(entry, ["zgo"], None, None, None)[0].parent)
     assert len(roots) == 2
+
+
+def test_a_function_gets_images_as_they_stand():
+    pixels, seen = torch.arange(72).view(2, 3, 4, 3).to(torch.uint8), []
+    features_by(
+        lambda given: seen.append(given) or torch.zeros(len(given), 1), Images(pixels, None, {})
+    )
+    assert torch.equal(seen[0], pixels.permute(0, 3, 1, 2))

@@ -398,3 +398,12 @@ def test_a_network_without_a_map_cannot_be_masked():
         DiagvibError, match=r"method: masktune .* model mobilenet_v3_small are not a pooled map"
     ):
         make_baseline(settings_of("mobilenet_v3_small", "masktune"), 6, SIZE, 0)
+
+
+def test_prototypes_are_fitted_with_momentum(monkeypatch):
+    given = []
+    to = "diagvib.methods.dpe.descend"
+    monkeypatch.setattr(to, lambda module, drawn, loss, **sgd: given.append(sgd))
+    method = made("dpe", members=1, head_lr=0.5)
+    method.add(0, torch.randn(4, method.model.head.in_features), torch.tensor([0, 1, 2, 2]))
+    assert given == [{"lr": 0.5, "momentum": 0.9}]

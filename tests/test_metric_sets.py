@@ -22,7 +22,7 @@ from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import by_sample
-from diagvib.results.metric_sets.shortcut import baseline_comparisons
+from diagvib.results.metric_sets.shortcut import _over_cues, baseline_comparisons
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables, scores, write_scores
 from reports import drawn_in, make_report, material_of
@@ -315,3 +315,11 @@ def test_baselines_are_compared_on_the_bindings_that_both_have():
     assert found["difference"].tolist() == pytest.approx([0.1]) and found["bindings"].tolist() == [
         1
     ]
+
+
+def test_a_mean_over_cues_is_of_the_images_of_all_cues():
+    rows = [("zgo", "m", "shape", cue, 0, 0.5, 0.7, 18, 9) for cue in ("hue", "scale")]
+    names = ["study", "baseline", "target", "cue", "sample"]
+    names += ["ood_accuracy", "id_accuracy", "ood_n", "id_n"]
+    found = {row["metric"]: row["images"] for row in _over_cues(pd.DataFrame(rows, columns=names))}
+    assert found == {"faavg": 36, "famin": 18, "id_accuracy": 18}

@@ -17,10 +17,11 @@ import diagvib.scenes.photos.watermark as watermarks
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json
 from diagvib.scenes import load_scene
+from diagvib.scenes.photos.decoding import square
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.scene import PhotoCatalogue, Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
-from diagvib.scenes.photos.tables import labelled_photos, read_groups
+from diagvib.scenes.photos.tables import _as_first_of_group, labelled_photos, read_groups
 from diagvib.scenes.scene import STATE
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
@@ -541,3 +542,20 @@ def test_a_factor_of_ones_own_is_not_taken_for_the_watermark():
     factors = {"bird": ["gull", "duck"], "watermark": ["with", "without"]}
     with pytest.raises(ValueError, match="is the factor that the key `watermark` makes"):
         PhotoSet(factors=factors, **path)
+
+
+def test_photos_are_scaled_to_the_size_of_their_set_first(tmp_path):
+    photo = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
+    path = made(tmp_path, rows(1))
+    Image.fromarray(photo).save(tmp_path / "photos/0/003.png")
+    photos = listed(path, tmp_path / "raw")
+    at = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
+    image = load_scene(str(path)).renderer(tmp_path / "raw/prepared", 32, CPU)(at)[0].numpy()
+    assert np.array_equal(image, square(square(photo, 64), 32))
+
+
+def test_a_groups_number_stands_for_its_first_class():
+    birds = {"bird": ["gull", "duck", "wren"]}
+    its, found = PhotoSet(pattern="{bird}/*", factors=birds), pd.DataFrame({"bird": ["07_x", "8"]})
+    _as_first_of_group(its, {1: 7, 2: 7}, found)
+    assert found["bird"].tolist() == ["duck", "8"]

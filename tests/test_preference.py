@@ -46,3 +46,17 @@ def test_shares_of_predictions_that_follow_a_cue():
         "val_follows_cue_2": 0.25,
     }
     assert cue_preferences(prediction, None) == {}
+
+
+def test_a_cue_class_counts_in_all_environments_together():
+    """With class 0 in 4 of 10 images of one environment, with class 1 in 3 of 10 of each."""
+    seen = {"splits": ["train", "val", "test"], "group": "all"}
+    rows = [
+        {**seen, "environment": "a", "weight": 4.0, "cells": [[0, 0]]},
+        {**seen, "environment": "a", "weight": 3.0, "cells": [[1, 0]]},
+        {**seen, "environment": "b", "weight": 3.0, "cells": [[1, 0]]},
+        {**seen, "environment": "b", "weight": 4.0, "cells": [[0, 1]]},
+    ]
+    mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
+    study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})
+    assert spoken_for(study, "cue") == (1, 0)

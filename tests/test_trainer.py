@@ -466,3 +466,34 @@ class Noisy(TwoPhases):
 def test_noise_is_the_same_in_every_validation(data):
     history = fit(two_phases(Noisy), data).history
     assert len(history) > 2 and len({row["val_loss"] for row in history}) == 1
+
+
+def test_forward_passes_are_in_bf16_also_in_validation_and_gradients_are_not(data, monkeypatch):
+    monkeypatch.setattr("diagvib.training.protocol.has_bf16", lambda device: True)
+    seen = {}
+
+    def note(name):
+        seen.setdefault(name, set()).add(torch.is_autocast_enabled("cpu"))
+
+    class Noted(TwoPhases):
+        def training_step(self, phase, batch, update):
+            def noted(name, loss):
+                loss.register_hook(lambda gradient: note("backward"))
+                update(name, loss)
+
+            note("training")
+            return super().training_step(phase, batch, noted)
+
+        def validation_step(self, phase, batch):
+            note("validation" if not self.training else "training")
+            return super().validation_step(phase, batch)
+
+    fit(two_phases(Noted), data)
+    assert seen == {"training": {True}, "validation": {True}, "backward": {False}}
+
+
+def test_scaling_is_exact_for_bright_images():
+    """512 squares of bytes are above 2 ** 24, from where on float32 lacks odd numbers."""
+    pixels = torch.full((512, 1, 1, 3), 255, dtype=torch.uint8)
+    pixels[0] = 254
+    assert Scaling.of_parts([pixels]).std == pytest.approx([511**0.5 / 512] * 3, rel=1e-12)

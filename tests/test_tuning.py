@@ -4,6 +4,7 @@ loss diverges."""
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -15,10 +16,11 @@ from diagvib.settings.baselines import BaselineSettings, complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
-from diagvib.training import run
+from diagvib.training import run, tuning
 from diagvib.training.callbacks import Callback
 from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import grid
+from synthetic_methods import settings_of
 from test_trainer import Interrupted, Interruption
 from toy import images_here
 
@@ -212,3 +214,17 @@ def test_a_head_fitted_to_validation_images_is_not_judged_by_them(root):
     search = f"tuning.random_search={{bindings: [hue], trials: 2, ranges: {drawn}}}"
     with pytest.raises(DiagvibError, match="tune net: method.images: validation fits the head"):
         tune(root, *SHORT, *given, search, baseline="net")
+
+
+@pytest.mark.parametrize(("rule", "first"), [("val_loss", 0), ("val_accuracy", 1)])
+def test_the_ranking_begins_with_the_best(rule, first, monkeypatch):
+    shown = []
+    monkeypatch.setattr(tuning, "print_rows", lambda title, heads, rows: shown.extend(rows))
+    table = pd.DataFrame({"trial": [0, 1], "binding": "hue", "rule": rule, "score": [0.1, 0.2]})
+    task = SimpleNamespace(
+        baseline="m", study="ZSO", job=SimpleNamespace(settings=settings_of(batch_size=9))
+    )
+    tuning._print_ranking(
+        task, table.assign(status="ok"), tuning.grid([16], [1e-4, 1e-3]), rule, "c"
+    )
+    assert [int(row[0]) for row in shown] == [first, 1 - first]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-import diagvib.scenes.photos.watermark as watermarks
 from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.photos import watermark as watermarks
 from diagvib.scenes.photos.watermark import (
     Font,
     blend,
@@ -120,3 +120,12 @@ def test_the_nearest_font_to_the_papers_comes_first(tmp_path):
     shuffled = fonts[::-1]
     assert sorted(shuffled, key=watermarks._rank) == fonts
     assert [font.published for font in fonts] == [index in (0, 3) for index in range(len(fonts))]
+
+
+def test_a_random_watermark_has_eight_characters_in_proportion_to_the_image(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(watermarks, "_overlay", lambda *its: drawn.append(its))
+    for seed in range(100):
+        watermarks.random_watermark(112, None, np.random.default_rng(seed))
+    assert {len(text) for _, _, text, *_ in drawn} == {8}
+    assert {points for _, _, _, points, *_ in drawn} == {16, 18, 20, 22, 24, 26}
