@@ -220,15 +220,6 @@ def test_the_version_of_a_networks_runtime_is_noted():
     assert "onnxruntime" not in package_versions({"model": model, "method": {"name": "erm"}})
 
 
-def test_what_draws_trials_and_what_says_which_runs_count_is_code():
-    config = load_config()
-    tuned = stage_code(config, "tune", study="zso", baseline="small_cnn").files
-    assert "diagvib.settings.search_space" in tuned and "diagvib.settings.config" not in tuned
-    assert "diagvib.operations.asked" in stage_code(config, "tabulate").files
-    trained = stage_code(config, "train", study="zso", baseline="small_cnn").files
-    assert not [name for name in trained if name.startswith(("diagvib.settings", "diagvib.operat"))]
-
-
 def test_a_new_set_of_metrics_leaves_runs_as_they_are():
     files = stage_code(load_config(), "train", None, "zgo", "small_cnn").files
     assert "diagvib.studies.study" in files and "diagvib.studies.needs" not in files

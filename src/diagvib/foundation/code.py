@@ -31,12 +31,12 @@ _PACKAGE = Path(__file__).parent.parent
 _INSTALLED = {"site-packages", "dist-packages"}
 # Left out, with what they import, since an edit there changes no content: `foundation` handles
 # files, errors and processes (only its random generators and binary columns count), what `settings`
-# makes stands in each job's own settings (but for a search's trials), `operations`, `sharing` and
-# `commands` take no part in a job (but for `asked`: which runs count), `studies.needs` only checks,
-# and a function of `stages` only calls the modules that it imports (`imported_in`).
+# makes stands in each job's own settings, `operations`, `sharing` and `commands` take no part in a
+# job, `studies.needs` only checks, and a function of `stages` only calls the modules that it
+# imports (`imported_in`).
 _LEFT_OUT = re.compile(
-    rf"{OURS}\.(settings(?!\.search_space\b)|operations(?!\.asked\b)|sharing|commands|stages"
-    r"|studies\.needs|foundation(?!\.(seeding|columns)\b))\b"
+    rf"{OURS}\.(settings|operations|sharing|commands|stages|studies\.needs"
+    r"|foundation(?!\.(seeding|columns)\b))\b"
 )
 # These of ours only say where things are: not counted, but their imports are followed.
 _ONLY_NAMES = ("__init__.py", "registry.py")

@@ -56,6 +56,7 @@ def write_root_stages(root: str, config: Configuration) -> None:
     files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
     below = {os.path.relpath(path) for path in files if path.is_relative_to(Path.cwd())}
     used |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
+    used.add("config/baselines")
     outs = [*outs_of("."), Layout(".").metrics]
     stage = {
         "wdir": os.path.relpath(".", root),
