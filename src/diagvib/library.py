@@ -154,8 +154,9 @@ class StudyDataset(Dataset):
                 f"{len(self.classes) - 1}, not {found}; for logits, use argmax(1)"
             )
         p = None if confidence is None else _array(confidence)
-        fits = p is None or (p.shape == (len(self),) and p.dtype.kind in "fiu")
-        if not fits or (p is not None and not ((p >= 0) & (p <= 1)).all()):
+        if p is not None and not (
+            p.shape == (len(self),) and p.dtype.kind in "fiu" and ((p >= 0) & (p <= 1)).all()
+        ):
             raise DiagvibError(f"confidence must be {len(self)} probabilities from 0 to 1")
         return evaluate(
             self.study,

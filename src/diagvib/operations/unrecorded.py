@@ -106,14 +106,15 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
         yield Path(job.output[0]), made_from(recipes, size)
     elif rule == "encode":
         own = read_settings(job.params.settings, rule)
-        prepared, of = prepared_input(own.plain()["encoder"]["model"]), {}
+        encoder = own.plain()["encoder"]
+        prepared, of = prepared_input(encoder["model"]), {}
         for sample in range(own.samples):
             asked = images_asked(layout, own, prepared, names.study, names.binding, sample)
             if asked is None:
                 return
             of |= {f"{sample}/{split}": digest for split, digest in asked.items()}
-        settings, path = of_encoder(own.plain()["encoder"]), Path(job.output[0])
-        code = code_digest(settings, "diagvib.training.encode", own.scene, own.images)
+        path = Path(job.output[0])
+        code = code_digest(of_encoder(encoder), "diagvib.training.encode", own.scene, own.images)
         yield path, {"of": of, "made_from": read_json(path)["made_from"] | {"code": code}}
     elif rule == "train":
         of_job = names.baseline, names.study, names.binding
