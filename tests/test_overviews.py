@@ -1,7 +1,9 @@
 """Figures over many cells, and example images: what they show is what the tables and sources
 say."""
 
+from functools import partial
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,9 +11,12 @@ import pyarrow as pa
 import pytest
 
 from diagvib.foundation.files import write_table
-from diagvib.report.curves import study_curves
+from diagvib.report.curves import strength_curves, study_curves
 from diagvib.report.epochs import preference_curves, training_curves
+from diagvib.report.figure import Figure
+from diagvib.report.figures import _draw
 from diagvib.report.sheets import factor_sheet, images_at
+from diagvib.report.visualisation_sheets import looking_figures
 from diagvib.reproduction.published import read_paper_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import NOTED
@@ -69,6 +74,42 @@ def test_a_panel_says_of_how_many_cues_it_is_only_if_the_scene_has_more():
     ):
         axes = study_curves(rows, "faavg", [study], SHIPPED).axes[0]
         assert "".join(axes.get_title(loc=where) for where in ("left", "center")) == title
+
+
+@pytest.mark.parametrize("count", [1, 29])
+def test_a_legend_takes_no_room_from_the_panels(count):
+    rows = pd.concat([curve_rows(5).assign(baseline=f"method {i}") for i in range(count)])
+    figure = study_curves(rows, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED)
+    figure.get_layout_engine().execute(figure)
+    (axes,), (legend,) = figure.axes, figure.legends
+    inches = figure.dpi_scale_trans.inverted()
+    assert axes.get_window_extent().transformed(inches).height > 1.5
+    box, panel = legend.get_window_extent(), axes.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 > panel.y1 - 1
+
+
+def test_an_axis_keeps_its_name_beside_a_note(tmp_path):
+    own = {"target": "shape", "cue": "hue", "counter_examples": [0, 0.1], "baseline": "m"}
+    own |= {"mean": 0.5, "low": 0.4, "high": 0.6, "without": 0.9, "half_way": 0.05}
+    draw = partial(strength_curves, pd.DataFrame(own), "baseline", ["shape", "hue"], 1 / 3)
+    assert _draw(Figure("one", "", draw), tmp_path, "A note.")
+    text = (tmp_path / "one.svg").read_text()
+    assert ">A note.<" in text and ">cue misleads, %<" in text
+
+
+def test_where_networks_look_is_shown_for_what_was_run():
+    def wanted(binding, **studies):
+        rows = [(study, name) for study, names in studies.items() for name in names]
+        runs = pd.DataFrame(rows, columns=["study", "binding"]).assign(baseline="m", folder="f")
+        there = {"known": SHIPPED, "first_runs": runs, "studies": [*studies], "binding": binding}
+        return [(one.name, one.folded) for one in looking_figures(SimpleNamespace(**there))]
+
+    zso = {"zso": ["hue", "shape"]}
+    assert wanted("", **zso) == [("looks/zso_hue", False)]
+    own = {**zso, "cgo-2": ["shape-hue"]}
+    assert wanted("", **own) == [("looks/zso_hue", False), ("looks/cgo-2_shape-hue", True)]
+    own["zgo"] = ["hue-shape", "shape-hue"]
+    assert wanted("shape-hue", **own) == [("looks/zgo_shape-hue", False), ("looks/zso_shape", True)]
 
 
 def test_training_curves_draw_every_run():

@@ -12,7 +12,7 @@ from PIL import Image
 
 from browser import Browser, find_browser
 from diagvib.report.matrix import matrix_data
-from diagvib.report.sheets import shown_classes
+from diagvib.report.sheets import example_pictures, shown_classes
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
@@ -121,6 +121,13 @@ def test_the_matrix_works_with_the_keyboard_alone(opened):
     assert label.startswith(detail(opened).splitlines()[0])
 
 
+def test_each_table_says_what_it_shows(opened):
+    told = """[...document.querySelectorAll('.results caption')].map(caption => {
+        caption.closest('details')?.setAttribute('open', ''); return caption.checkVisibility(); })"""
+    shown = opened.run(told)
+    assert len(shown) > 5 and all(shown)
+
+
 def test_tables_sort_by_a_click_on_their_heads_and_the_papers_rows_stay_below_ours(opened):
     sort = """(() => {
         const table = [...document.querySelectorAll('.results table')].find(t => t.querySelector('.paper'));
@@ -146,6 +153,21 @@ studies:
       - {splits: [train, val, test], group: id, cells: [[0, 0], [1, 1], [2, 2], [3, 3], [4, 0]]}
       - {splits: [test], group: ood, cells: others}
 """
+
+
+def test_pictures_of_combinations_are_few_and_in_the_matrix(tmp_path, monkeypatch):
+    (tmp_path / "five.yaml").write_text(FIVE)
+    shutil.copytree(cached(load_scene("digits"), "embedded", None), tmp_path / "prepared")
+    settings = {"studies_from": [str(tmp_path / "five.yaml")]}
+    expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
+    tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
+    material = material_of(tmp_path, settings)
+    assert [*example_pictures(material)] == ["digits-position-hue-3x3", "digits-position-hue-5x4"]
+    monkeypatch.setattr("diagvib.report.sheets._MOST_CLASSES", 4)
+    assert [*example_pictures(material)] == ["digits-position-hue-3x3"]
+    p = material.frames["p_matrix"]
+    material.frames["p_matrix"] = p[p["study"] == "five"]
+    assert example_pictures(material) == {}
 
 
 def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path):

@@ -291,6 +291,14 @@ def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
     assert set(_study("mine", p_rows(("mine", "hue", 0.1)), known)["train"].values()) == {33.3}
 
 
+def test_a_rare_cell_is_not_said_to_be_never_trained():
+    study = load_study("fgo-1").model_dump(exclude={"name"})
+    study["rows"][0]["weight"], study["rows"][1]["weight"] = 0.9998, 0.0002
+    known = KnownStudies(given=(parse_study("mine", study),))
+    shares = _study("mine", p_rows(("mine", "hue", 0.1)), known)["train"]
+    assert min(shares.values()) > 0
+
+
 def material_with(p: pd.DataFrame) -> SimpleNamespace:
     return SimpleNamespace(known=SHIPPED, frames={"p_matrix": p})
 
@@ -386,6 +394,19 @@ def test_the_best_of_the_other_baselines_stands_beside_the_first():
     found = finding_of(_average, "average", values, **names)
     assert "The highest of 2 other baselines is high, with 60" in found.text
     assert [*found.accuracies.values()] == [0.9, 0.2, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "metrics"),
+    [
+        (_watermark, "watermark", ("in1k_accuracy", "in_w_gap", "p_carton", "delta_p_carton")),
+        (_accuracy, "accuracy", ("id_accuracy", "id_worst_cell", "ood_accuracy", "ood_worst_cell")),
+    ],
+)
+def test_a_baseline_that_has_not_run_takes_no_headline(make, name, metrics):
+    values = {"first": dict.fromkeys(metrics, np.nan), "second": dict.fromkeys(metrics, 0.2)}
+    names = {"study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue"}
+    assert finding_of(make, name, values, **names).text.startswith("second recognises")
 
 
 def test_bars_of_a_finding_about_gaps_are_accuracies():

@@ -78,7 +78,7 @@ def confusion_matrices(
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_title(baseline, fontsize=9)
-    figure.supxlabel(f"predicted {target}", fontsize=8.5)
+        axes.set_xlabel(f"predicted {target}", fontsize=8)
     return figure
 
 

@@ -31,7 +31,8 @@ from diagvib.results.tables import metrics_of
 
 CURVES = "From no shortcut to nothing but the shortcut"
 _STRENGTH = (
-    "Accuracy where the cue misleads. Rows: targets; columns: cues. Bands: 95 % intervals over the dataset samples. "
+    "Accuracy where the cue misleads, by the share of training images in which it does. Rows: targets; columns: cues. "
+    "Bands: 95 % intervals over the dataset samples. "
     "Broken lines: without a shortcut. Vertical lines: half-way strengths."
 )
 
@@ -98,11 +99,12 @@ def study_curves(
             axes.text(-0.2, chance + 0.015, "chance", va="bottom", fontsize=7, color=MUTED)
         _draw_baselines(axes, own, studies, looks)
         axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
-        cues, others = int(own["cues"].max()), len(known.factors(studies)) - 1
+        cues = int(own["cues"].max())
+        others = max(known.possible_cues(study)[target] for study in studies)
         few = f" ({cues} of {others} cues)" if 0 < cues < others else ""
         axes.set_title(f"{target}{few}")
     figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
-    add_legend(figure, ncols=2 * min(len(targets), 3) - 1)
+    add_legend(figure)
     return figure
 
 
@@ -179,7 +181,13 @@ def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: fl
     axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.5, 1], xlim=(0, shares[-1] * 1.15))
     axes.set_xticks(ticks, [f"{100 * share:.3g}" for share in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    figure.supxlabel("training images in which the cue misleads, %", fontsize=9)
+    # Pairs that are not configured are off, and with them the labels that all panels share.
+    for line in grid:
+        next(axes for axes in line if axes.axison).tick_params(labelleft=True)
+    for line in grid.T:
+        lowest = [axes for axes in line if axes.axison][-1]
+        lowest.tick_params(labelbottom=True)
+        lowest.set_xlabel("cue misleads, %", fontsize=8)
     add_legend(figure)
     return figure
 

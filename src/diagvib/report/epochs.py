@@ -104,7 +104,7 @@ def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -
     grid[0, 0].set_xlim(min(0.5, history["epoch"].min()), history["epoch"].max() + 0.5)
     grid[0, 0].set_ylabel("loss")
     grid[1, 0].set_ylabel("accuracy")
-    add_legend(figure, title=baseline, ncols=4, fontsize=8)
+    add_legend(figure, title=baseline, fontsize=8)
     return figure
 
 

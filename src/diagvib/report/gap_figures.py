@@ -42,8 +42,8 @@ _JOINT = {"facecolor": MUTED, "alpha": 0.45}
 _CAPTION = (
     "Bars: points of accuracy that a method loses where one cue or both mislead, relative to "
     "in-distribution images. Broken lines: what ERM with the same model loses. Thin lines: 95 % "
-    "intervals over the dataset samples. Hollow bars: not judged, or the verdict is `cannot "
-    "tell`. Grey bars: both cues mislead, which is not judged."
+    "intervals over the dataset samples. Hollow bars: not judged, or it cannot be told. "
+    "Grey bars: both cues mislead, which is not judged."
 )
 
 

@@ -124,12 +124,12 @@ def _average(material: Material) -> Iterator[Finding]:
 def _watermark(material: Material) -> Iterator[Finding]:
     """What the watermark does to the first baseline on the first study."""
     for study, target, _, rows in _by_study(material, "watermark"):
-        baseline, known = rows["baseline"].iloc[0], material.known
-        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
+        if (own := _first_that_ran(rows)).empty:
+            continue
+        baseline, known = own["baseline"].iloc[0], material.known
+        own = own.set_index("metric")["mean"]
         clean, gap = own["in1k_accuracy"], own["in_w_gap"]
         before, change = own["p_carton"], own["delta_p_carton"]
-        if gap != gap:
-            continue
         text = (
             f"{baseline} recognises the {target} in {whole_percent(clean)} of the images ({known.title(study)}), and in "
             f"{whole_percent(clean + gap)} with the watermark. This changes the mean probability of a carton from "
@@ -145,8 +145,10 @@ def _accuracy(material: Material) -> Iterator[Finding]:
     other groups."""
     known, found = material.known, []
     for study, target, _, rows in _by_study(material, "accuracy"):
-        baseline = rows["baseline"].iloc[0]
-        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
+        if (own := _first_that_ran(rows)).empty:
+            continue
+        baseline = own["baseline"].iloc[0]
+        own = own.set_index("metric")["mean"]
         found += [
             (worst, study, group, target, own, baseline)
             for group in known.studies[study].groups
@@ -165,6 +167,12 @@ def _accuracy(material: Material) -> Iterator[Finding]:
         bars[f"group {name}"] = own[f"{name}_accuracy"]
         bars[f"group {name}, worst cell"] = own[f"{name}_worst_cell"]
     yield Finding(METRIC_SETS["accuracy"].title, text, known.chance(study), bars)
+
+
+def _first_that_ran(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first baseline with numbers."""
+    ran = rows.loc[rows["mean"].notna(), "baseline"]
+    return rows[rows["baseline"].isin(ran[:1])]
 
 
 def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd.DataFrame]]:

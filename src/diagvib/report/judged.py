@@ -149,7 +149,7 @@ def reference_sentence(comparison: Comparison, one: Judged) -> str:
     points = f"{first or 'no'} point{'s' * (first != 1)}"
     second, both = (number or "none" for number in others)
     return (
-        f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of "
+        f"{one.baseline} recognises {target} in {round(100 * one.mean('id_accuracy'), 6):.0f} % of "
         f"in-distribution images ({where}). It loses {points} where {cues[1]} misleads, "
         f"{second} where {cues[2]} misleads and {both} where both do."
     )

@@ -130,7 +130,7 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
         "cues": cues,
         "alone": alone,
         "train": {
-            " ".join(map(str, cell)): round(100 * share, 1) for cell, share in shares.items()
+            " ".join(map(str, cell)): float(f"{100 * share:.3g}") for cell, share in shares.items()
         },
         "ood": [
             " ".join(map(str, cell))
@@ -152,7 +152,7 @@ def _cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
         last = groups.iloc[-1]  # of a study with cues, where the cue misleads
         of_baseline = cells.setdefault(study, {}).setdefault(baseline, {})
         of_baseline[f"{target} {cue}".strip()] = {
-            "value": round(100 * float(last["mean"]), 2) if last["n"] else None,
+            "value": round(100 * float(last["mean"]), 1) if last["n"] else None,
             "n": int(last["n"]),
             "expected": int(last["expected"]),
             "text": texts[-1],

@@ -45,6 +45,7 @@ from diagvib.results.table import (
     html,
     narrowed,
     whole_percent,
+    with_code,
 )
 from diagvib.results.tables import metrics_of
 
@@ -120,6 +121,7 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
     environment.filters |= {
         "svg": lambda figure, found: _svgs(folder, figure, found),
         "percent": whole_percent,
+        "code": lambda text: Markup(with_code(text)),
         "colour": lambda value, chance: accuracy_colours(value, chance)[0],
         "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
@@ -153,7 +155,7 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "missing": describe_missing(runs),
         "doubtful": describe_doubtful(runs),
         "cues": frames["metrics"]["cues"].max(),
-        "all_cues": len(known.factors(studies)) - 1,
+        "all_cues": max((max(known.possible_cues(name).values()) for name in studies), default=0),
         "citations": known.citations(material.studies),
         "made": made,
         "settings": settings,
@@ -192,7 +194,9 @@ def _sections(
         parts[VERDICT].found, parts[VERDICT].about = found, parts[VERDICT].about[len(found) :]
     of_gaps = comparisons(metrics_of(frames, "gaps"), frames["whac_a_mole"], known)
     for first, *_ in [*of_gaps.values()][:1]:
-        parts[SECTIONS["gaps"]].found = list(gap_sentences(first))
+        about = f"{first.about}: " if len(of_gaps) > 1 else ""
+        sentence, *further = gap_sentences(first)
+        parts[SECTIONS["gaps"]].found = [about + sentence, *further]
     alone = {MATRIX: "p_matrix", VERDICT: "comparison"}
     return [
         part

@@ -33,7 +33,8 @@ from diagvib.studies.needs import GAP_GROUPS
 PICTURES = "In pictures"
 _SIDE, _TEXT = 0.86, 0.2  # inches: of an image, and the height of the text below it
 _EXAMPLE_SIDE = 96  # pixels of one combination on the page
-_MOST_CLASSES = 24  # of a factor, on its sheet
+# Of a factor, on its sheet; with more, there are no pictures of combinations.
+_MOST_CLASSES = 24
 
 Cell = tuple[str, ...]  # target class, then the class of each cue
 
@@ -48,7 +49,8 @@ def sheet_figures(material: Material) -> Iterator[Figure]:
         for binding in [*first, *bindings]:
             factors = binding.split("-")
             folder = material.images / study / "-".join(factors[: len(own.bound)]) / "0"
-            if len(own.bound) <= len(factors) in (2, 3) and folder.exists():
+            few = len(own.bound) <= len(factors) in (2, 3)
+            if few and folder.exists() and _fit(shown_classes(study, factors, known)):
                 title = f"{known.title(study)}: an image of every combination of {binding}"
                 draw = partial(contact_sheet, folder, study, factors, known)
                 yield Figure(f"sheets/{study}_{binding}", title, draw, PICTURES, own.meaning)
@@ -90,9 +92,7 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
     title = f"{known.title(study)}: rows {first}, columns {second}"
     # A letter of the title is 0.085 inches wide.
     width = max((_SIDE * len(columns) + 0.25) * len(blocks) + 0.5, 0.085 * len(title) + 0.2)
-    # A letter of the legend is 0.075 inches wide.
-    ncols = 2 if 0.15 * max(len(one.get_label()) for one in handles) + 1.2 < width else 1
-    height = (_SIDE + _TEXT) * len(rows) + 0.3 + 0.2 * (len(handles) / ncols + bool(target))
+    height = (_SIDE + _TEXT) * len(rows) + 0.5 + 0.2 * bool(target)
     figure = new_figure(width, height)
     parts = figure.subfigures(1, len(blocks), squeeze=False)[0]
     for part, block in zip(parts, blocks, strict=True):
@@ -111,7 +111,7 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
             axes.set_title(name, loc="center", fontsize=8, pad=4)
         for axes, name in zip(grid[:, 0], rows, strict=True):
             axes.set_ylabel(name, fontsize=8)
-    add_legend(figure, handles, title=title, ncols=ncols)
+    add_legend(figure, handles, title=title)
     return figure
 
 
@@ -125,6 +125,11 @@ def shown_classes(
     selected = sample_of(known.studies[study].scene, 0).classes
     classes = {**selected, **dict(zip(bound, known.classes(study, bound, 0), strict=False))}
     return [(factor, classes[factor]) for factor in bound]
+
+
+def _fit(shown: Sequence[tuple[str, Sequence[str]]]) -> bool:
+    """Whether pictures of all combinations fit on a page. shown: from `shown_classes`."""
+    return all(len(classes) <= _MOST_CLASSES for _, classes in shown)
 
 
 def example_images(path: Path, factors: list[str]) -> dict[Cell, np.ndarray]:
@@ -186,10 +191,11 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
 
 
 def example_pictures(material: Material) -> dict[str, str]:
-    """For each pair of target and cue, a data address with all combinations of its classes: rows
-    target, columns cue classes. The key is {scene}-{target}-{cue}-{rows}x{columns}."""
+    """For each pair of target and cue in the matrix, a data address with all combinations of its
+    classes: rows target, columns cue classes. The key is {scene}-{target}-{cue}-{rows}x{columns}."""
     known, found = material.known, {}
     runs = material.frames["runs"].drop_duplicates(["study", "binding"])
+    runs = runs[runs["study"].isin(material.frames["p_matrix"]["study"])]
     runs = runs[runs["binding"].str.count("-") == 1]
     for scene, folder in _prepared_scenes(material).items():
         shown = {
@@ -197,7 +203,7 @@ def example_pictures(material: Material) -> dict[str, str]:
             for run in runs.itertuples()
             if known.studies[run.study].scene == scene
         }
-        found |= combinations(scene, folder, [*shown])
+        found |= combinations(scene, folder, [*filter(_fit, shown)])
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 import matplotlib as mpl
@@ -37,7 +38,7 @@ PALETTE = (
 MARKERS = "os^DvPX<>"
 TRAINED, HELD_OUT = PALETTE[:2]
 # Of test groups, in their order; the first two also of what is trained and held out.
-GROUP_COLOURS = (TRAINED, HELD_OUT, PALETTE[2], PALETTE[7], *PALETTE[3:])
+GROUP_COLOURS = (TRAINED, HELD_OUT, PALETTE[2], PALETTE[7], *PALETTE[3:7], PALETTE[8])
 
 _STYLE = {
     "font.family": "sans-serif",
@@ -122,12 +123,16 @@ def new_panels(
 
 def add_legend(figure: Drawing, handles: Sequence[Artist] = (), **look) -> None:
     """One legend above all panels. handles: its entries; by default, each label of the panels
-    once."""
+    once. Each row of entries but the first makes the figure higher."""
     drawn = [axes.get_legend_handles_labels() for axes in figure.axes]
     of_panels = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
     handles = [*handles] or [*of_panels.values()]
-    most = 2 if is_stacked() else 5
-    look = {"ncols": min(most, len(handles)), "fontsize": 8.5, "alignment": "left", **look}
+    # A letter of the legend is 0.075 inches wide.
+    wide = 0.075 * max((len(handle.get_label()) for handle in handles), default=0) + 0.6
+    room = min(5, max(1, int(figure.get_figwidth() / wide)))
+    look = {"ncols": min(room, len(handles)), "fontsize": 8.5, "alignment": "left", **look}
+    rows = ceil(len(handles) / look["ncols"])
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
     figure.legend(handles=handles, loc="outside upper left", **look)
 
 

@@ -46,12 +46,14 @@ def looking_figures(material: Material) -> Iterator[Figure]:
     it best, and its study without one; and for the first binding of other studies. All but the
     first are folded."""
     known, there, wanted = material.known, material.first_runs, {}
-    if headline := _headline(material):
-        wanted[headline.shortcut] = material.binding
-        wanted[headline.without] = material.binding.partition("-")[0]
-    for study, own in there.groupby("study", sort=False):
-        if known.studies[study].metrics != "shortcut" or not headline:
-            wanted[study] = own["binding"].iloc[0]
+    ran, headline = there.groupby("study", sort=False)["binding"].unique(), _headline(material)
+    best = {headline.shortcut: material.binding} if headline else {}
+    best |= {headline.without: material.binding.partition("-")[0]} if headline else {}
+    for study in [*(name for name in best if name in ran), *ran.index]:
+        others = headline and headline.shortcut in ran and study not in best
+        if not others or known.studies[study].metrics != "shortcut":
+            own = best.get(study)
+            wanted[study] = own if own in ran[study] else ran[study][0]
     for place, (study, binding) in enumerate(wanted.items()):
         own = there[(there["study"] == study) & (there["binding"] == binding)].head(_MOST)
         folders = dict(zip(own["baseline"], own["folder"], strict=True))

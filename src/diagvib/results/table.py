@@ -159,11 +159,16 @@ def html(table: Table) -> str:
         f"{''.join(cell(text, column) for column, text in enumerate(row))}</tr>"
         for row in table.rows
     )
-    notes = "".join(f"<li>{escape(line)}</li>" for line in table.notes)
+    notes = "".join(f"<li>{with_code(line)}</li>" for line in table.notes)
     return (
         f"<table><caption>{escape(table.title)}</caption><thead><tr>{heads}</tr></thead>\n"
         f"<tbody>\n{rows}\n</tbody></table>" + (f'<ul class="notes">{notes}</ul>' if notes else "")
     )
+
+
+def with_code(text: str) -> str:
+    """A text in HTML, in which what stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def percent(
