@@ -1,6 +1,7 @@
 """The scene of dogs: the published numbers of photos, none used twice, whatever a user's folder
 contains."""
 
+import re
 from itertools import product
 
 import numpy as np
@@ -20,7 +21,7 @@ from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import Draw, draw_recipes
 from diagvib.studies.scarcity import check_counts, whole_shares
-from diagvib.studies.study import load_study
+from diagvib.studies.study import load_study, parse_study
 from test_average import DOGS as BREEDS
 from test_average import accuracies_of
 
@@ -190,6 +191,30 @@ def test_every_split_has_each_cells_share_rounded_down(counts):
     few = {"train": 100, "val": 10, "id": 10, "ood": 10}
     with pytest.raises(DiagvibError, match="counts.id: .* may have none; raise the number to 62"):
         check_counts(study, few)
+
+
+def test_shares_that_are_whole_stay_whole():
+    """100 x 0.29 is 28.999999999999996."""
+    floors, rests = whole_shares(100, np.array([0.29, 0.71]))
+    assert floors.tolist() == [29, 71] and not rests.any()
+
+
+def test_weights_need_not_add_up_to_one():
+    own = load_study("zgo").model_dump(exclude={"name"})
+    rows = [{"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}}]
+    rows += [
+        {"splits": ["test"], "group": "ood", "weight": w, "cells": [c]}
+        for w, c in ((10, [0, 1]), (1, [1, 0]))
+    ]
+    study = parse_study("mine", {**own, "rows": rows})
+    with pytest.raises(
+        DiagvibError, match="counts.ood: .* may have none; raise the number to ([0-9]+)"
+    ) as no:
+        check_counts(study, {"train": 9, "id": 9, "ood": 2})
+    least = int(re.search("to ([0-9]+) or", str(no.value))[1])
+    check_counts(study, {"train": 9, "id": 9, "ood": least})
+    with pytest.raises(DiagvibError):
+        check_counts(study, {"train": 9, "id": 9, "ood": least - 1})
 
 
 def test_a_split_drawn_alone_is_the_same():

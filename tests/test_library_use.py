@@ -82,6 +82,15 @@ def test_predictions_of_every_kind_are_taken_in_their_order(kind):
     assert dataset.evaluate(kind(dataset.targets.numpy()))["accuracy"] == 1
 
 
+def test_the_worst_combination_of_classes_counts():
+    dataset = load(split="test", counts={"id": 9, "ood": 18})
+    group, target, cue = (np.array(dataset.table[name]) for name in ("group", "shape", "hue"))
+    wrong = (target == target[group == "ood"][0]) & (cue == cue[group == "ood"][0])
+    predictions = np.where(wrong, (dataset.targets + 1) % 3, dataset.targets)
+    found = dataset.evaluate(predictions)
+    assert found["worst_cell"] == 0 and found["ood_accuracy"] == pytest.approx(5 / 6)
+
+
 def test_a_transform_may_change_its_image():
     dataset = load(transform=lambda image: image.fill_(0))
     before = dataset.pixels.clone()

@@ -185,12 +185,13 @@ LABELS, BELIEVED = [0, 0, 1], [[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]
 PRIOR = [[0.9 / 3, 0.1 / 3, 0], [0.9 / 3, 0.8 / 3, 0], [0.2 / 3, 0.1 / 3, 0]]
 
 
-def corrected(p, prior, label, eps=0.0):
-    weighted = [a * (b + eps) for a, b in zip(p, prior, strict=True)]
+def corrected(p, prior, label):
+    weighted = [a * b for a, b in zip(p, prior, strict=True)]
     return -log(weighted[label] / sum(weighted))
 
 
 def test_the_loss_of_logit_correction():
+    """Without a correction for the third class, which no image has."""
     method, data, losses = three("lc", temperature=1.0, decay=0.0), known(LABELS), {}
     assert torch.allclose(joint(torch.tensor(BELIEVED), data.labels), torch.tensor(PRIOR))
     method.biased = Fixed(torch.tensor(BELIEVED).log())
@@ -198,7 +199,8 @@ def test_the_loss_of_logit_correction():
     method.setup(data)
     output = method.training_step("classify", batch_of(data, range(3)), caught(losses))
     rows, z = [[0.5, 0.25, 0.25], [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 1, 1]
-    wanted = [corrected(p, PRIOR[k], y, 1e-4) for p, k, y in zip(rows, z, LABELS, strict=True)]
+    given = [[*(v + 1e-4 for v in row[:2]), 1] for row in PRIOR]
+    wanted = [corrected(p, given[k], y) for p, k, y in zip(rows, z, LABELS, strict=True)]
     assert output.loss.tolist() == pytest.approx(wanted, rel=1e-5)
     assert losses["model"].item() == pytest.approx(sum(wanted) / 3, rel=1e-5)
     biased = sum(0.8 * p**0.8 * -log(p) for p in (0.7, 0.2, 0.8)) / 3

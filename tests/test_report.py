@@ -34,6 +34,7 @@ from diagvib.report.visualisation_sheets import (
 from diagvib.reproduction.comparability import protocol_differences
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.scenes.digits.factors import classes
 from diagvib.studies.study import load_study, parse_study
 from reports import drawn_in, make_report, material_of, matrix_of, write_images
@@ -318,6 +319,18 @@ def test_a_headline_says_raised_only_of_more_than_five_points(recovered, says):
     p = p_rows(("zgo", "hue", 0.2), ("fgo-20", "hue", recovered))
     (finding,) = shortcut_findings(material_with(p))
     assert says in finding.text and [*finding.accuracies.values()] == [0.2, recovered]
+
+
+def test_the_clearest_pair_loses_most_and_recovers_most():
+    """Twice as far below as without a shortcut: what it loses, and what it could win back."""
+    p = p_rows(
+        *(("zso", "", 0.9), ("zgo", "hue", 0.1), ("fgo-20", "hue", 0.2)),
+        *(("zgo", "scale", 0.0), ("fgo-20", "scale", 0.05)),
+    )
+    found = telling_bindings(p, SHIPPED)
+    assert found["cue"].tolist() == ["scale", "hue"]
+    p.loc[p["study"] == "zgo", "mean"] = [0.0, 0.1]
+    assert telling_bindings(p, SHIPPED)["cue"].tolist() == ["hue", "scale"]
 
 
 def test_a_mean_over_targets_is_of_those_that_ran_in_every_study():

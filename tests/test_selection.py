@@ -122,6 +122,13 @@ def test_all_rules_are_over_the_runs_that_noted():
     assert not len(table_of(runs(cues=["hue"], samples=3), [untracked, untracked, None]))
 
 
+def test_a_missing_run_hides_no_other():
+    frame = runs(cues=["hue"])
+    frame.loc[0, "ood_accuracy"] = np.nan
+    table = table_of(frame, [history()] * 2)
+    assert table.loc[table["rule"] == AS_RUN, ["mean", "n"]].to_numpy().tolist() == [[0.45, 1]]
+
+
 def test_what_was_run_is_named_by_the_baselines_own_rule():
     """The epoch of lowest validation loss is found in the history, whatever the baseline selects
     by."""

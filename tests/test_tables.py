@@ -114,6 +114,16 @@ def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
     assert METRIC_SETS["shortcut"].text(shown) == "10.0 ± 4.0"
 
 
+def test_a_contrast_is_the_mean_of_its_cues():
+    own = [(study, cue) for study in ("zgo", "chgo") for cue in ("hue", "scale")]
+    runs = pd.DataFrame(own, columns=["study", "cue"]).assign(
+        baseline="m", target="shape", sample=0
+    )
+    runs["binding"], runs["ood_accuracy"] = "shape-" + runs["cue"], [0.1, 0.2, 0.2, 0.7]
+    (found,) = _contrasts(runs, SHIPPED)
+    assert found["mean"] == pytest.approx(0.3)
+
+
 def test_the_papers_number_stands_beside_ours_where_it_has_one(tables):
     metrics = tables["metrics"]
     row = cell(metrics, study="zgo", baseline="resnet18", target="shape", metric="faavg")

@@ -118,6 +118,21 @@ def test_the_discriminators_betas_may_be_whole_numbers():
     assert make_optimiser(given).param_groups[0]["betas"] == (0.0, 0.9)
 
 
+def test_head_and_discriminator_have_optimisers_of_their_own():
+    settings = load_settings("factor_vae")
+    settings["optimiser"] |= {"lr": 0.5, "weight_decay": 0.1}
+    settings["method"] |= SMALL["factor_vae"] | {"head_lr": 0.25, "discriminator_lr": 0.125}
+    model = make_baseline(settings, 6, SIZE, 0)
+    own = {**model.optimisers("encode"), **model.optimisers("classify")}
+    found = {name: make_optimiser(one).param_groups[0] for name, one in own.items()}
+    assert {name: group["lr"] for name, group in found.items()} == {
+        "vae": 0.5,
+        "discriminator": 0.125,
+        "head": 0.25,
+    }
+    assert found["discriminator"]["weight_decay"] == 0 and found["vae"]["weight_decay"] == 0.1
+
+
 def test_gamma_weighs_the_estimate(batch):
     """In the loss, beside the ELBO, and in the gradient that reaches the encoder."""
     losses, gradients = {}, {}

@@ -16,7 +16,8 @@ class LogitCorrection(Lff):
     `bias_weight`; z is the class that it finds most probable. The other, which predicts, learns by
     the cross entropy of its logits plus log(P(z, y) + 1e-4). P is a moving average over batches,
     `decay` times the old plus 1 - decay times the new, of the mean of the biased network's
-    probability of z, at `temperature`, in images with label y. Without the original's GroupMixUp.
+    probability of z, at `temperature`, in images with label y; classes that no training image has
+    are not corrected. Without the original's GroupMixUp.
     """
 
     options = {
@@ -28,6 +29,8 @@ class LogitCorrection(Lff):
 
     def setup(self, data):
         super().setup(data)
+        # As in `ula`, not corrected. Not taken from P, since a batch may lack a class.
+        self.absent = data.labels.bincount(minlength=self.n_classes) == 0
         prior = torch.zeros(self.n_classes, self.n_classes, device=data.labels.device)
         self.memory = {"prior": prior}
 
@@ -38,7 +41,7 @@ class LogitCorrection(Lff):
         update("biased", given.bias_weight * loss)
         believed = (biased.detach().float() / given.temperature).softmax(1)
         prior.lerp_(joint(believed, batch.labels), 1 - given.decay)
-        correction = (prior[believed.argmax(1)] + 1e-4).log()
+        correction = (prior + 1e-4).log().masked_fill(self.absent, 0)[believed.argmax(1)]
         losses = self.losses(logits + correction, batch.labels)
         update("model", losses.mean())
         return StepOutput(losses, logits)

@@ -193,9 +193,10 @@ class Method(nn.Module):
     # Whether it changes pixels or reads more of them than features, and so cannot train a head on
     # stored features.
     pixels = False
-    # Whether it asks something of the features, so that these must be trained; and whether it needs a
-    # network whose head it may replace, or apply to anything but the features of the latest pass.
+    # Whether it asks something of the features, so that these must be trained.
     uses_features = False
+    # Whether it needs a network whose head it may replace, or apply to anything but the features of
+    # the latest pass.
     uses_head = False
 
     @property
