@@ -112,6 +112,37 @@ def test_channels_that_come_last_are_not_averaged(shape):
     assert torch.allclose(features, made.flatten(1, -2).mean(1))
 
 
+def test_a_layer_is_read_before_the_next_operation_changes_it():
+    body = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1), torch.nn.ReLU(inplace=True))
+    encoder = Encoder(Network(body, torch.nn.Linear(5, 2)), (0.0,) * 3, (1.0,) * 3, layer="0")
+    pixels = torch.randint(256, (7, 6, 6, 3), dtype=torch.uint8)
+    expected = body[0](encoder.inputs(pixels)).mean((2, 3))
+    assert expected.min() < 0 and torch.allclose(encoder(pixels), expected)
+
+
+def test_a_layer_that_gives_no_features_is_named():
+    attention = torch.nn.MultiheadAttention(3, 1)
+    attention.forward = lambda x: torch.nn.MultiheadAttention.forward(attention, x, x, x)
+    body = torch.nn.Sequential(torch.nn.Flatten(2), torch.nn.Linear(36, 3), attention)
+    body.append(Chosen(0)).append(torch.nn.Flatten())
+    for layer in ("2", "2.out_proj"):  # returns a tuple; is never called
+        network = Network(body, torch.nn.Linear(9, 2))
+        encoder = Encoder(network, (0.0,) * 3, (1.0,) * 3, layer=layer)
+        with pytest.raises(DiagvibError, match=f"model.layer: {layer} gives no features; name a"):
+            encoder(torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
+
+
+class Chosen(torch.nn.Module):
+    """One of several tensors."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.at = at
+
+    def forward(self, given):
+        return given[self.at]
+
+
 def test_a_layers_maps_are_not_kept():
     """Also if one network has had several encoders, as for several dataset samples."""
     network = Network(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1)), torch.nn.Linear(5, 2))

@@ -72,6 +72,18 @@ class Corner(nn.Module):
         return self.layer(inputs[..., : SIZE // 2, : SIZE // 2].mean((2, 3)))
 
 
+class Darkened(Corner):
+    def forward(self, inputs):
+        inputs -= 0.1
+        return super().forward(inputs)
+
+
+def test_a_network_may_change_its_inputs_in_place(batches, method):
+    method.model = Network(Darkened(), nn.Identity())
+    _, where = saliency(method, batches, ROWS, PROTOCOL)
+    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+
+
 class Hidden(Corner):
     forward = torch.no_grad()(Corner.forward)
 

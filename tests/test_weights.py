@@ -8,13 +8,15 @@ import pandas as pd
 import pytest
 import torch
 import torchvision
+from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, file_sha256, read_json
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.registry import make_baseline
 from diagvib.models import weights
-from diagvib.models.weights import located
+from diagvib.models.network import Network
+from diagvib.models.weights import located, of_file
 from diagvib.reproduction.comparability import scratch_note
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Run
@@ -108,6 +110,23 @@ def test_missing_and_unfitting_files(tmp_path):
         torch.save(content, path)
         with pytest.raises(DiagvibError, match="x.pth: holds no weights"):
             made(path)
+
+
+@pytest.mark.parametrize("classes", [3, 4])
+def test_a_head_may_have_several_layers(tmp_path, classes):
+    """With as many classes, all weights are the file's; otherwise the head is new."""
+
+    def make(settings, n_classes, image_size):
+        layers = nn.BatchNorm1d(5), nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, n_classes)
+        return Network(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), nn.Sequential(*layers))
+
+    saved, path = make({}, 3, 2).state_dict(), tmp_path / "own.pt"
+    torch.save(saved, path)
+    weights = {"file": str(path), "package": None, "sha256": file_sha256(path)}
+    network = of_file(make, {"name": "my:net", "weights": weights}, classes, 2)
+    same = {key: torch.equal(saved[key], value) for key, value in network.state_dict().items()}
+    assert same["body.1.weight"] and same["head.1.weight"] == (classes == 3)
+    assert network.head[3].out_features == classes
 
 
 def test_unknown_names(file):

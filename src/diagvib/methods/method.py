@@ -168,8 +168,8 @@ class Method(nn.Module):
     step may read a value back from the device: that would stall it.
 
     A killed run continues with what a checkpoint holds: parameters, buffers, `memory` and the
-    optimisers. `build`, `setup` and `phases` are called again; what a step writes to any other attribute,
-    such as a counter, is lost.
+    optimisers. `build`, `setup` and `phases` are called again; what a step or `start_phase` writes to any
+    other attribute, such as a counter, is lost.
 
     `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels` and `uses_features` are
     read from the source, without running it, so that a configuration is checked quickly: they must

@@ -24,7 +24,8 @@ def seen(method: Method, view: str, batch: Batch) -> Tensor:
 
 
 class Published(Method):
-    """Nothing is trained: one epoch without an update. For networks with `head: published`."""
+    """Nothing is trained: epochs without an update, of which `max_epochs: 1` is enough. For networks
+    with `head: published`."""
 
     trains = False
 

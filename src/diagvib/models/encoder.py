@@ -38,8 +38,9 @@ class Encoder(nn.Module):
         self.of_inputs = self.compute
         self.to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
-    def _keep(self, module: nn.Module, given: object, made: Tensor) -> None:
-        self.made = made
+    def _keep(self, module: nn.Module, given: object, made: object) -> None:
+        # A copy, since the next operation may work in place.
+        self.made = made.clone() if isinstance(made, Tensor) else None
 
     def inputs(self, pixels: Tensor) -> Tensor:
         """Resize and normalise images for the network: float32[B, 3, S, S]."""
@@ -56,9 +57,15 @@ class Encoder(nn.Module):
 
     def compute(self, inputs: Tensor) -> Tensor:
         """The features of what `inputs` gives, by PyTorch; `of_inputs` may be a faster function."""
+        self.made = None
         features = self.network.features(inputs)
         if self.layer is not None:
             features = self.made
+            if features is None or features.ndim not in (2, 3, 4):
+                raise DiagvibError(
+                    f"model.layer: {self.layer} gives no features; name a module that runs and "
+                    "returns one tensor"
+                )
             if features.ndim == 4 and features.shape[1] == features.shape[2] != features.shape[3]:
                 features = features.movedim(3, 1)  # channels last, as in Swin
             if features.ndim == 3:  # tokens

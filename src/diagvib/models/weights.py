@@ -80,7 +80,8 @@ def of_file(
     heads = [key for key in own if key in saved and key.startswith("head.")]
     if not heads and settings.get("head") != "published":
         saved |= {key: value for key, value in own.items() if key.startswith("head.")}
-    found = len(saved[heads[0]]) if heads else classes if _fits(own, saved) else n_classes
+    sizes = [len(saved[key]) for key in heads if saved[key].ndim]
+    found = sizes[-1] if sizes else classes if _fits(own, saved) else n_classes
     if found != classes:
         classes, network = found, make({**settings, "weights": None}, found, image_size)
     fill(network, saved, path)
@@ -93,8 +94,10 @@ def of_file(
         hashes = [named_hash(known.url) for known in get_model_weights(settings["name"])]
         network.body.transform_input = file_sha256(path).startswith(tuple(hashes))
     if classes != n_classes and settings.get("head") != "published":
-        if network.separable:
+        if isinstance(network.head, nn.Linear):
             network.head = nn.Linear(network.head.in_features, n_classes)
+        elif network.separable:
+            network.head = make({**settings, "weights": None}, n_classes, image_size).head
         elif not settings.get("frozen"):  # whose features need no head
             raise DiagvibError(
                 f"model: {settings['name']} does not say where its last layer begins, so none for {n_classes} "

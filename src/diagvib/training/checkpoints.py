@@ -33,7 +33,10 @@ class Checkpoint:
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
             if saved["digest"] == self.digest:
                 return saved["state"]
-            reason = "made with other settings, images, code or packages, or on another device"
+            reason = (
+                "made with other settings, images, code or packages, on another kind of device, or "
+                "with another number of threads"
+            )
         except Exception as error:  # torch.load may raise anything for damaged files
             reason = f"damaged: {one_line(error, 160)}"
         say(f"{self.path}: checkpoint ignored ({reason}); the run starts over")

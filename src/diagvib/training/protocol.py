@@ -75,6 +75,7 @@ def deterministic(device: torch.device, threads: int) -> Iterator[None]:
         torch.get_num_threads(),
         torch.get_deterministic_debug_mode(),
         torch.backends.cuda.matmul.fp32_precision,
+        torch.utils.deterministic.fill_uninitialized_memory,
     )
     # Deterministic algorithms would otherwise also fill every new tensor, which takes time and has
     # no effect here.
@@ -98,3 +99,4 @@ def deterministic(device: torch.device, threads: int) -> Iterator[None]:
             torch.set_num_threads(before[0])
             torch.set_deterministic_debug_mode(before[1])
             torch.backends.cuda.matmul.fp32_precision = before[2]
+            torch.utils.deterministic.fill_uninitialized_memory = before[3]

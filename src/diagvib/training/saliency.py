@@ -40,7 +40,7 @@ def saliency(
             batch = batches.batch(index)
             inputs = batch.inputs.requires_grad_()
             with last_map() as maps, protocol.autocast(batches.device):
-                logits = method.predict(Unlabelled(batch.pixels, inputs))
+                logits = method.predict(Unlabelled(batch.pixels, inputs.clone()))
             found = _spread(logits, inputs, maps) if logits.requires_grad else None
             if found is None:
                 return None
