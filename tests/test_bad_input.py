@@ -307,6 +307,27 @@ def test_methods_of_ones_own(own_folder, tmp_path, monkeypatch, name, says):
     refused(load_settings, "x", [path], says=says, file="baselines.yaml: x.method")
 
 
+@pytest.mark.parametrize(
+    ("optimiser", "says"),
+    [
+        (
+            {"name": "sdg", "lr": 0.1},
+            ("x.optimiser.name", "unknown value 'sdg'; did you mean sgd?"),
+        ),
+        ({"lr": 0.1}, ("the key x.optimiser.name is missing",)),
+    ],
+)
+def test_optimisers_without_a_known_name(tmp_path, optimiser, says):
+    path = write(tmp_path / "baselines.yaml", entry(optimiser=optimiser))
+    refused(load_settings, "x", [path], says=says, file="baselines.yaml")
+
+
+def test_a_device_that_looks_like_another_is_not_taken_for_it():
+    refused(
+        load_config, None, ["device=gpu"], says=("device: unknown value 'gpu'", "auto, cpu, cuda")
+    )
+
+
 def test_an_unknown_scene_of_a_users_study_is_named(tmp_path):
     path = write(tmp_path / "own.yaml", study(TRAIN, OOD, scene="digitz"))
     says = ("study x", "unknown scene 'digitz'; did you mean digits")

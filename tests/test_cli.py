@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from conftest import BIN
 from diagvib import cli
+from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
@@ -81,6 +82,17 @@ def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
     with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().err == f"error: {says}\n"
+
+
+def test_nothing_runs_before_every_name_is_known(monkeypatch):
+    tuned = []
+    monkeypatch.setattr(cli.stages, "tune", lambda layout, job, **given: tuned.append(given))
+    given = [{"baseline": name} for name in ("alexnet", "resnet05")]
+    with pytest.raises(DiagvibError, match="unknown baseline 'resnet05'"):
+        cli._run("tune", Layout(Path("x")), load_config(), None, *given)
+    assert tuned == []
+    with pytest.raises(DiagvibError, match="tuning of group_dro: study zso.* cue"):
+        cli._run("tune", Layout(Path("x")), load_config(), None, {"baseline": "group_dro"})
 
 
 def test_options_not_given_are_the_configurations_and_with_settings_the_defaults(monkeypatch):

@@ -132,6 +132,56 @@ def test_damage_is_named_before_anything_starts(copied):
         check_recorded(ROOT)
 
 
+def test_a_file_that_is_changed_by_hand_in_a_folder_of_the_workflow_is_damage(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    folder = Path("a/results/metrics/m")
+    path, mark = touch(folder / "zgo.json"), touch(folder / ".snakemake_timestamp")
+    touch(record_of("metadata", str(folder))).write_text('{"endtime": 100.0}')
+    os.utime(mark, (100, 100))
+    for changed, ours in ((50, True), (100, True), (200, False)):
+        os.utime(path, (changed, changed))
+        assert records.made_here(path, ()) == ours
+
+
+def test_tuning_by_hand_is_no_damage(copied, monkeypatch):
+    files = {"modified": [f"{ROOT}/results/tuning/m.csv"]}
+    monkeypatch.setattr(ledger, "changes", lambda root: True)
+    monkeypatch.setattr(ledger, "_changed_files", lambda root: files)
+    check_recorded(ROOT)
+    files["modified"].append(f"{ROOT}/it's.csv")
+    with pytest.raises(
+        DiagvibError, match=r"^toy/it's.csv: .* `dvc checkout -f 'toy/it'\"'\"'s.csv'`"
+    ):
+        check_recorded(ROOT)
+
+
+def test_a_root_depends_on_all_files_of_the_user(tmp_path, monkeypatch):
+    """Named by a relative path, and code of frozen networks, too. What a baseline file says stays
+    there."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(REPOSITORY / "dvc.yaml", "dvc.yaml")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = """
+own:
+  model: {name: "my_frozen:tiny", frozen: true}
+  method: erm
+  optimiser: {name: adam, lr: 1.0e-3}
+  batch_size: 7
+  depends: [lab/table.csv]
+  origin: a test
+"""
+    network = "def tiny(n_classes, image_size): ..."
+    write(tmp_path, {"lab/table.csv": "a", "my_frozen.py": network, "own.yaml": own})
+    given = ["baselines=[own]", "baselines_from=[own.yaml]", "studies=[zgo]", "root=outputs/x"]
+    config = load_config(None, given)
+    write_root_stages("outputs/x", config)
+    (stage,) = read_yaml("outputs/x/dvc.yaml")["stages"].values()
+    assert {"own.yaml", "my_frozen.py", "lab/table.csv"} <= {*stage["deps"]}
+    assert read_yaml("outputs/x/config.yaml")["baselines"] == [{"name": "own"}]
+
+
 def test_what_is_deleted_is_absent_and_made_again(copied):
     shutil.rmtree(Path(RUN).parent)
     check_recorded(ROOT)

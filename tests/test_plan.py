@@ -124,6 +124,12 @@ def test_times_follow_from_rates(measured, tmp_path):
         read_rates("cpu", [tmp_path / "mine.yaml"])
 
 
+def test_tests_after_every_epoch_count(measured):
+    config = small_config("training.track_test=true")
+    found = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
+    assert found == pytest.approx(2 * (JOB + 2 * 4 * 60 / 20))
+
+
 def test_a_baselines_own_epochs_count(measured):
     config = small_config("baselines=[{name: small_cnn, max_epochs: 6}]")
     found = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]

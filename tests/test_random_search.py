@@ -95,6 +95,15 @@ def test_a_frozen_network_is_not_searched():
         space("lite0", "{all: {model.options.width: {choice: [1, 2]}}}")
 
 
+def test_numbers_have_the_kind_that_the_setting_has():
+    trial = drawn("ula", 1, "{ula: {method.strength: {choice: [2]}}}")
+    assert type(trial["method.strength"]) is float
+    with pytest.raises(
+        DiagvibError, match="r: model.options.width: small_cnn does not say whether"
+    ):
+        space("small_cnn", "{all: {model.options.width: {log2: [3, 6]}}}")
+
+
 def test_draws_fill_their_range():
     """Evenly, in the exponent; whole numbers are rounded down."""
     many = pd.DataFrame([drawn("coral", trial) for trial in range(1, 401)])

@@ -6,6 +6,7 @@ import json
 import sys
 from functools import partial, wraps
 from pathlib import Path
+from shlex import quote
 from string import ascii_uppercase
 from typing import Annotated, Literal
 
@@ -18,7 +19,7 @@ from diagvib.foundation.validation import Name, validated
 from diagvib.settings import configuration
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
-from diagvib.settings.jobs import read_settings, stage_settings
+from diagvib.settings.jobs import Job, read_settings, stage_settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,8 +82,8 @@ def _stage(stage: str, **several: object) -> None:
             )
         found = load_config(config, override) if settings is None else None
         root = validated(configuration.Root, root or (found.root if found else "."), "--root")
-        for one in _jobs(found, given) if several else [given]:
-            _run(stage, Layout(root), found, settings, one)
+        asked = _jobs(found, given) if several else [given]
+        _run(stage, Layout(root), found, settings, *asked)
 
     parameters = [
         each.replace(
@@ -118,10 +119,18 @@ def _run(
     layout: Layout,
     config: configuration.Configuration | None,
     settings: str | None,
-    given: dict,
+    *jobs: dict,
 ) -> None:
-    """Run one job. Options that are None have the configuration's values, or the defaults of the
-    stage's function."""
+    """Run jobs with these arguments, once the settings of all are read."""
+    for job, chosen in [_job(stage, config, settings, given) for given in jobs]:
+        getattr(stages, stage)(layout, job, **chosen)
+
+
+def _job(
+    stage: str, config: configuration.Configuration | None, settings: str | None, given: dict
+) -> tuple[Job, dict]:
+    """A job's settings, and the other arguments of the stage's function. Options that are None have
+    the configuration's values, or the defaults of that function."""
     names = {key: given[key] for key in _FOLDERS if key in given}
     validated(dict[str, Name], names, "argument")
     if config is None:
@@ -135,8 +144,7 @@ def _run(
             key: getattr(config, key, None) if value is None else value
             for key, value in given.items()
         }
-    chosen = {key: value for key, value in given.items() if value is not None}
-    getattr(stages, stage)(layout, job, **chosen)
+    return job, {key: value for key, value in given.items() if value is not None}
 
 
 _stage("fetch", scene=SceneName)
@@ -465,8 +473,9 @@ def new_photos(
     write_sheet(proposal, sheet)
     print(f"\nwritten: {', '.join(map(str, [*paths.values(), sheet]))}; each choice has a comment")
     print("Look at them, change what you like, then run in the repository's folder")
-    print(f"  diagvib plan --config {paths['configuration']}")
-    print(f"  snakemake --cores all --configfile {paths['configuration']}")
+    configuration = quote(str(paths["configuration"]))
+    print(f"  diagvib plan --config {configuration}")
+    print(f"  snakemake --cores all --configfile {configuration}")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 user could have written, runs the workflow with it, and prints the tables."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,8 @@ def write_configuration(
     root = Path(root or f"outputs/evaluate/{_in_paths(own)}")
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
     given = {"root": str(root), "studies": studies, "baselines": [name]}
-    given["baselines_from"] = [*found.get("baselines_from", []), str(baselines)]
+    others = found.get("baselines_from") or []
+    given["baselines_from"] = [*dict.fromkeys([*others, str(baselines)])]
     write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
     write_text(file, yaml.safe_dump({**found, **given}, sort_keys=False))
     return file, load_config(file)
@@ -111,5 +113,5 @@ def run_workflow(file: Path, cores: int) -> None:
     if subprocess.run(command).returncode:
         raise DiagvibError(
             f"the workflow stopped; the same command continues it, and so does "
-            f"`{' '.join(command[2:])}`"
+            f"`{shlex.join(command[2:])}`"
         )

@@ -156,7 +156,8 @@ def _training_seconds(
     total = 0.0
     for study in [study for other, study, _ in config.train_jobs if other == name]:
         size = _split_sizes(config, study)
-        epoch = sum(size["train"] / row.images_per_second + size["val"] / test for row in phases)
+        shown = size["val"] + size["test"] * config.training.track_test
+        epoch = sum(size["train"] / row.images_per_second + shown / test for row in phases)
         total += config.samples * (epochs * epoch + size["test"] / test)
     return total
 

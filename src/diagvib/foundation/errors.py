@@ -27,7 +27,7 @@ def within(where: str) -> Iterator[None]:
 
 
 # The number of known names that a message shows of a long list.
-_SHOWN = 20
+_SHOWN, _FEW = 20, 4
 
 
 def one_line(error: object, length: int = 300) -> str:
@@ -46,6 +46,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     hint = (
         f"did you mean {' or '.join(near)}?"
+        + (f" known: {', '.join(known)}" if len(near) < len(known) <= _FEW else "")
         if near
         else f"known: {', '.join(known[:_SHOWN])}{rest}"
         if known

@@ -195,6 +195,11 @@ def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
             return unknown_name(
                 "key", dotted, [".".join([*path[:-1], key]) for key in known], where
             )
+    if unnamed := kinds.get("union_tag_invalid"):
+        expected = re.findall(r"'(\w+)'", unnamed["ctx"]["expected_tags"])
+        return unknown_name("value", unnamed["ctx"]["tag"], expected, f"{place}.name")
+    if "union_tag_not_found" in kinds:
+        return DiagvibError(f"{where}: the key {dotted}.name is missing")
     if "missing" in kinds:
         return DiagvibError(f"{where}: the key {dotted} is missing")
     as_list = (
@@ -204,7 +209,8 @@ def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
         unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
         number = "; an integer is possible, too" if "int_type" in kinds else ""
-        return DiagvibError(f"{unknown}{number}{as_list}")
+        likely = "" if "did you mean" in str(unknown) else as_list
+        return DiagvibError(f"{unknown}{number}{likely}")
     hint, ending = dot_hint(given) or as_list, f", not {_short.repr(given)}"
     *others, last = dict.fromkeys(map(_problem, told))
     problem = ", or ".join([*(each.removesuffix(ending) for each in others), last])

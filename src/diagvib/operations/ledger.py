@@ -85,11 +85,13 @@ def check_recorded(root: str) -> None:
     if reason := why_no_ledger(root):
         say(f"ledger: recorded files not checked: {reason}")
         return
-    if changes(root) and (changed := _changed_files(root)["modified"]):
+    tuning = Layout(root).tuning  # also made by hand
+    modified = _changed_files(root)["modified"] if changes(root) else []
+    if changed := [path for path in modified if not Path(path).is_relative_to(tuning)]:
         more = f" and {len(changed) - _SHOWN:,} more" if len(changed) > _SHOWN else ""
         raise DiagvibError(
             f"{', '.join(changed[:_SHOWN])}{more}: recorded in {lock_of(root)}, but changed since by something other "
-            f"than the workflow. Nothing was started. `dvc checkout -f {changed[0]}` restores the recorded content "
+            f"than the workflow. Nothing was started. `dvc checkout -f {quote(changed[0])}` restores the recorded content "
             "(after `git checkout` or `git pull`: `dvc checkout`); or delete the file, and it is made again"
         )
 
@@ -137,7 +139,7 @@ def print_verified(found: dict[str, list[str]]) -> bool:
         "recorded yet"
     )
     if found["modified"]:
-        first = found["modified"][0]
+        first = quote(found["modified"][0])
         print(
             f"To restore one: `rm {first}`, then `dvc checkout {first}`; `snakemake` makes it again if it is not "
             "in DVC's cache"

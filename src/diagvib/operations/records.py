@@ -41,16 +41,18 @@ def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
             older = path.stat().st_mtime <= digests.stat().st_mtime
             return older and made_here(digests, gone, since)
     return any(
-        record_of("incomplete", str(output)).exists() or _as_recorded(output, since)
+        record_of("incomplete", str(output)).exists() or _as_recorded(output, path, since)
         for output in (path, *path.parents)
     )
 
 
-def _as_recorded(output: Path, since: float) -> bool:
-    """Whether a file or folder was last changed when its job ended, after `since`."""
+def _as_recorded(output: Path, path: Path, since: float) -> bool:
+    """Whether an output was last changed when its job ended, after `since`, and the file at `path`,
+    which is the output or in its folder, not later."""
     with suppress(DiagvibError, FileNotFoundError):
         changed = (output / _MARK if output.is_dir() else output).stat().st_mtime
-        return since < changed == read_json(record_of("metadata", str(output))).get("endtime")
+        ended = read_json(record_of("metadata", str(output))).get("endtime")
+        return since < changed == ended and path.stat().st_mtime <= changed
     return False
 
 

@@ -7,6 +7,7 @@ everything else to DVC.
 
 import json
 import os
+from itertools import product
 from pathlib import Path
 from shlex import quote
 
@@ -16,6 +17,7 @@ from diagvib.foundation.files import read_yaml, write_text
 from diagvib.operations.dvc import outs_of, stages_of
 from diagvib.operations.records import PROVENANCE
 from diagvib.operations.stage_code import stage_code
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.configuration import BaselineChoice, Configuration, ResolvedBaseline
 from diagvib.settings.grid import Layout
 
@@ -35,10 +37,11 @@ def configuration_text(config: Configuration) -> str:
 def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
     """A baseline as a configuration names it; its other settings are in config/baselines."""
     known = {**entry.settings, **dict(entry)}
+    usual = load_settings(entry.name, config.baselines_from)
     return {
         key: known[key]
         for key in BaselineChoice.model_fields
-        if known.get(key) not in (None, getattr(config, key, None))
+        if known.get(key) not in (None, getattr(config, key, None), usual.get(key))
     }
 
 
@@ -53,8 +56,10 @@ def write_root_stages(root: str, config: Configuration) -> None:
         used |= {file for file in files if file != str(config_of("."))}
     pairs = ((study, one.name) for study in config.studies for one in config.baselines)
     codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
+    for study, name in product(config.studies, config.networks.values()):
+        codes.append(stage_code(config, "encode", study=study, baseline=name))
     files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
-    below = {os.path.relpath(path) for path in files if path.is_relative_to(Path.cwd())}
+    below = {os.path.relpath(path) for path in files if path.absolute().is_relative_to(Path.cwd())}
     used |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
     used.add("config/baselines")
     outs = [*outs_of("."), Layout(".").metrics]

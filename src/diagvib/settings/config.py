@@ -245,12 +245,13 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     """DiagvibError for samples that do not exist, a study that does not fit, an unknown factor or
     binding, or ranges that a baseline cannot have."""
     study = config.study(tuning.study)
-    factors = load_scene(study.scene).factors
+    scene = load_scene(study.scene)
+    factors, count = scene.factors, 1 if scene.replicates == "seeds" else config.samples
     for number in tuning.samples:
-        if number >= config.dataset_count:
+        if number >= count:
+            there = f"are {count} datasets" if count > 1 else "is one dataset"
             raise DiagvibError(
-                f"tuning.samples: {number} is not among the dataset samples of `samples: "
-                f"{config.samples}`, which are numbered from 0"
+                f"tuning.samples: {number} does not exist: there {there}, numbered from 0"
             )
     if search := tuning.random_search:
         for name in search.bindings:

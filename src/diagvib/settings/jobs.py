@@ -18,7 +18,7 @@ from diagvib.settings.baselines import (
     load_settings,
     network_name,
 )
-from diagvib.settings.config import check_baseline
+from diagvib.settings.config import check_baseline, check_selection
 from diagvib.settings.configuration import (
     Counts,
     Experiment,
@@ -151,6 +151,9 @@ def stage_settings(
             raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
     if stage == "tune":
         study = config.tuning.study
+        with within(f"tuning of {baseline}"):
+            check_baseline(found["baseline"], config, [study])
+            check_selection(found["baseline"].get("selection", ""), [config.study(study)])
         found["tuning"] = config.tuning.of_method(found["baseline"]["method"]["name"])
     if study is not None:
         definition = config.study(study)

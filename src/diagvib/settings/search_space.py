@@ -127,11 +127,16 @@ def search_space(settings: dict, ranges: Ranges, where: str, baseline: str) -> d
     with `where`, if the baseline lacks a setting or cannot have a value in its range.
     """
     space = ranges.get(ALL, {}) | ranges.get(settings["method"]["name"], {})
-    for key in space:
+    for key, own in space.items():
         if key.startswith("model.") and is_frozen(settings):
             raise DiagvibError(
                 f"{where}: {key}: the network of {baseline} is frozen, and all trials have the same "
                 "features; leave out this key"
+            )
+        if key.startswith("model.") and own.choice is None and present(settings, key) is None:
+            raise DiagvibError(
+                f"{where}: {key}: {baseline} does not say whether it is an integer; give {baseline} "
+                "a value for it, or write `choice`"
             )
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
     for number in range(max(map(len, extremes.values()), default=0)):
@@ -195,12 +200,12 @@ def present(settings: dict, key: str) -> JsonValue:
 def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValue:
     """A drawn value in the form of the setting: rounded down for integers, otherwise rounded to
     DIGITS."""
-    if own.choice is not None:
-        return value
     kind, _, option = key.partition(".")
-    schema = (
-        declaration(settings["method"]["name"]).options.get(option, {}) if kind == "method" else {}
-    )
+    schemas = declaration(settings["method"]["name"]).schemas if kind == "method" else {}
+    schema = schemas.get(option, {})
+    if own.choice is not None:
+        whole_number = schema.get("type") == "number" and type(value) is int
+        return float(value) if whole_number else value
     whole = key == "batch_size" or "integer" in schema.get("type", ())
     whole |= key.startswith("model.options.") and type(present(settings, key)) is int
     return int(value) if whole else float(f"{value:.{DIGITS}g}")
