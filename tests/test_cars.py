@@ -178,14 +178,16 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
     Image.new("L", Image.open(urban / "001.jpg").size).save(urban / "001.mask.png")
     Image.new("L", (20, 20), 255).save(urban / "003.mask.png")
     (urban / "005.mask.png").unlink()
+    Image.new("L", Image.open(urban / "009.jpg").size, 255).save(urban / "009.mask.png")
     shutil.copy2(urban / "007.mask.png", urban / "orphan.mask.png")
     CARS.fetch(tmp_path / "raw", own)
     *lines, count = capsys.readouterr().err.splitlines()
-    assert count.endswith("cars: 6 of 96 files left out"), "those named, and the partners of two"
+    assert count.endswith("cars: 8 of 96 files left out"), "those named, and the partners of three"
     wanted = {
         "001.mask.png": "the mask is empty",
         "003.mask.png": "the mask is 20 x 20 pixels and the photo",
         "005.jpg": "`diagvib cutout` can make",
+        "009.mask.png": "its mask covers all of it",
         "orphan.mask.png": "there is no photo for this mask",
     }
     assert len(lines) == len(wanted)
@@ -194,7 +196,9 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
         assert why in line
     listed = set(read_table(tmp_path / "raw" / "files.parquet")["path"].to_pylist())
     assert "cars/urban/007.mask.png" in listed
-    assert not listed & {f"cars/urban/{name}" for name in (*wanted, "001.jpg", "003.jpg")}
+    assert not listed & {
+        f"cars/urban/{name}" for name in (*wanted, "001.jpg", "003.jpg", "009.jpg")
+    }
 
 
 def test_a_photo_less_is_another_state_and_digest(mirror, prepared, tmp_path):

@@ -199,6 +199,29 @@ def test_shares_that_are_whole_stay_whole():
     assert floors.tolist() == [29, 71] and not rests.any()
 
 
+def test_a_share_of_one_image_is_dealt():
+    """1/26 of 26 images, though its proportion is rounded where proportions are compared."""
+    rows = [("common", 12, "same"), ("rare", 1, "other")]
+    rows = [
+        {
+            "splits": ["train", "val", "test"],
+            "group": group,
+            "weight": weight,
+            "cells": {"cue": cue},
+        }
+        for group, weight, cue in rows
+    ]
+    about = {"title": "t", "meaning": "m", "scene": "dogs", "metrics": "accuracy"}
+    study = parse_study("mine", {**about, "roles": {"target": 2, "cue": 2}, "rows": rows})
+    counts, binding = (
+        {"train": 61, "val": 27, "test": 26},
+        bind(study, "breed-background", DOGS.factors),
+    )
+    check_counts(study, counts)
+    dealt = Draw(study, binding, SAMPLE, counts, DOGS, None).deal(np.random.default_rng(0))
+    assert sorted(dealt["test", None]) == [1, 1, 12, 12]
+
+
 def test_weights_need_not_add_up_to_one():
     own = load_study("zgo").model_dump(exclude={"name"})
     rows = [{"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}}]

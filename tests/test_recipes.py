@@ -158,6 +158,18 @@ def test_the_centre_is_that_of_the_classes_that_a_study_uses(pool):
     assert len(used) == 2 and np.allclose(found["scale_factor"], np.mean(used))
 
 
+def test_spreads_of_two_factors_count_whatever_their_order(pool):
+    """Texture's contrast is that of lightness's colours: 0 stays 0."""
+    given, found = load_study("zgo").model_dump(exclude={"name"}), []
+    for roles in (("target", "cue"), ("cue", "target")):
+        spread = {role: {"target": 0.0, "cue": 0.5}[role] for role in roles}
+        study = parse_study("zgo", {**given, "spread": spread})
+        binding = bind(study, "texture-lightness", DIGITS.factors)
+        found.append(draw_recipes(study, binding, [dataset_sample(1)], COUNTS, DIGITS, pool))
+    assert found[0].equals(found[1])
+    np.testing.assert_allclose(found[0]["lightness_1"], found[0]["lightness_2"], atol=1e-9)
+
+
 def test_shape_has_no_spread(pool):
     with pytest.raises(
         DiagvibError, match="zgo: spread: the scene .* has none for shape, only for .*hue"

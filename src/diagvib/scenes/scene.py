@@ -134,7 +134,8 @@ class Scene:
     """Defines images: factors and their classes, source files, recipe columns, a renderer.
 
     A scene of your own is a subclass with `factors`, `columns`, `realize` and `renderer`; if it is
-    made from files, also with `prepare` and either `sources` (files to download) or `fetch`.
+    made from files, also with `prepare`, and either `sources` (files to download) or `fetch`,
+    `raw_files` and `state`.
 
     factors: factor -> names of its classes, in class-index order; a factor's name is one word.
     columns: of a recipe, in addition to the factors' classes. sources: the official source files.

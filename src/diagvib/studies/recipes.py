@@ -129,13 +129,16 @@ class Draw:
         realized = {}
         if not dealt:
             realized = self.scene.realized(dict(names), split, self.catalogue, generator)
-        for factor, spread in spreads(self.study, self.binding).items():
+        wanted = spreads(self.study, self.binding)
+        for factor in wanted:
             if factor not in self.scene.spreads:
                 raise DiagvibError(
                     f"study {self.study.name}: spread: the scene {self.scene.name} has none for {factor}, only "
                     f"for {', '.join(self.scene.spreads) or 'no factor'}"
                 )
-            realized = self.scene.narrow(realized, factor, chosen[factor], spread)
+        for factor in self.scene.spreads:  # in their order, since two may change the same columns
+            if factor in wanted:
+                realized = self.scene.narrow(realized, factor, chosen[factor], wanted[factor])
         return pd.DataFrame({**drawn.filter(["group", "environment"]), **names, **realized})
 
     def deal(self, generator: np.random.Generator) -> dict[tuple[str, str | None], np.ndarray]:
@@ -146,18 +149,18 @@ class Draw:
         has its exact share, so that a published number of photos is used up exactly. In each split,
         a cell has at least its share there, rounded down. Keys and cells as in `blocks`.
         """
-        lots: dict[tuple, list[tuple[str, str | None, int]]] = {}
+        lots: dict[tuple, tuple[np.ndarray, list[tuple[str, str | None, int]]]] = {}
         for split in SPLITS:
             for group, count, share in self.blocks(split):
-                weights = share.pop("weight")
+                weights = share.pop("weight").to_numpy()
                 proportions = tuple((weights / weights.sum()).round(9))
                 lot = (proportions, *share.itertuples(index=False, name=None))
-                lots.setdefault(lot, []).append((split, group, count))
+                lots.setdefault(lot, (weights, []))[1].append((split, group, count))
         found = {}
-        for (weights, *_), takers in lots.items():
+        for weights, takers in lots.values():
             numbers = np.array([count for *_, count in takers])
-            total = _quotas(numbers.sum(), np.array(weights), generator)
-            floors = np.stack([whole_shares(count, np.array(weights))[0] for count in numbers])
+            total = _quotas(numbers.sum(), weights, generator)
+            floors = np.stack([whole_shares(count, weights)[0] for count in numbers])
             dealt = _in_turn(total, numbers)
             if (dealt < floors).any():  # rare; in all other cases, datasets stay as they were
                 dealt = floors + _in_turn(total - floors.sum(0), numbers - floors.sum(1))

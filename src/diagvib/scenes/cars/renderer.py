@@ -68,5 +68,5 @@ def _opened(path: Path, count: int) -> np.ndarray:
     except (OSError, ValueError, EOFError):
         pack = ()
     if len(pack) != count:
-        raise mismatch(path, "photos")
+        raise mismatch(path.parent, "photos")
     return pack

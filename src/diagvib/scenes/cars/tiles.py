@@ -22,8 +22,12 @@ def cut_out(photo: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.
             )
         )
     if not opaque.any():
-        raise ValueError(f"because {'its mask' if mask is None else 'the mask'} is empty")
-    if mask is None and opaque.all():
+        raise ValueError(f"because {'it is transparent' if mask is None else 'the mask is empty'}")
+    if mask is not None and opaque.all():
+        raise ValueError(
+            "because its mask covers all of it: a mask is white where the object is, and black elsewhere"
+        )
+    if opaque.all():
         raise ValueError(
             "because nothing cuts its object out: it has no alpha channel and no NAME.mask.png next to "
             "it, which `diagvib cutout` can make"

@@ -227,7 +227,8 @@ class Photos(Scene):
         photos = catalogue.photos
         photos = photos.assign(photo=np.arange(len(photos), dtype=np.int32))
         photos = photos[photos["split"].isin(["", split])][[*self.definition.classes, "photo"]]
-        return cells.merge(photos).sort_values("photo", kind="stable", ignore_index=True)
+        how = "inner" if {*cells} & {*photos} else "cross"
+        return cells.merge(photos, how).sort_values("photo", kind="stable", ignore_index=True)
 
     def marked(self, pixels: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
         """Images uint8[B, H, W, 3], each with a random watermark of its own."""
@@ -252,6 +253,8 @@ class Photos(Scene):
         catalogue, its, font = self.catalogue(prepared), self.definition, self._font()
         paths, hashes = (catalogue.photos[name].tolist() for name in ("path", "sha256"))
         embedded = catalogue.sources.startswith("embedded")
+        if not embedded and not (prepared / FOLDER).is_file():
+            raise mismatch(prepared, "photos")
         folder = "" if embedded else read_json(prepared / FOLDER)["folder"]
         drawn = font and watermark(size, font)
 

@@ -204,14 +204,14 @@ def _joined(path: Path, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame
     shared = [column for column in left if column in right]
     if not shared:
         raise DiagvibError(f"{path}: shares no column with the next table")
-    both = left.merge(right, "outer", shared, indicator="in")
-    rows = len(left), len(right), int((both["in"] == "both").sum())
+    both = left.merge(right, "outer", shared, indicator="\0in")
+    rows = len(left), len(right), int((both["\0in"] == "both").sum())
     if len({*rows, len(both)}) > 1:
         raise DiagvibError(
             f"{path}: {rows[0]:,} rows, in the next table {rows[1]:,}, but {rows[2]:,} pairs have the same "
             f"{', '.join(shared)}; each row needs exactly one"
         )
-    return both.drop(columns="in")
+    return both.drop(columns="\0in")
 
 
 def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[list[str], pd.DataFrame, int]:
