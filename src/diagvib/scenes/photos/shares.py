@@ -45,9 +45,13 @@ def share_out(
             if sum(map(len, rows)) > there:
                 short[*cell, part] = np.concatenate(rows), there
                 continue
-            begun: list[np.ndarray] = []
             for own in rows:
-                chosen[own] = _take(whole, begun, len(own))
+                while len(own):
+                    lot = whole.pop(0)
+                    chosen[own[: len(lot)]] = lot[: len(own)]
+                    # Of lots that others have begun, the rest comes after those of their own.
+                    whole.append(lot[len(own) :])
+                    own = own[len(lot) :]
     if short:
         raise _too_few(name, factors, recipes, short)
     return chosen
@@ -67,18 +71,6 @@ def serving_split(name: str, recipes: pd.DataFrame, photos: pd.DataFrame) -> np.
     counts = recipes["split"].value_counts().reindex(_SPLITS, fill_value=0)
     bounds = np.cumsum(counts)[:-1] / len(recipes) * len(photos)
     return np.array(_SPLITS, object)[np.searchsorted(bounds, middles)][unit_of]
-
-
-def _take(whole: list[np.ndarray], begun: list[np.ndarray], count: int) -> np.ndarray:
-    """This many numbers, from an unused list while there is one, then from what others have
-    left."""
-    taken = [np.empty(0, np.int64)]
-    while count:
-        lot = (whole or begun).pop(0)
-        taken.append(lot[:count])
-        begun += [lot[count:]] if len(lot) > count else []
-        count -= len(taken[-1])
-    return np.concatenate(taken)
 
 
 def _too_few(
