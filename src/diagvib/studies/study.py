@@ -210,21 +210,21 @@ class Study(Sparse):
     def row_cells(self, row: Row, added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
         """The cells of one of its rows, one class index per role. added_cue: see `cells`.
         DiagvibError if it is needed and not given."""
-        relations = row.cells if isinstance(row.cells, dict) else {}
-        fixed = {role: [its] for role, its in relations.items() if isinstance(its, int)}
-        every = product(*(fixed.get(role, range(count)) for role, count in self.roles.items()))
+        every = product(*map(range, self.roles.values()))
         if row.cells == "others":
             named = [self.row_cells(other, added_cue) for other in self.rows_of("train")]
             trained = set(chain(*named))
             return [cell for cell in every if cell not in trained]
         if isinstance(row.cells, dict):
             roles = list(self.roles)
-            related = relations.keys() - fixed.keys()
-            same = {roles.index(role): relations[role] == "same" for role in related}
+            asked = [(roles.index(role), its) for role, its in row.cells.items()]
             return [
                 cell
                 for cell in every
-                if all((cell[at] == cell[0]) == wanted for at, wanted in same.items())
+                if all(
+                    (cell[at] == (cell[0] if isinstance(its, str) else its)) == (its != "other")
+                    for at, its in asked
+                )
             ]
         if added_cue is None and row.adds:
             raise DiagvibError(
