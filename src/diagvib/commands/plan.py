@@ -50,16 +50,24 @@ def estimate(
     encoded = len({(networks[name], *of) for name, *of in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.samples))
     weights = _weights(config) if config.keep_weights else {}
-    disk, seconds = _disk(config), _seconds(config, device, rates)
+    disk, images = _disk(config), sum(_images(config, study) for study, _ in pairs)
     if weights:
         disk["weights"] = sum(size * runs[name] for name, size in weights.items())
     counts = {"draw": len(pairs), "render": len(pairs) if config.images == "parquet" else 0}
+    if config.image_size != _MEASURED_SIZE:
+        rates.rows.clear()
+    rate = rates.best("render to Parquet")
+    rendering = images / rate.images_per_second if rate else None
+    seconds = {"render": rendering if config.images == "parquet" else 0.0}
+    for baseline in config.baselines:
+        trained = _training_seconds(config, baseline, device, rates)
+        seconds[f"train {baseline.name}"] = trained
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
         "jobs": counts | ({"encode": encoded} if encoded else {}) | {"train": len(jobs)},
         "datasets": config.dataset_count * len(pairs),
-        "images": sum(_images(config, study) for study, _ in pairs),
+        "images": images,
         "runs": runs.total(),
         "runs_per_baseline": dict(runs),
         "disk": disk,
@@ -122,21 +130,6 @@ def _weights(config: Configuration) -> dict[str, int]:
             made = make_baseline(settings, n_classes=10, image_size=config.image_size, seed=0)
         found[baseline.name] = sum(tensor.nbytes for tensor in made.state_dict().values())
     return found
-
-
-def _seconds(config: Configuration, device: str, rates: Rates) -> dict[str, float | None]:
-    """Seconds of rendering, and of each baseline's training. None where a rate is missing."""
-    if config.image_size != _MEASURED_SIZE:
-        rates = Rates([], [])
-    rendering, rate = 0.0, rates.best("render to Parquet")
-    if config.images == "parquet":
-        images = sum(_images(config, study) for study, _ in config.datasets)
-        rendering = images / rate.images_per_second if rate else None
-    training = {
-        f"train {baseline.name}": _training_seconds(config, baseline, device, rates)
-        for baseline in config.baselines
-    }
-    return {"render": rendering, **training}
 
 
 def _training_seconds(
