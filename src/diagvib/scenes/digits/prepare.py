@@ -25,7 +25,6 @@ from diagvib.foundation.files import (
 )
 from diagvib.scenes.digits.digits import (
     DIGIT_SIZE,
-    RawDigits,
     prepare_digit,
     read_mnist,
     split_names,
@@ -57,7 +56,19 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
     content.
     """
     if sources == "official":
-        training, test, textures = _read_official(files, raw)
+        for source in files:
+            path = raw / source.path
+            if not path.is_file():
+                raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
+            found = file_sha256(path)
+            if found != source.sha256:
+                raise DiagvibError(
+                    f"{path}: not the published file: its sha256 is {found}, expected {source.sha256}; run "
+                    "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
+                    "config/sources.yaml"
+                )
+        training, test = read_mnist(raw / "mnist")
+        textures = [read_texture(path) for path in _texture_paths(raw)]
     else:
         training, test = embedded_digits()
         textures = [embedded_texture(name) for name in classes("texture")]
@@ -117,24 +128,6 @@ def read_texture(path: Path) -> np.ndarray:
 def write_texture(path: Path, texture: np.ndarray) -> None:
     with whole_file(path) as temporary:
         Image.fromarray(texture).save(temporary, format="PNG")
-
-
-def _read_official(
-    files: Sequence[Source], raw: Path
-) -> tuple[RawDigits, RawDigits, list[np.ndarray]]:
-    """Training and test digits, and textures."""
-    for source in files:
-        path = raw / source.path
-        if not path.is_file():
-            raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
-        found = file_sha256(path)
-        if found != source.sha256:
-            raise DiagvibError(
-                f"{path}: not the published file: its sha256 is {found}, expected {source.sha256}; run "
-                "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
-                "config/sources.yaml"
-            )
-    return (*read_mnist(raw / "mnist"), [read_texture(path) for path in _texture_paths(raw)])
 
 
 def _texture_paths(folder: Path) -> list[Path]:
