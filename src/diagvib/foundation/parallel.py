@@ -31,7 +31,10 @@ def in_processes(
     if processes < 2:
         yield from map(function, things)
         return
-    with ProcessPoolExecutor(processes, _context(function), _end_with_parent) as pool:
+    # Forks of one process that has loaded the function's module, which takes 1.3 CPU s.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([getattr(function, "func", function).__module__])
+    with ProcessPoolExecutor(processes, context, _end_with_parent) as pool:
         try:
             yield from pool.map(function, things, chunksize=max(1, min_per_process // 8))
         except BrokenProcessPool:
@@ -39,16 +42,6 @@ def in_processes(
                 f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
                 "threads"
             ) from None
-
-
-def _context(function: Callable) -> multiprocessing.context.BaseContext:
-    """Processes that are forks of one that has loaded the function's module, where there are such,
-    else new ones, each of which takes 1.3 CPU s to load it."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([getattr(function, "func", function).__module__])
-    return context
 
 
 def _end_with_parent() -> None:
