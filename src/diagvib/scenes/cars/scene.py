@@ -61,9 +61,9 @@ class Cars(Scene):
         }
 
     def renderer(self, prepared, size, device):
-        from diagvib.scenes.cars.renderer import Renderer
+        from diagvib.scenes.cars.renderer import make_renderer
 
-        return Renderer(prepared, size, device)
+        return make_renderer(prepared, size, device)
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
         """The square in the middle with the car's longer side."""
