@@ -202,12 +202,12 @@ def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
         return DiagvibError(f"{where}: the key {dotted}.name is missing")
     if "missing" in kinds:
         return DiagvibError(f"{where}: the key {dotted} is missing")
-    as_list = (
-        f"; write [{_plain(given)}]" if "list_type" in kinds and isinstance(given, str) else ""
-    )
-    if "literal_error" in kinds and (as_list or len(told) == 1 or isinstance(given, str)):
+    is_text = isinstance(given, str)
+    as_list = f"; write [{given}]" if "list_type" in kinds and is_text else ""
+    if "literal_error" in kinds and (len(told) == 1 or is_text):
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
-        unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
+        shown = given if is_text else _short.repr(given)
+        unknown = unknown_name("value", shown, [name.strip("'") for name in known], place)
         number = "; an integer is possible, too" if "int_type" in kinds else ""
         likely = "" if "did you mean" in str(unknown) else as_list
         return DiagvibError(f"{unknown}{number}{likely}")
@@ -260,7 +260,3 @@ def _problem(error: dict) -> str:
         re.sub(r"( after validation)?(, not \d+)?$", "", text),
     )
     return f"{text}, not {_short.repr(error['input'])}"
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else _short.repr(value)
