@@ -175,7 +175,7 @@ def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: fl
             continue
         draw_chance(axes, chance)
         for name, curve in own.groupby(by, sort=False):
-            _draw_strength(axes, str(name), curve, looks[name])
+            _draw_strength(axes, name, curve, looks[name])
     ticks = shares[np.unique([0, 1, len(shares) // 2, len(shares) - 1])]
     axes.set_xscale("symlog", linthresh=shares[1], linscale=0.5)
     axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.5, 1], xlim=(0, shares[-1] * 1.15))

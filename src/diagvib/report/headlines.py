@@ -181,7 +181,7 @@ def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd
     rows = rows[(rows["study"] != "") & (rows["binding"] != "")]
     for study, own in rows.groupby("study", sort=False):
         own = own[own["binding"] == own["binding"].iloc[0]]
-        yield str(study), own["target"].iloc[0], own["cue"].iloc[0] or "the cue", own
+        yield study, own["target"].iloc[0], own["cue"].iloc[0] or "the cue", own
 
 
 def shortcut_sentences(material: Material) -> tuple[str, str]:
@@ -196,7 +196,7 @@ def shortcut_sentences(material: Material) -> tuple[str, str]:
     wide = first.pivot(index="target", columns="study", values="mean")[first["study"].unique()]
     whole = wide.dropna()
     shown = ", ".join(
-        f"{known.title(str(name))} {whole_percent(value)}"
+        f"{known.title(name)} {whole_percent(value)}"
         for name, value in whole.mean().dropna().items()
     )
     of = "the targets"

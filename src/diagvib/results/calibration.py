@@ -75,5 +75,5 @@ def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Tabl
         heads = {name: name.removesuffix(_ECE) for name in own["metric"].unique()}
         text = partial(of_samples, change=True)
         lines = pivot(of_all_bindings(own), [*BASELINE, "binding"], "metric", heads, text)
-        title = known.title(str(study))
+        title = known.title(study)
         yield Table(title, *lines, [], TITLE, _ABOUT, folded=True)

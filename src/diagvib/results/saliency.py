@@ -40,7 +40,7 @@ def saliency_tables(runs: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
             "-" if part != part else f"{whole_percent(part)} ({whole_percent(area)})"
             for part, area in means
         ]
-        rows.append([known.title(str(study)), baseline, *texts, str(len(own))])
+        rows.append([known.title(study), baseline, *texts, str(len(own))])
     heads = ["study", "baseline", *(f"on the {role.replace('_', ' ')}" for role in roles), "runs"]
     yield Table("Mean over runs", heads, rows, section=TITLE, about=[ABOUT])
 

@@ -133,7 +133,7 @@ def half_way_tables(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Tab
     for (baseline, spread, target), own in frame.groupby(
         ["baseline", "spread", "target"], sort=False
     ):
-        texts = {str(cue): half_way_text(curve) for cue, curve in own.groupby("cue", sort=False)}
+        texts = {cue: half_way_text(curve) for cue, curve in own.groupby("cue", sort=False)}
         rows.append([baseline, f"{100 * spread:g}", target, *(texts.get(cue, "") for cue in cues)])
     heads = ["baseline", "spread", TARGET, *cues]
     yield Table("Half-way strength by cue, %", heads, rows, [], TITLE, [_ABOUT])

@@ -72,7 +72,7 @@ class MetricSet:
         parts = [
             over_samples(
                 own,
-                self.names(str(study), results.known),
+                self.names(study, results.known),
                 results.baselines,
                 self.differences,
                 self.others,
@@ -94,7 +94,7 @@ class MetricSet:
         for study, part in of_all_bindings(own).groupby("study", sort=False):
             names = {name: self.heads.get(name, name) for name in part["metric"].unique()}
             yield Table(
-                known.title(str(study)),
+                known.title(study),
                 *pivot(part, [*BASELINE, "binding"], "metric", names, self.text),
                 section=self.title,
                 about=self.about,

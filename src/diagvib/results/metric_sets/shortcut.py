@@ -93,7 +93,7 @@ class Shortcut(MetricSet):
                 tuned = rows["note"] != NOT_TUNED
                 marked = rows["baseline"].where(tuned, rows["baseline"] + f" {UNTUNED}")
                 yield Table(
-                    f"{known.title(str(study))}: {title}",
+                    f"{known.title(study)}: {title}",
                     *pivot(
                         rows.assign(baseline=marked), ["baseline"], "target", factors, self.text
                     ),
