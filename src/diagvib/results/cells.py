@@ -85,42 +85,40 @@ def cells_table(frame: pd.DataFrame, counted: Sequence[Sequence[dict]]) -> pd.Da
     return pd.concat([keys, values], axis=1)
 
 
-def mean_per_class(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def mean_per_class(cells: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Mean over the target classes present of per-class accuracy: a row per combination of `by`, in
     order.
 
     cells: columns by, target_class, n, correct. Columns: by, accuracy, n images.
     """
     classes = cells.groupby([*by, "target_class"], sort=False)[["correct", "n"]].sum()
-    groups = classes.groupby(level=list(by), sort=False)
+    groups = classes.groupby(level=by, sort=False)
     of, accuracy = groups.ngroup(), classes["correct"] / classes["n"]
     means = np.bincount(of, accuracy) / np.bincount(of)
     return groups[["n"]].sum().assign(accuracy=means).reset_index()
 
 
-def class_mean(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+def class_mean(cells: pd.DataFrame, by: list[str]) -> pd.Series:
     """The accuracies of `mean_per_class`, indexed by `by`."""
-    return mean_per_class(cells, by).set_index(list(by))["accuracy"]
+    return mean_per_class(cells, by).set_index(by)["accuracy"]
 
 
-def worst_cell(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """The accuracy of the worst cell, for each combination of `by`."""
-    counts = cells.groupby([*by, "target_class", "cue_class"], sort=False)[["n", "correct"]].sum()
-    return (counts["correct"] / counts["n"]).groupby(level=list(by), sort=False).min()
-
-
-def per_image(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+def per_image(cells: pd.DataFrame, by: list[str]) -> pd.Series:
     """The share of images that are right, for each combination of `by`."""
-    sums = cells.groupby(list(by), sort=False)[["correct", "n"]].sum()
+    sums = cells.groupby(by, sort=False)[["correct", "n"]].sum()
     return sums["correct"] / sums["n"]
 
 
-def adjusted(cells: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+def worst_cell(cells: pd.DataFrame, by: list[str]) -> pd.Series:
+    """The accuracy of the worst cell, for each combination of `by`."""
+    return per_image(cells, [*by, *CELL[2:]]).groupby(level=by, sort=False).min()
+
+
+def adjusted(cells: pd.DataFrame, by: list[str]) -> pd.Series:
     """The accuracies of all cells, averaged by the shares that their classes have in training, as in
     Sagawa et al. (2020), for each combination of `by`; NaN if a run does not note these."""
-    cell = [*by, "target_class", "cue_class"]
-    parts = {"n": "sum", "correct": "sum", "trained": "first"}
-    counts = cells.astype({"trained": float}).groupby(cell, sort=False).agg(parts)
-    counts["weighted"] = counts["correct"] / counts["n"] * counts["trained"]
-    sums = counts.groupby(level=list(by), sort=False)[["weighted", "trained"]].sum()
-    return sums["weighted"] / sums["trained"]
+    cell = [*by, *CELL[2:]]
+    trained = cells.astype({"trained": float}).groupby(cell, sort=False)["trained"].first()
+    parts = {"right": per_image(cells, cell) * trained, "trained": trained}
+    sums = pd.DataFrame(parts).groupby(level=by, sort=False).sum()
+    return sums["right"] / sums["trained"]
