@@ -87,7 +87,8 @@ class Shortcut(MetricSet):
     def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
         """The paper's tables, metric by metric and study by study; below each baseline, the paper's
         row if there is one."""
-        for metric, title in metric_titles(known).items():
+        contrasts = {metric: contrast.title for metric, contrast in known.contrasts.items()}
+        for metric, title in (METRIC_TITLES | contrasts).items():
             for study, rows in own[own["metric"] == metric].groupby("study", sort=False):
                 factors = {f: f for f in known.factors([study]) if f in set(rows["target"])}
                 tuned = rows["note"] != NOT_TUNED
@@ -117,15 +118,11 @@ class Shortcut(MetricSet):
 METRIC_SET = Shortcut()
 
 
-def metric_titles(known: KnownStudies) -> dict[str, str]:
-    """Titles of the metrics for readers, then those of the contrasts."""
-    return METRIC_TITLES | {metric: contrast.title for metric, contrast in known.contrasts.items()}
-
-
 def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
     """The metrics of each study, baseline and target."""
-    for keys, own in runs.groupby(["study", "baseline", "target"], sort=False):
-        about = dict(zip(("study", "baseline", "target"), keys, strict=True))
+    keys = ["study", "baseline", "target"]
+    for names, own in runs.groupby(keys, sort=False):
+        about = dict(zip(keys, names, strict=True))
         correlated = (own["cue"] != "").all()
         for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, ID)]:
             acc = accuracy_array(own, own[f"{group}_accuracy"])
@@ -157,7 +154,7 @@ def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[
     contrast = known.contrasts.get(rows["metric"].iloc[0])
     studies = {contrast.study, contrast.reference} if contrast else set(rows["study"])
     concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(rows["baseline"]))]
-    every = known.possible_cues(contrast.study if contrast else rows["study"].iloc[0])
+    every = known.possible_cues(rows["study"].iloc[0])
     few = {(r.target, int(r.cues)) for r in rows.itertuples() if 0 < r.cues < every[r.target]}
     texts = ", ".join(f"{target} {cues} of {every[target]}" for target, cues in sorted(few))
     notes = [f"over the configured cues only: {texts}"] if few else []
@@ -167,16 +164,13 @@ def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[
 def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     """P_ij (without cues P_i, cue empty) per study, baseline and group: mean, stderr, n, expected
     (paper, Sec. 3.4)."""
-    rows = []
-    for (study, baseline, target, cue), runs in frame.groupby(
-        ["study", "baseline", "target", "cue"], sort=False
-    ):
-        for group in (ID, OOD) if cue else (ID,):
+    rows, keys = [], ["study", "baseline", "target", "cue"]
+    for names, runs in frame.groupby(keys, sort=False):
+        for group in (ID, OOD) if names[-1] else (ID,):
             found = estimate(runs[f"{group}_accuracy"])
-            about = study, baseline, target, cue, group
-            rows.append((*about, *found, len(runs), _images(runs, group)))
-    columns = ["study", "baseline", "target", "cue", "group", "mean", "stderr", "n", "expected"]
-    return pd.DataFrame(rows, columns=[*columns, "images"])
+            rows.append((*names, group, *found, len(runs), _images(runs, group)))
+    columns = [*keys, "group", "mean", "stderr", "n", "expected", "images"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _images(runs: pd.DataFrame, group: str) -> float:
@@ -204,13 +198,12 @@ def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
     paired by sample."""
     rows = []
     for study, runs in frame.groupby("study", sort=False):
-        own = dict(iter(runs.groupby("baseline", sort=False)))
-        for first, second in combinations(own, 2):
-            both = set(own[first]["binding"]) & set(own[second]["binding"])
+        baselines = runs.groupby("baseline", sort=False)
+        for (first, one), (second, other) in combinations(baselines, 2):
+            both = set(one["binding"]) & set(other["binding"])
             if both:
                 ours, theirs = (
-                    by_sample(own[name][own[name]["binding"].isin(both)], _column(runs))
-                    for name in (first, second)
+                    by_sample(own[own["binding"].isin(both)], _column(runs)) for own in (one, other)
                 )
                 change, ends = estimate(ours - theirs), sample_interval(ours, theirs)
                 rows.append((study, first, second, change.mean, *ends, change.n, len(both)))
@@ -233,9 +226,7 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     ran = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
     offering = [name for name, study in known.studies.items() if study.opportunity]
     rows = []
-    for (baseline, target, cue), _ in p[p["cue"] != ""].groupby(
-        ["baseline", "target", "cue"], sort=False
-    ):
+    for baseline, target, cue in p.loc[p["cue"] != "", columns[:3]].drop_duplicates().to_numpy():
         own = ran[(ran["baseline"] == baseline) & (ran["target"] == target)]
         means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
         others = means[means.index.isin(offering)]
@@ -243,12 +234,10 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
         pair = (means.get(name, np.nan) for name in (headline.without, headline.shortcut))
         rows.append((baseline, target, cue, *pair, *best))
     found = pd.DataFrame(rows, columns=columns)
-    score = (
-        found["without"].fillna(1)
-        - 2 * found["shortcut"]
-        + found["recovered"].fillna(found["shortcut"])
-    )
-    return found.loc[score.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+    score = found["without"].fillna(1) - 2 * found["shortcut"]
+    score += found["recovered"].fillna(found["shortcut"])
+    order = score.sort_values(ascending=False, kind="stable").index
+    return found.loc[order].reset_index(drop=True)
 
 
 def overall_sentence(pairs: pd.DataFrame, known: KnownStudies) -> str:
