@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
-    BASELINE,
     concatenated,
     of_all_bindings,
     over_samples,
@@ -74,6 +73,6 @@ def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Tabl
     for study, own in rows.groupby("study", sort=False):
         heads = {name: name.removesuffix(_ECE) for name in own["metric"].unique()}
         text = partial(of_samples, change=True)
-        lines = pivot(of_all_bindings(own), [*BASELINE, "binding"], "metric", heads, text)
+        lines = pivot(of_all_bindings(own), "metric", heads, text)
         title = known.title(study)
         yield Table(title, *lines, [], TITLE, _ABOUT, folded=True)

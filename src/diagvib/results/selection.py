@@ -160,7 +160,7 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
         names = [rule_name(*keys) for keys in zip(rows["rule"], rows["selection"], strict=True)]
         as_run = rows["rule"] == AS_RUN
         rows = rows.assign(study=rows["study"].map(known.title), as_run=as_run, rule=names)
-        lines = pivot(rows, ["study", "baseline", "rule"], "target", factors, _changed)
+        lines = pivot(rows, "target", factors, _changed, ["study", "baseline", "rule"])
         title = METRIC_TITLES[metric]
         yield Table(title, *lines, [], TITLE, ABOUT, folded=True)
     for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
@@ -168,7 +168,7 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
         rows = of_all_bindings(rows)
         rows = rows.assign(study=[known.title(name) if name else "mean" for name in rows["study"]])
         labels = ["study", "baseline", "method", "supervision", "binding"]
-        lines = pivot(rows, labels, "rule", rules, _with_trial)
+        lines = pivot(rows, "rule", rules, _with_trial, labels)
         yield Table(_OVER[over], *lines, [], TITLE, ABOUT)
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 from diagvib.results.cells import RUN_KEYS, class_mean, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
-    BASELINE,
     MetricSet,
     Results,
     concatenated,
@@ -78,7 +77,7 @@ class Average(MetricSet):
         ]
         yield Table(
             "All studies",
-            *pivot(rows, [*BASELINE, "binding"], "study", titles, self.text),
+            *pivot(rows, "study", titles, self.text),
             list(dict.fromkeys(notes)),
             self.title,
             self.about,

@@ -100,7 +100,7 @@ class Gaps(MetricSet):
             for study, part in rows[chosen].groupby("study", sort=False):
                 yield Table(
                     f"{known.title(study)}: {title}",
-                    *pivot(part, [*BASELINE, "binding"], "metric", SHOWN, self._beside_erm),
+                    *pivot(part, "metric", SHOWN, self._beside_erm),
                     section=self.title,
                     about=self.about,
                 )

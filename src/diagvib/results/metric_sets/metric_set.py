@@ -95,7 +95,7 @@ class MetricSet:
             names = {name: self.heads.get(name, name) for name in part["metric"].unique()}
             yield Table(
                 known.title(study),
-                *pivot(part, [*BASELINE, "binding"], "metric", names, self.text),
+                *pivot(part, "metric", names, self.text),
                 section=self.title,
                 about=self.about,
             )
@@ -194,10 +194,10 @@ def of_all_bindings(rows: pd.DataFrame) -> pd.DataFrame:
 
 def pivot(
     rows: pd.DataFrame,
-    by: Sequence[str],
     across: str,
     columns: Mapping[str, str],
     text: Callable[[Mapping], str],
+    by: Sequence[str] = (*BASELINE, "binding"),
 ) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of a table: a row per combination of `by`, and a text for each value of the
     column `across`; below it the paper's numbers, if there are any. columns: value -> head."""

@@ -96,7 +96,7 @@ class Shortcut(MetricSet):
                 yield Table(
                     f"{known.title(study)}: {title}",
                     *pivot(
-                        rows.assign(baseline=marked), ["baseline"], "target", factors, self.text
+                        rows.assign(baseline=marked), "target", factors, self.text, ["baseline"]
                     ),
                     _notes(rows, tables["runs"], known),
                     self.title,
