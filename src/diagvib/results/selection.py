@@ -115,9 +115,9 @@ def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[
 def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """The mean accuracy of each rule that was recorded, by binding, study and over all."""
     rules = [rule for rule in RULES if rule in values and values[rule].notna().any()]
-    noted = values[rules].notna().any(axis=1)
-    noted = noted.groupby([values["study"], values["baseline"]]).transform("any")
-    values = values[noted.astype(bool)]
+    values = values.groupby(["study", "baseline"]).filter(
+        lambda own: own[rules].notna().any(axis=None)
+    )
     rows = concatenated(
         [over_samples(values, rules, baselines, {}), mean_over_studies(values, rules, baselines)],
         [*KEYS, "metric", *NUMBERS],
@@ -158,9 +158,9 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
     for metric, rows in plain[plain["rule"] != plain["selection"]].groupby("metric", sort=False):
         factors = {f: f for f in known.factors(rows["study"]) if f in set(rows["target"])}
         names = [rule_name(*keys) for keys in zip(rows["rule"], rows["selection"], strict=True)]
-        as_run = rows["rule"] == AS_RUN
-        rows = rows.assign(study=rows["study"].map(known.title), as_run=as_run, rule=names)
-        lines = pivot(rows, "target", factors, _changed, ["study", "baseline", "rule"])
+        change = rows["change"].mask(rows["rule"] == AS_RUN)
+        rows = rows.assign(study=rows["study"].map(known.title), change=change, rule=names)
+        lines = pivot(rows, "target", factors, _text, ["study", "baseline", "rule"])
         title = METRIC_TITLES[metric]
         yield Table(title, *lines, [], TITLE, ABOUT, folded=True)
     for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
@@ -168,7 +168,7 @@ def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[T
         rows = of_all_bindings(rows)
         rows = rows.assign(study=[known.title(name) if name else "mean" for name in rows["study"]])
         labels = ["study", "baseline", "method", "supervision", "binding"]
-        lines = pivot(rows, "rule", rules, _with_trial, labels)
+        lines = pivot(rows, "rule", rules, _text, labels)
         yield Table(_OVER[over], *lines, [], TITLE, ABOUT)
 
 
@@ -188,14 +188,12 @@ def selection_sentence(selection: pd.DataFrame, known: KnownStudies) -> str:
     )
 
 
-def _changed(row: Mapping) -> str:
-    text = of_samples(row)
-    return text if row["as_run"] or row["n"] == 0 else f"{text} ({points(row['change'])})"
-
-
-def _with_trial(row: Mapping) -> str:
-    text = of_samples(row)
-    return text if row["trial"] != row["trial"] else f"{text} (trial {int(row['trial'])})"
+def _text(row: Mapping) -> str:
+    """A number; in brackets, the change from the rule as run, or the trial."""
+    text, change, trial = of_samples(row), row["change"], row["trial"]
+    if change == change:
+        return f"{text} ({points(change)})"
+    return f"{text} (trial {trial:.0f})" if trial == trial else text
 
 
 def rule_name(rule: str, selection: str) -> str:
