@@ -64,9 +64,9 @@ def evaluate(
     )
     groups = class_mean(cells, ["group"]).add_suffix("_accuracy").to_dict()
     found = {
-        "accuracy": float(class_mean(cells, RUN_KEYS).iloc[0]),
+        "accuracy": class_mean(cells, RUN_KEYS).item(),
         **groups,
-        "worst_cell": float(worst_cell(cells, RUN_KEYS).iloc[0]),
+        "worst_cell": worst_cell(cells, RUN_KEYS).item(),
     }
     if confidence is not None:
         answered = answered.append_column("confidence", pa.array(confidence))
@@ -74,8 +74,7 @@ def evaluate(
     if split == "test":
         own = METRIC_SETS[known.studies[study].metrics]
         values = own.of_run(Results(pd.DataFrame([{**run, **groups}]), cells, known, {}))
-        values = values.drop(columns=RUN_KEYS).iloc[0]
-        found |= {name: float(value) for name, value in values.items() if not np.isnan(value)}
+        found |= values.drop(columns=RUN_KEYS).iloc[0].astype(float).dropna().to_dict()
     return found
 
 
