@@ -7,14 +7,13 @@ import pandas as pd
 from diagvib.results.uncertainty import Estimate, estimate
 
 
-def accuracy_array(runs: pd.DataFrame, values: pd.Series) -> np.ndarray:
+def accuracy_array(runs: pd.DataFrame, column: str) -> np.ndarray:
     """float[samples, cues] of one (study, baseline, target) for the functions below, NaN where a
     run is missing.
 
-    runs: columns sample, cue; values: one per run, in the same order.
+    runs: columns sample, cue, and the one with their accuracies.
     """
-    table = runs.assign(value=values).pivot(index="sample", columns="cue", values="value")
-    return table.to_numpy(float)
+    return runs.pivot(index="sample", columns="cue", values=column).to_numpy(float)
 
 
 def faavg(acc: np.ndarray) -> Estimate:

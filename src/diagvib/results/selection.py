@@ -103,7 +103,7 @@ def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[
         about |= describe(baseline, baselines)
         as_run = {}
         for rule in (AS_RUN, *PLAIN):
-            acc = accuracy_array(runs, runs[rule])
+            acc = accuracy_array(runs, rule)
             # With a single cue, both metrics are the same.
             for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[1], 2)]:
                 found = reduce(acc)

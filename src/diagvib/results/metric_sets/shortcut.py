@@ -125,7 +125,7 @@ def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
         about = dict(zip(keys, names, strict=True))
         correlated = (own["cue"] != "").all()
         for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, ID)]:
-            acc = accuracy_array(own, own[f"{group}_accuracy"])
+            acc = accuracy_array(own, f"{group}_accuracy")
             cues = acc.shape[1] if correlated else 0
             images = _images(own, group) * (1 if metric == "famin" else max(cues, 1))
             about |= {"metric": metric, "cues": cues, "images": images}
@@ -141,7 +141,7 @@ def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
             common = set.intersection(*(set(one["cue"]) for one in pair))
             if common:
                 pair = [one[one["cue"].isin(common)] for one in pair]
-                first, other = (accuracy_array(one, one[f"{OOD}_accuracy"]) for one in pair)
+                first, other = (accuracy_array(one, f"{OOD}_accuracy") for one in pair)
                 about = {"study": contrast.study, "baseline": baseline, "target": target}
                 about |= {"metric": metric, "cues": first.shape[1]}
                 # Paired by sample and cue. The standard deviation over the samples' means over the
