@@ -4,7 +4,7 @@ import base64
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
@@ -91,11 +91,11 @@ class Section:
 
     key: str
     title: str
-    found: list[str] = field(default_factory=list)
+    found: Sequence[str] = ()
     findings: list[Finding] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
-    about: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    about: Sequence[str] = ()
+    tables: Sequence[Table] = ()
 
     @property
     def folded(self) -> bool:
@@ -204,7 +204,7 @@ def _sections(
         if part.figures
         or part.tables
         or part.findings
-        or (part.title in alone and len(frames[alone[part.title]]))
+        or len(frames.get(alone.get(part.title), ()))
     ]
 
 
@@ -222,32 +222,30 @@ def runs_summary(runs: pd.DataFrame) -> dict:
 
 def _svgs(folder: Path, figure: Figure, found: str) -> Markup:
     """A figure, and the one with stacked panels that takes its place on a phone, if there is one."""
-    names = [figure.name, f"{figure.name}{STACKED}"]
-    paths = [folder / f"{name}.svg" for name in names]
+    says = f"{figure.title}. {found}".strip()
     both = [
-        inline_svg(path, replace(figure, name=name), found)
-        for name, path in zip(names, paths, strict=True)
-        if path.exists()
+        inline_svg(path, name, says)
+        for name in (figure.name, f"{figure.name}{STACKED}")
+        if (path := folder / f"{name}.svg").exists()
     ]
     if len(both) == 1:
         return both[0]
     return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(*both)
 
 
-def inline_svg(path: Path, figure: Figure, found: str) -> Markup:
-    """An SVG figure as part of the page: the theme's colours, unique ids, smaller pictures; for screen
-    readers its title, and the numbers that it shows, as far as `found` says them. Parts whose id is
-    `tip: TEXT` say so when they are pointed at."""
+def inline_svg(path: Path, name: str, says: str) -> Markup:
+    """An SVG figure as part of the page: the theme's colours, unique ids, smaller pictures. says: to
+    screen readers, its title and the numbers that it shows. Parts whose id is `tip: TEXT` say so when
+    they are pointed at."""
     svg = path.read_text(encoding="utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'<g id="tip: ([^"]*)">', r'<g class="tip"><title>\1</title>', svg)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{figure.name.replace('/', '-')}-", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name.replace('/', '-')}-", svg)
     svg = re.sub(r'href="data:image/png;base64,\s*([^"]+)"', _smaller_picture, svg)
     for colour, variable in _THEME.items():
         svg = svg.replace(colour, variable)
     width = float(re.search(r'width="([\d.]+)pt"', svg)[1]) / 0.75
-    says = escape(f"{figure.title}. {found}".strip())
-    look = f'style="--width: {width:.0f}px" role="img" aria-label="{says}"'
+    look = f'style="--width: {width:.0f}px" role="img" aria-label="{escape(says)}"'
     return Markup(svg.replace("<svg", f"<svg {look}", 1))
 
 
