@@ -4,9 +4,10 @@ the files."""
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -98,8 +99,7 @@ class Collected:
     cells: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class _Read:
+class _Read(NamedTuple):
     """The contents of one run's files."""
 
     status: str
@@ -110,7 +110,7 @@ class _Read:
     made: dict | None = None
     epochs: Sequence[np.ndarray] = ()  # from `read_history`
     # Of metric sets beyond cells, and of the saliency.
-    measures: dict[str, float] = field(default_factory=dict)
+    measures: dict[str, float] | None = None
 
 
 def run_folder(runs: Path, run: dict) -> Path:
@@ -136,24 +136,23 @@ def read_runs(
         partial(_read_run, runs, known, columns), expected, threads, RUNS_A_PROCESS
     )
     with progress_bar() as bar:
-        read = list(bar.track(found, len(expected), description="reading runs"))
-    cells = cells_table(frame, [one.cells for one in read])
+        read = bar.track(found, len(expected), description="reading runs")
+        read = pd.DataFrame(read, frame.index, _Read._fields)
+    cells = cells_table(frame, read["cells"])
     accuracies = mean_per_class(cells.assign(run=cells.index), ["run", "group"])
-    frame = frame.assign(status=[one.status for one in read], reason=[one.reason for one in read])
+    frame = frame.join(read[["status", "reason"]])
     none = np.zeros((0, len(columns) + 1), np.float32)
-    epochs = np.concatenate([none, *(one.epochs for one in read if len(one.epochs))])
-    of = np.repeat(frame.index, [len(one.epochs) for one in read])
+    epochs = np.concatenate([none, *(own for own in read["epochs"] if len(own))])
+    of = frame.index.repeat(read["epochs"].map(len))
     history = frame[RUN_KEYS].join(pd.DataFrame(epochs, of, [*columns, SELECTABLE]), how="inner")
     # Runs of unknown studies name their groups themselves.
     for group in dict.fromkeys([*known.groups(frame["study"]), *accuracies["group"]]):
         own = accuracies[accuracies["group"] == group].set_index("run")[["accuracy", "n"]]
         frame[[f"{group}_accuracy", f"{group}_n"]] = own.reindex(frame.index).astype(float)
-    frame = frame.join(pd.DataFrame([one.measures for one in read], frame.index))
+    frame = frame.join(pd.DataFrame([own or {} for own in read["measures"]], frame.index))
     return Collected(
-        frame.assign(
-            sources=[one.sources for one in read], comparable=[one.comparable for one in read]
-        ),
-        [one.made for one in read],
+        frame.join(read[["sources", "comparable"]]),
+        [*read["made"]],
         history.astype({"epoch": "int64", SELECTABLE: bool}),
         cells.reset_index(drop=True),
     )
