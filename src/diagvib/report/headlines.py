@@ -44,7 +44,7 @@ def shortcut_findings(material: Material) -> Iterator[Finding]:
     bindings = telling_bindings(p, known)
     ran = bindings[bindings["shortcut"].notna()]
     best, pairs = ran.drop_duplicates("baseline").head(_MOST), ran["baseline"].value_counts()
-    for row in best.itertuples(index=False):
+    for row in best.itertuples():
         bars = {}
         for study, value in (
             (headline.without, row.without),

@@ -119,7 +119,7 @@ def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
             f"{r.p:.3f}",
             r.statement,
         ]
-        for r in stated.itertuples(index=False)
+        for r in stated.itertuples()
     ]
     heads = ["by", "name", "compared", "mean difference", "RMS z", "90 % of honest below", "p"]
     heads += ["statement"]
@@ -142,7 +142,7 @@ def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
             r.verdict,
             "; ".join(filter(None, (r.reason, r.mentions))),
         ]
-        for r in ran.itertuples(index=False)
+        for r in ran.itertuples()
     ]
     yield Table(title, heads, rows, section=VERDICT, about=about, folded=True)
 

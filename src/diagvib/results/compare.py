@@ -182,7 +182,7 @@ def shown(table: pd.DataFrame, letter: str = "B") -> list[Table]:
             str(r.n),
             r.verdict,
         ]
-        for r in table.itertuples(index=False)
+        for r in table.itertuples()
     ]
     heads = [*KEYS, "A", letter, f"{letter} - A", "95 % interval", "n", "verdict"]
     title = f"A and {letter} compared (percent)"

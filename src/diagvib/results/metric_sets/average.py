@@ -70,10 +70,10 @@ class Average(MetricSet):
         rows = of_all_bindings(own[own["metric"] == "accuracy"])
         ordered = sorted(rows["study"].unique(), key=lambda study: study == "")
         titles = {study: known.title(study) if study else "mean" for study in ordered}
-        noted = rows[rows["note"] != ""]
         notes = [
             f"paper, {row.method}, {titles[row.study]}: {row.note}"
-            for row in noted.itertuples(index=False)
+            for row in rows.itertuples()
+            if row.note
         ]
         yield Table(
             "All studies",

@@ -280,7 +280,7 @@ def _overall(tables: Frames, known: KnownStudies) -> Iterator[Table]:
             str(r.samples),
             str(r.bindings),
         ]
-        for r in tables["baselines"].itertuples(index=False)
+        for r in tables["baselines"].itertuples()
     ]
     heads = ["study", "first", "second", "difference", "95 % interval", "samples", "bindings"]
     note = (
