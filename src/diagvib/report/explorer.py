@@ -55,9 +55,16 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
             if file in {one["file"] for one in index}:
                 file = f"{len(index)}+{file}"
             write_text(out / file, f"loaded({json.dumps(found, separators=(',', ':'))});\n")
-            names = {"study": study, "binding": binding, "sample": sample}
-            about = {"title": material.known.title(study), "runs": [*found["runs"]]}
-            index.append({**names, **about, "file": file})
+            index.append(
+                {
+                    "study": study,
+                    "binding": binding,
+                    "sample": sample,
+                    "title": material.known.title(study),
+                    "runs": [*found["runs"]],
+                    "file": file,
+                }
+            )
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True
     )

@@ -3,7 +3,7 @@ factor (paper, Fig. 2), and all combinations of a binding's classes."""
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -77,8 +77,9 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
     images = example_images(test, factors) | example_images(train, factors)
     colours = dict(zip(groups, GROUP_COLOURS, strict=False))
     trained = share.groupby([group.get(cell, "") for cell in share.index]).sum()
-    misled = ("both cues agree with the target", f"{first} misleads", f"{second} misleads")
-    words = dict(zip(GAP_GROUPS.values(), (*misled, "both mislead"), strict=True))
+    agree = "both cues agree with the target"
+    misled = (agree, f"{first} misleads", f"{second} misleads", "both mislead")
+    words = dict(zip(GAP_GROUPS.values(), misled, strict=True))
     handles = [
         Patch(
             facecolor="none",
@@ -207,7 +208,7 @@ def example_pictures(material: Material) -> dict[str, str]:
     return found
 
 
-def combinations(scene: str, prepared: Path, shown: Sequence[Sequence]) -> dict[str, str]:
+def combinations(scene: str, prepared: Path, shown: Collection[tuple]) -> dict[str, str]:
     """shown: for each picture, factor and classes of target and cue, as from `shown_classes`."""
     cells = [
         {target: row, cue: column}
