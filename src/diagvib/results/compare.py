@@ -53,8 +53,7 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
     collected = [read_runs(folder, expected.values(), threads) for folder in folders]
     a, b = (one.frame for one in collected)
-    counted = [name.removesuffix("_n") for name in [*a, *b] if name.endswith("_n")]
-    groups = {f"{group}_accuracy": group for group in counted}
+    groups = {f"{name[:-2]}_accuracy": name[:-2] for name in [*a, *b] if name.endswith("_n")}
     if not groups:
         raise DiagvibError(f"{folders[0]}, {folders[1]}: no run can be read: {a['reason'].iloc[0]}")
     table = _compare(_long(a, groups), _long(b, groups))

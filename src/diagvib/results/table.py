@@ -253,9 +253,10 @@ def _described(runs: pd.DataFrame, wanted: pd.Series) -> list[str]:
         if len(group) == configured[baseline, study]:
             which = f"all {len(group)} runs" if len(group) > 1 else "the only run"
         else:
+            samples = group["sample"].astype(str).groupby(group["binding"], sort=False)
             which = "; ".join(
-                f"{binding} {_samples(rows)}"
-                for binding, rows in group.groupby("binding", sort=False)
+                f"{binding} sample{'s' * (len(own) > 1)} {', '.join(own)}"
+                for binding, own in samples
             )
         lines.append(f"{baseline}, {study}: {which}: {status} ({reason})")
     return lines
@@ -271,8 +272,3 @@ def missing_runs(runs: pd.DataFrame, listed: Path) -> str:
         f"{baseline} {n:,}" for baseline, n in missing["baseline"].value_counts(sort=False).items()
     )
     return f"{len(missing):,} of {len(runs):,} runs are missing or damaged ({counts}); {listed} lists them"
-
-
-def _samples(rows: pd.DataFrame) -> str:
-    names = ", ".join(str(s) for s in rows["sample"])
-    return f"sample{'s' if len(rows) > 1 else ''} {names}"
