@@ -57,14 +57,19 @@ def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     groups = [("overall", "all", cells.index)]
     for by in _GROUPS:
-        names = cells[by[0]].str.cat([cells[other] for other in by[1:]], sep=", ")
-        found = cells.groupby(names, sort=False).indices.items()
+        found = cells.groupby(cells[by].agg(", ".join, axis=1), sort=False).indices.items()
         groups += [(", ".join(by), name, members) for name, members in found]
     found = _test(cells, [members for *_, members in groups])
     groups += [("spread", name, cells.index) for name in _SPREADS]
     rows = [
         (
-            *(by, name, len(members), cells["difference"][members].mean(), score, usual, p),
+            by,
+            name,
+            len(members),
+            cells["difference"][members].mean(),
+            score,
+            usual,
+            p,
             STATEMENTS[
                 0 if p < LEVEL else 1 if cells["n"][members].median() < LEAST_SAMPLES else 2
             ],
