@@ -74,8 +74,9 @@ class Gaps(MetricSet):
         runs, groups = results.runs, [*GAP_GROUPS.values()]
         accuracy = runs.reindex(columns=[f"{group}_accuracy" for group in groups])
         accuracy = accuracy.astype(float).set_axis(groups, axis=1)
-        studies = {name: results.known.studies[name] for name in runs["study"].unique()}
-        of_study = {name: training_shares(study) for name, study in studies.items()}
+        of_study = {
+            name: training_shares(results.known.studies[name]) for name in runs["study"].unique()
+        }
         shares = pd.DataFrame([of_study[name] for name in runs["study"]], runs.index, groups)
         inside = (shares.astype(float) * accuracy).sum(axis=1, skipna=False)
         gaps = {name: accuracy[group] - inside for name, group in GAPS.items()}
