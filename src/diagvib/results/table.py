@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 
 import numpy as np
@@ -64,18 +64,17 @@ def narrowed(table: Table) -> Table:
     """The table without columns, but for the first, whose cells are the same words in all of several
     rows; a note says which."""
     ours = [row for row in table.rows if row[0] != PAPER]
-    _, *others = zip(table.heads, *ours, strict=True)
-    same = {
-        at: column
-        for at, column in enumerate(others, 1)
-        if len(ours) > 1 and len(set(column[1:])) == 1 and not _NUMBER.match(column[1])
-    }
-    kept = [at for at in range(len(table.heads)) if at not in same]
-    alike = ", ".join(f"{head} {word}" for head, word, *_ in same.values())
+    columns = [*zip(table.heads, *ours, strict=True)]
+    same = [
+        len(set(words)) == 1 < len(words) and not _NUMBER.match(words[0]) for _, *words in columns
+    ]
+    same[0] = False
+    kept = np.logical_not(same)
+    alike = ", ".join(f"{head} {word}" for head, word, *_ in compress(columns, same))
     return replace(
         table,
-        heads=[table.heads[at] for at in kept],
-        rows=[[row[at] for at in kept] for row in table.rows],
+        heads=[*compress(table.heads, kept)],
+        rows=[[*compress(row, kept)] for row in table.rows],
         notes=[*table.notes, *([f"The same in all rows: {alike}."] if alike else [])],
     )
 
