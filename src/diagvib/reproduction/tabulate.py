@@ -179,18 +179,15 @@ def markdown_page(
 ) -> str:
     """Tables by section, then missing and doubtful runs. note: what must come first; compared: why
     nothing can be compared with the paper."""
-    parts = ["# Tables", *(["", f"**{note}**"] if note else [])]
+    parts = ["# Tables", *([f"**{note}**"] if note else [])]
     for title, about, own in by_section(tables):
-        parts += ["", f"## {title}"]
-        parts += [line for text in about for line in ("", text)]
-        parts += [line for table in own for line in ("", *markdown(table))]
-    parts += [line for text in compared for line in ("", text)]
+        parts += [f"## {title}", *about, *("\n".join(markdown(table)) for table in own)]
     missing = [f"- {line}" for line in describe_missing(runs)]
-    parts += ["", "## Missing runs", ""]
-    parts += missing or ["None: every configured run is complete."]
+    missing = missing or ["None: every configured run is complete."]
+    parts += [*compared, "## Missing runs", "\n".join(missing)]
     if doubtful := describe_doubtful(runs):
-        parts += ["", "## Doubtful runs", "", *(f"- {line}" for line in doubtful)]
-    return "\n".join(parts) + "\n"
+        parts += ["## Doubtful runs", "\n".join(f"- {line}" for line in doubtful)]
+    return "\n\n".join(parts) + "\n"
 
 
 def latex_page(tables: Sequence[Table], note: str) -> str:
