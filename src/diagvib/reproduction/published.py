@@ -106,8 +106,7 @@ def beside_papers(
     baseline's runs are not comparable. How the runs differ otherwise is in the table `comparison`.
     """
     rows = metrics.to_dict("records")
-    own = dict(iter(runs.groupby("baseline", sort=False)))
-    comparable = {baseline for baseline, its in own.items() if is_comparable(its)}
+    comparable = {baseline for baseline, own in runs.groupby("baseline") if is_comparable(own)}
     found = [
         _OF_SET[row["metric_set"]](row, known, baselines.get(row["baseline"], {}))
         if row["baseline"] in comparable and row["metric_set"] in _OF_SET
