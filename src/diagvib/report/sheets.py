@@ -3,7 +3,7 @@ factor (paper, Fig. 2), and all combinations of a binding's classes."""
 
 import base64
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
