@@ -8,7 +8,7 @@ from functools import partial, wraps
 from pathlib import Path
 from shlex import quote
 from string import ascii_uppercase
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
@@ -20,6 +20,7 @@ from diagvib.settings import configuration
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import Job, read_settings, stage_settings
+from diagvib.stages import argument, option
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,30 +32,21 @@ app = typer.Typer(
 )
 
 
-def _option(kind: type, help: str, *names: str, **more: object) -> object:
-    """The type of an option that may be left out."""
-    return Annotated[kind | None, typer.Option(*names, help=help, **more)]
-
-
-Config = _option(Path, "Configuration file; default: the paper's protocol.", "--config")
-Override = _option(list[str], "Override a key; repeatable.", "--set", metavar="KEY=VALUE")
-Settings = _option(str, "This stage's settings as JSON, instead of a configuration.")
-Root = _option(str, "Folder for data/ and results/; default: the configuration's.")
-SceneName = Annotated[
+Config = option(Path, "Configuration file; default: the paper's protocol.", "--config")
+Override = option(list[str], "Override a key; repeatable.", "--set", metavar="KEY=VALUE")
+Settings = option(str, "This stage's settings as JSON, instead of a configuration.")
+Root = option(str, "Folder for data/ and results/; default: the configuration's.")
+SceneName = argument(
     str | None,
-    typer.Argument(
-        metavar="[SCENE]",
-        show_default=False,
-        help="Default: all scenes of the configuration's studies.",
-    ),
-]
-BaselineNames = Annotated[
+    "Default: all scenes of the configuration's studies.",
+    "[SCENE]",
+    show_default=False,
+)
+BaselineNames = argument(
     list[str],
-    typer.Argument(
-        metavar="BASELINE...",
-        help="Baselines from config/baselines, or from the configuration's `baselines_from`.",
-    ),
-]
+    "Baselines from config/baselines, or from the configuration's `baselines_from`.",
+    "BASELINE...",
+)
 
 
 _SHARED = {"config": Config, "override": Override, "settings": Settings, "root": Root}
@@ -158,9 +150,9 @@ _stage("plot")
 
 @app.command()
 def view(
-    root: Annotated[str, typer.Argument(help="The root of a configuration, such as outputs/demo.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; default: any free one.")] = 0,
-    browser: Annotated[bool, typer.Option(help="Also open it in the browser.")] = True,
+    root: argument(str, "The root of a configuration, such as outputs/demo."),
+    port: option(int, "Port; default: any free one.", min=0, max=65535) = 0,
+    browser: option(bool, "Also open it in the browser.") = True,
 ) -> None:
     """Show test images and predictions in the browser. Serves the results folder to this machine
     alone; stop it with Ctrl-C."""
@@ -182,14 +174,9 @@ def view(
 
 @app.command()
 def compare(
-    runs_a: Annotated[
-        Path, typer.Argument(metavar="ROOT", help="A root, such as outputs/demo, or its results.")
-    ],
-    others: Annotated[
-        list[Path],
-        typer.Argument(metavar="OTHER...", help="Other roots, each compared with the first."),
-    ],
-    out: _option(Path, "Also write the tables: .csv, .md or .html.") = None,
+    runs_a: argument(Path, "A root, such as outputs/demo, or its results.", "ROOT"),
+    others: argument(list[Path], "Other roots, each compared with the first.", "OTHER..."),
+    out: option(Path, "Also write the tables: .csv, .md or .html.") = None,
 ) -> None:
     """Compare the runs of results folders, cell by cell, and what they were made with."""
     from diagvib.results.compare import compare_results, shown, write_comparison
@@ -210,18 +197,15 @@ def compare(
 
 @app.command()
 def submit(
-    root: Annotated[
-        Path, typer.Argument(help="The root of a finished configuration, such as outputs/demo.")
-    ],
-    by: Annotated[str, typer.Option(help="Who submits.")],
-    link: Annotated[str, typer.Option(help="Where the method or the network is described.")] = "",
-    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("leaderboard"),
-    form: Annotated[
+    root: argument(Path, "The root of a finished configuration, such as outputs/demo."),
+    by: option(str, "Who submits."),
+    link: option(str, "Where the method or the network is described.") = "",
+    out: option(Path, "The folder to write to.") = Path("leaderboard"),
+    form: option(
         Literal["leaderboard", "every-eval-ever", "model-index"],
-        typer.Option(
-            "--format", help="Entries, records of Every Eval Ever, or model cards' results."
-        ),
-    ] = "leaderboard",
+        "Entries, records of Every Eval Ever, or model cards' results.",
+        "--format",
+    ) = "leaderboard",
 ) -> None:
     """Write entries of the leaderboard, one for each baseline and study of a complete run."""
     from diagvib.sharing.shared_results import FORMATS
@@ -233,31 +217,25 @@ def submit(
 
 @app.command()
 def evaluate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A classifier of torchvision, timm/NAME, or your own package.module:function.",
-        ),
-    ],
-    studies: Annotated[
-        list[str], typer.Argument(metavar="STUDY...", help="Studies from config/studies.")
-    ],
-    weights: _option(
+    model: argument(
+        str, "A classifier of torchvision, timm/NAME, or your own package.module:function.", "MODEL"
+    ),
+    studies: argument(list[str], "Studies from config/studies.", "STUDY..."),
+    weights: option(
         str, "The name of published weights, a file, or an installed package; default: random."
     ) = None,
-    input_size: _option(
+    input_size: option(
         int, "Pixels per side to which images are resized; default: as they are."
     ) = None,
-    config: _option(
+    config: option(
         Path, "Configuration of everything else; default: config/frozen.yaml.", "--config"
     ) = None,
     override: Override = None,
-    root: _option(
+    root: option(
         str,
         "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS-SIZE.",
     ) = None,
-    cores: _option(int, "CPU cores; default: all.", min=1) = None,
+    cores: option(int, "CPU cores; default: all.", min=1) = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
@@ -286,15 +264,13 @@ def evaluate(
 def plan(
     config: Config = None,
     override: Override = None,
-    device: _option(Literal["cpu", "cuda"], "cpu or cuda; default: the configuration's.") = None,
-    gpus: Annotated[int, typer.Option(min=1, help="Estimate for this many GPUs together.")] = 1,
-    rates: _option(
+    device: option(Literal["cpu", "cuda"], "cpu or cuda; default: the configuration's.") = None,
+    gpus: option(int, "Estimate for this many GPUs together.", min=1) = 1,
+    rates: option(
         list[Path],
         "Result file of benchmarks/render.py or train.py from another machine; repeatable.",
     ) = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of a table.")
-    ] = False,
+    json_output: option(bool, "Print JSON instead of a table.", "--json") = False,
 ) -> None:
     """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
     from diagvib.commands.plan import estimate, print_plan
@@ -309,12 +285,8 @@ def plan(
 
 @app.command()
 def export(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where the files and the data card go.")
-    ],
-    png: Annotated[
-        bool, typer.Option("--png", help="Also write PNG files, with WILDS' metadata.csv.")
-    ] = False,
+    folder: argument(Path, "Where the files and the data card go.", "FOLDER"),
+    png: option(bool, "Also write PNG files, with WILDS' metadata.csv.", "--png") = False,
     config: Config = None,
     override: Override = None,
 ) -> None:
@@ -358,13 +330,13 @@ def _ledger(
 
 @app.command()
 def prune(
-    config: _option(
+    config: option(
         list[Path],
         "Configuration whose files are kept; repeatable. Default: the paper's.",
         "--config",
     ) = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; delete nothing.")] = False,
+    yes: option(bool, "Delete without asking.", "--yes") = False,
+    dry_run: option(bool, "List only; delete nothing.", "--dry-run") = False,
 ) -> None:
     """Delete what none of the given configurations needs: recipes, images, features, checkpoints and
     runs under their roots. Lists them first, and asks."""
@@ -375,44 +347,34 @@ def prune(
 
 @app.command("imagenet-w")
 def imagenet_w(
-    photos: Annotated[
+    photos: argument(
         Path,
-        typer.Argument(
-            help="ImageNet's validation photos: a folder for each class, named by its synset; or a "
-            "folder of any photos, for which only P(carton) is measured."
-        ),
-    ],
-    model: Annotated[
+        "ImageNet's validation photos: a folder for each class, named by its synset; or a "
+        "folder of any photos, for which only P(carton) is measured.",
+    ),
+    model: option(
         list[str],
-        typer.Option(
-            help="A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable."
-        ),
-    ],
-    weights: _option(
+        "A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable.",
+    ),
+    weights: option(
         list[str],
         "For each --model, in order: a published name, an installed package with weights, or "
         "a .pt or .pth file of yours.",
     ) = None,
-    weights_folder: _option(
+    weights_folder: option(
         Path, "Folder with torchvision's weight files, used instead of a download."
     ) = None,
-    size: Annotated[
-        int, typer.Option(min=16, max=2048, help="Input size of your own models, pixels per side.")
-    ] = 224,
-    font: _option(
+    size: option(int, "Input size of your own models, pixels per side.", min=16, max=2048) = 224,
+    font: option(
         Path, "Font file for the watermark; default: the installed font closest to the paper's."
     ) = None,
-    text: _option(str, "The watermark's text; default: the paper's.") = None,
-    sin: _option(Path, "Stylized-ImageNet's validation photos.") = None,
-    in_r: _option(Path, "ImageNet-R.", "--in-r") = None,
-    in9: _option(
-        Path, "ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json.", "--in9"
-    ) = None,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="auto, cpu or cuda.")
-    ] = "auto",
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 2,
-    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("outputs/imagenet_w"),
+    text: option(str, "The watermark's text; default: the paper's.") = None,
+    sin: option(Path, "Stylized-ImageNet's validation photos.") = None,
+    in_r: option(Path, "ImageNet-R.", "--in-r") = None,
+    in9: option(Path, "ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json.", "--in9") = None,
+    device: option(Literal["auto", "cpu", "cuda"], "auto, cpu or cuda.") = "auto",
+    threads: option(int, "CPU threads.", min=1, max=1024) = 2,
+    out: option(Path, "Folder for the table.") = Path("outputs/imagenet_w"),
 ) -> None:
     """Measure how much models rely on the watermark of ImageNet-W: its gaps, and those on other
     photos if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
@@ -440,26 +402,26 @@ app.add_typer(new, name="new")
 
 @new.command("photos")
 def new_photos(
-    folder: Annotated[Path, typer.Argument(help="The folder of the photos.")],
-    table: _option(
+    folder: argument(Path, "The folder of the photos."),
+    table: option(
         str,
         "A CSV or Parquet file in the folder, with a row for each photo; by default the "
         "only one there. Without one, the folders' names are the labels.",
     ) = None,
-    file: _option(str, "The column with the photos' paths in the folder.") = None,
-    levels: _option(
+    file: option(str, "The column with the photos' paths in the folder.") = None,
+    levels: option(
         str, "Names of the levels of folders, from the top, such as place,animal."
     ) = None,
-    target: _option(str, "The column or level that should be learned.") = None,
-    cue: _option(list[str], "A column or level that may be a shortcut to it; repeatable.") = None,
-    split: _option(str, "The column or level with train, val and test.") = None,
-    unit: _option(
+    target: option(str, "The column or level that should be learned.") = None,
+    cue: option(list[str], "A column or level that may be a shortcut to it; repeatable.") = None,
+    split: option(str, "The column or level with train, val and test.") = None,
+    unit: option(
         str,
         "The column that says which person, animal or place a photo shows; all photos of one "
         "are in one split.",
     ) = None,
-    name: _option(str, "A name for all files; default: the folder's.") = None,
-    out: Annotated[Path, typer.Option(help="The folder for the files.")] = Path(),
+    name: option(str, "A name for all files; default: the folder's.") = None,
+    out: option(Path, "The folder for the files.") = Path(),
 ) -> None:
     """Turn a folder of labelled photos into a scene, studies and a configuration. Says what it
     chose, and how to run it."""

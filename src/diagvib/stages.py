@@ -34,42 +34,30 @@ if TYPE_CHECKING:
     from diagvib.images.datasets import Datasets, RenderedRecipes
     from diagvib.training.run import Job as Training
 
-StudyName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY",
-        help="A study from config/studies, or from the configuration's `studies_from`.",
-    ),
-]
-BindingName = Annotated[
-    str, typer.Argument(metavar="BINDING", help="The factors for the study's roles: TARGET-CUE.")
-]
-BaselineName = Annotated[
-    str, typer.Argument(metavar="BASELINE", help="One of the configuration's baselines.")
-]
-NetworkName = Annotated[
-    str,
-    typer.Argument(
-        metavar="NETWORK",
-        help="A baseline with a frozen network, or that network's folder in data/features.",
-    ),
-]
-Device = Annotated[
-    Literal["auto", "cpu", "cuda"] | None,
-    typer.Option(help="auto, cpu or cuda; default: the configuration's."),
-]
-Mirror = Annotated[
-    Path | None, typer.Option(help="Local folder with source files and published weights.")
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")
-]
-KeepWeights = Annotated[
-    bool, typer.Option(help="Also write weights.pt; default: the configuration's.")
-]
-TensorBoard = Annotated[
-    bool, typer.Option(help="Also write curves to logs/tensorboard; default: the configuration's.")
-]
+
+def argument(kind: type, help: str, metavar: str | None = None, **more: object) -> object:
+    """The type of an argument of a command."""
+    return Annotated[kind, typer.Argument(metavar=metavar, help=help, **more)]
+
+
+def option(kind: type, help: str, *names: str, **more: object) -> object:
+    """The type of an option of a command; None if it is left out and has no default."""
+    return Annotated[kind | None, typer.Option(*names, help=help, **more)]
+
+
+StudyName = argument(
+    str, "A study from config/studies, or from the configuration's `studies_from`.", "STUDY"
+)
+BindingName = argument(str, "The factors for the study's roles: TARGET-CUE.", "BINDING")
+BaselineName = argument(str, "One of the configuration's baselines.", "BASELINE")
+NetworkName = argument(
+    str, "A baseline with a frozen network, or that network's folder in data/features.", "NETWORK"
+)
+Device = option(Literal["auto", "cpu", "cuda"], "auto, cpu or cuda; default: the configuration's.")
+Mirror = option(Path, "Local folder with source files and published weights.")
+Threads = option(int, "CPU threads; default: all cores.", min=1, max=1024)
+KeepWeights = option(bool, "Also write weights.pt; default: the configuration's.")
+TensorBoard = option(bool, "Also write curves to logs/tensorboard; default: the configuration's.")
 
 
 def cores(threads: int | None = None) -> int:
