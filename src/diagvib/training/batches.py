@@ -85,13 +85,12 @@ class Batches:
         self.counterfactuals, self.augment = counterfactuals, augment or augmentation(())
         self.views: dict[str, Tensor] = {}
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
-        known, n = self.annotations, len(labels)
-        cues = labels.new_empty(n, 0) if known.cues is None else known.cues
+        known = self.annotations
+        cues = labels.new_empty(len(labels), 0) if known.cues is None else known.cues
         environment = torch.zeros_like(labels) if known.environment is None else known.environment
         self.labels, self.cues = labels.to(device), cues.to(device)
         self.environment = environment.to(device)
         self.followed = None if known.followed is None else known.followed.to(device)
-        self._index = torch.arange(n, device=device)
         self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.of_parts([self.pixels])
         # As large as an image: a three-element operand would make the innermost loop three elements
         # long.
@@ -131,19 +130,19 @@ class Batches:
     def in_order(self) -> Iterator[Batch]:
         """Every image once, in order; the last batch may be smaller."""
         size = _EVALUATION_BATCH_CPU if self.device.type == "cpu" else _EVALUATION_BATCH
-        for start in range(0, len(self), size):
-            at = slice(start, start + size)
-            yield self._batch(self.pixels[at].to(self.device), at)
+        indices = torch.arange(len(self), device=self.device)
+        for pixels, index in zip(self.pixels.split(size), indices.split(size), strict=True):
+            yield self._batch(pixels.to(self.device), index)
 
-    def _batch(self, pixels: Tensor, index: Tensor | slice) -> Batch:
-        """A batch from images on the device, and their indices: int64[B] there, or a slice."""
+    def _batch(self, pixels: Tensor, index: Tensor) -> Batch:
+        """A batch from images on the device, and their indices, int64[B]."""
         return Batch(
             pixels,
             self.inputs(pixels),
             self.labels[index],
             self.cues[index],
             self.environment[index],
-            index if isinstance(index, Tensor) else self._index[index],
+            index,
         )
 
     def inputs(self, pixels: Tensor) -> Tensor:
