@@ -73,13 +73,9 @@ class Vae(Method):
         return {"vae": self.optimiser(self.encoder, self.decoder)}
 
     def training_step(self, phase, batch, update):
-        if phase == "classify":
-            output = self.validation_step(phase, batch)
-            update("head", output.loss.mean())
-            return output
-        loss, _ = self.negative_elbo(batch)
-        update("vae", loss.mean())
-        return StepOutput(loss.detach())
+        output = self.validation_step(phase, batch)
+        update("head" if phase == "classify" else "vae", output.loss.mean())
+        return output
 
     def validation_step(self, phase, batch):
         return (
