@@ -3,9 +3,6 @@ al., 2018)."""
 
 from itertools import combinations
 
-import torch
-from torch import Tensor
-
 from diagvib.methods.coral import Coral
 
 # The g of the kernels exp(-g d^2), with d the distance between two images' features.
@@ -21,17 +18,10 @@ class Mmd(Coral):
 
     def distances(self, features, sets):
         shares = sets / sets.sum(1, keepdim=True).clamp(min=1)
-        squared = _squared_distances(features)
+        # Distances do not depend on the origin, and around the mean rounding errors are smaller.
+        features = features - features.detach().mean(0)
+        squares = features.square().sum(1)
+        squared = squares[:, None] + squares - 2 * features @ features.T
+        squared = squared.clamp(min=0).fill_diagonal_(0)
         kernel = sum((-scale * squared).exp() for scale in SCALES)
         return [(one - other) @ kernel @ (one - other) for one, other in combinations(shares, 2)]
-
-
-def _squared_distances(features: Tensor) -> Tensor:
-    """float[B, B], from float[B, D]."""
-    # Distances do not depend on the origin, and around the mean rounding errors are smaller.
-    features = features - features.detach().mean(0)
-    squares = features.square().sum(1)
-    distances = squares[:, None] + squares - 2 * features @ features.T
-    return distances.clamp(min=0).masked_fill(
-        torch.eye(len(features), dtype=torch.bool, device=features.device), 0
-    )
