@@ -336,7 +336,7 @@ def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) ->
         images.factors[run.target],
         {factor: images.factors[factor] for factor in run.cues},
         names,
-        _followed(images, run, cues),
+        _followed(images, run),
     )
     content = images.pixels, images.labels(run.target), job.device
     if like:
@@ -351,19 +351,14 @@ def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) ->
     )
 
 
-def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tensor | None:
+def _followed(images: Images, run: Run) -> torch.Tensor | None:
     """The target class that each cue of each image points to, int64[N, k]; None without cues, and
     for images that do not say."""
-    spoken, number = images.metadata.get("speaks_for"), images.factors[run.target].index
-    if not cues or spoken is None:
+    spoken, classes = images.metadata.get("speaks_for"), pd.Index(images.factors[run.target])
+    if not run.cues or spoken is None:
         return None
-    tables = [
-        [number(spoken[cue][name]) if name in spoken[cue] else -1 for name in images.factors[cue]]
-        for cue in run.cues
-    ]
-    return torch.stack(
-        [torch.tensor(table)[own] for table, own in zip(tables, cues, strict=True)], 1
-    )
+    named = (images.table[cue].to_pandas().map(spoken[cue]) for cue in run.cues)
+    return torch.tensor(np.stack([classes.get_indexer(its) for its in named], 1))
 
 
 def _answers(
