@@ -103,21 +103,12 @@ def shown_images(test: Images, run: Run, count: int = SHOWN) -> np.ndarray:
     """Which test images are shown, int64[at most count]: equally many per group and target class,
     with as many cue classes as possible; sorted by group and classes, the first of their kind in
     the file."""
-    factors = [run.target, *run.cues]
-    frame = test.table.select(["group", *factors]).to_pandas()
-    groups, parts = sorted(set(frame["group"])), []
-
-    def class_order(column: pd.Series) -> pd.Series:
-        return column.map({name: number for number, name in enumerate(test.factors[column.name])})
-
-    for group in groups:
-        rows = frame[frame["group"] == group]
-        rows = rows.iloc[rows.groupby(factors).cumcount().argsort(kind="stable")]
-        rows = rows.iloc[rows.groupby(run.target).cumcount().argsort(kind="stable")][
-            : max(count // len(groups), 1)
-        ]
-        parts.append(rows.sort_values(factors, key=class_order, kind="stable"))
-    return pd.concat(parts).index.to_numpy()
+    factors = {name: pd.CategoricalDtype(test.factors[name]) for name in (run.target, *run.cues)}
+    frame = test.table.select(["group", *factors]).to_pandas().astype(factors)
+    for alike in (["group", *factors], ["group", run.target]):
+        frame = frame.iloc[frame.groupby(alike, observed=True).cumcount().argsort(kind="stable")]
+    shown = frame.groupby("group").head(max(count // frame["group"].nunique(), 1))
+    return shown.sort_values(["group", *factors], kind="stable").index.to_numpy()
 
 
 def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
