@@ -326,13 +326,13 @@ def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) ->
     """
     images = job.datasets.load(run.dataset, split)
     table = images.table
-    column = table["environment"].to_pylist() if "environment" in table.column_names else []
-    names = like.annotations.environments if like else tuple(sorted(set(column))) or ("main",)
-    numbers = {name: number for number, name in enumerate(names)}
+    named = "environment" in table.column_names
+    column = table["environment"].to_pylist() if named else ["main"] * len(table)
+    names = like.annotations.environments if like else tuple(sorted(set(column)))
     cues = [images.labels(factor) for factor in run.cues]
     annotations = Annotations(
         torch.stack(cues, 1) if cues else None,
-        torch.tensor([numbers.get(name, -1) for name in column]) if column else None,
+        torch.tensor(pd.Index(names).get_indexer(column)),
         images.factors[run.target],
         {factor: images.factors[factor] for factor in run.cues},
         names,
