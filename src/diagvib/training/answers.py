@@ -35,7 +35,9 @@ def answers(
     among = torch.tensor(
         [at for at, name in enumerate(classes) if name in rendered or not rendered]
     )
-    first = first_of_group(groups, len(classes))
+    first_in = {group: at for at, group in sorted(groups.items(), reverse=True)}
+    # For each class, the first of its group; itself without a group.
+    first = torch.tensor([first_in.get(groups.get(at), at) for at in range(len(classes))])
     order = np.argsort(photos["photo"].to_numpy(), kind="stable")
     ends = (
         np.flatnonzero(np.diff(photos["photo"].to_numpy()[order]))[_TOGETHER - 1 :: _TOGETHER] + 1
@@ -64,9 +66,3 @@ def answers(
             parts.append(pd.DataFrame(found, index=rows))
             advance(len(rows))
     return pd.concat(parts).sort_index()
-
-
-def first_of_group(groups: Mapping[int, int], n_classes: int) -> Tensor:
-    """For each class, the first of its group, int64[classes]; itself without a group."""
-    first = {group: index for index, group in sorted(groups.items(), reverse=True)}
-    return torch.tensor([first[groups[at]] if at in groups else at for at in range(n_classes)])
