@@ -1,5 +1,4 @@
-"""Precision, seeds and threads of all training and prediction, and the messages when something goes
-wrong."""
+"""Precision, seeds and threads of all training and prediction."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +7,6 @@ from dataclasses import dataclass
 import torch
 
 from diagvib.foundation.devices import has_bf16
-from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.foundation.seeding import generators_restored, name_seed
 from diagvib.settings.grid import Run
 
@@ -39,22 +36,6 @@ class Protocol:
         # be stale.
         enabled = self.on(device) == "bf16"
         return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
-
-
-@contextmanager
-def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
-    """Too little device memory, in whatever way torch reports it, becomes a DiagvibError that says
-    what to lower."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not out_of_memory(error):
-            raise
-        raise DiagvibError(
-            f"{run.name}: the GPU's memory is too small; lower the batch_size of "
-            f"{run.baseline} (now {batch_size}), let fewer programs use the GPU at once, or set "
-            "device: cpu"
-        ) from None
 
 
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:

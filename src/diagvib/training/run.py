@@ -18,6 +18,7 @@ from diagvib.foundation.devices import machine
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.foundation.messages import say
+from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.images.counterfactuals import SceneCounterfactuals
 from diagvib.images.datasets import Datasets
 from diagvib.images.features import FeatureFiles
@@ -46,7 +47,7 @@ from diagvib.training.finished_runs import (
     what_makes,
 )
 from diagvib.training.prediction import predict
-from diagvib.training.protocol import Protocol, deterministic, enough_memory
+from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.saliency import shares
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import COUNTED, shown_images, write_visualisations
@@ -143,8 +144,16 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
         else:
             # A run that is trained again does not exist until it is complete.
             (folder / LAST).unlink(missing_ok=True)
-            with enough_memory(run, job.settings["batch_size"]):
+            try:
                 _train_run(own, run, folders, checkpoint, asked)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                raise DiagvibError(
+                    f"{run.name}: the GPU's memory is too small; lower the batch_size of "
+                    f"{run.baseline} (now {job.settings['batch_size']}), let fewer programs use the "
+                    "GPU at once, or set device: cpu"
+                ) from None
         checkpoint.remove()
 
 
