@@ -95,6 +95,7 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
     are no tables."""
     tables = read_tables(root / "results/tables")
     cells = read_table(root / "results/tables/cells.parquet").to_pandas()
+    cells = cells.astype({"misled": "Int64", "trained": "Int64"})
     settings = read_json(root / "results/tables/versions.json")["settings"]
     known, runs = known_studies(settings), tables["runs"]
     baselines = baseline_settings(runs["baseline"].unique(), settings)
@@ -109,12 +110,13 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
         counts = dict(list(cells[cells["study"] == study].groupby(RUN_KEYS, sort=False)))
         tested, code = {}, set()
         for run in own.to_dict("records"):
+            counted = counts[tuple(run[key] for key in RUN_KEYS)][_COUNTED]
             made = read_json(run_folder(root / "results/runs", run) / "run.json")
             code.add(made["code"])
             tested[f"{run['binding']}/{run['sample']}"] = Tested(
                 predictions=made["files"]["predictions.parquet"],
                 seed=made["seed"],
-                cells=_rows(counts[tuple(run[key] for key in RUN_KEYS)]),
+                cells=json.loads(counted.to_json(orient="values")),
             )
         yield Entry(
             study=study,
@@ -148,11 +150,6 @@ def _numbers(metrics: pd.DataFrame, study: str, known: KnownStudies) -> list[Num
     own = own.assign(binding=own["binding"].where(own["binding"] != "", mean))
     rows = own[[*Number.model_fields]].astype(object)
     return [Number(**row) for row in rows.where(rows.notna(), None).to_dict("records")]
-
-
-def _rows(cells: pd.DataFrame) -> list[list]:
-    rows = cells[_COUNTED].astype({"misled": "Int64", "trained": "Int64"}).astype(object)
-    return rows.where(rows.notna(), None).to_numpy().tolist()
 
 
 def submit(
