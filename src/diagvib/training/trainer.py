@@ -147,9 +147,9 @@ class Trainer:
 
     def _make_optimisers(self) -> None:
         given = self.method.optimisers(self.phase.name)
-        own = {id(parameter) for parameter in self.method.parameters()}
+        own = {*self.method.parameters()}
         for name, each in given.items():
-            if any(id(parameter) not in own for parameter in each.parameters):
+            if not own.issuperset(each.parameters):
                 raise DiagvibError(
                     f"method: the optimiser {name} of {self.method.name} has parameters that are none "
                     "of the method's, so they would be neither selected nor kept; put lists of "
@@ -213,12 +213,11 @@ class Trainer:
 
     def _versions(self) -> list[int]:
         """How often each tensor of images and labels has been changed in place."""
-        tensors = [
-            tensor
+        return [
+            tensor._version
             for its in (self.train, self.val)
             for tensor in (its.pixels, its.labels, its.cues, its.environment)
         ]
-        return [tensor._version for tensor in tensors]
 
     def _learn(self, chosen: Sampling, seed: int) -> tuple[float, float | None]:
         started = time.perf_counter()
