@@ -19,7 +19,6 @@ import typer
 
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.files import write_digests
-from diagvib.foundation.messages import say
 from diagvib.foundation.progress import counting
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
@@ -28,7 +27,6 @@ from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
@@ -270,6 +268,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     from diagvib.operations.asked import runs_asked_for
     from diagvib.reproduction.tabulate import tabulate
     from diagvib.results.known_studies import known_studies
+    from diagvib.results.table import say_missing
     from diagvib.results.tables import read_tables, write_scores
 
     expected, settings = runs_asked_for(layout, job), job.plain()
@@ -277,14 +276,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
     metrics = read_tables(layout.tables)["metrics"]
     write_scores(metrics, known_studies(settings), layout.metrics)
-    _say_missing(runs, layout.tables / "tables.md")
-
-
-def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
-    from diagvib.results.table import missing_runs
-
-    if said := missing_runs(runs, listed):
-        say(said)
+    say_missing(runs, layout.tables / "tables.md")
 
 
 def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
@@ -293,10 +285,11 @@ def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     from diagvib.report.figure import Material
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
+    from diagvib.results.table import say_missing
 
     folders = layout.all_images, layout.all_runs, layout.prepared
     material = Material(layout.tables, job.plain(), *folders)
     drawn = draw_figures(material, layout.figures, cores(threads))
     write_report(material, drawn, layout.figures, layout.report)
     write_explorer(material, layout.all_recipes, layout.explorer)
-    _say_missing(material.frames["runs"], layout.report)
+    say_missing(material.frames["runs"], layout.report)

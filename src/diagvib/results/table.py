@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from diagvib.foundation.messages import say
 from diagvib.foundation.progress import print_rows
 from diagvib.results.uncertainty import image_interval, sample_interval
 
@@ -261,13 +262,14 @@ def _described(runs: pd.DataFrame, wanted: pd.Series) -> list[str]:
     return lines
 
 
-def missing_runs(runs: pd.DataFrame, listed: Path) -> str:
-    """One line about all missing and damaged runs, for the terminal; empty if there are none.
-    listed: the file that names each."""
+def say_missing(runs: pd.DataFrame, listed: Path) -> None:
+    """Say in one line how many runs are missing or damaged, if any are. listed: the file that names
+    each."""
     missing = runs[runs["status"] != "ok"]
-    if missing.empty:
-        return ""
     counts = ", ".join(
         f"{baseline} {n:,}" for baseline, n in missing["baseline"].value_counts(sort=False).items()
     )
-    return f"{len(missing):,} of {len(runs):,} runs are missing or damaged ({counts}); {listed} lists them"
+    if counts:
+        say(
+            f"{len(missing):,} of {len(runs):,} runs are missing or damaged ({counts}); {listed} lists them"
+        )
