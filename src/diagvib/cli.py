@@ -49,7 +49,6 @@ BaselineNames = argument(
 )
 
 
-_SHARED = {"config": Config, "override": Override, "settings": Settings, "root": Root}
 # Names of a job after which folders are named, so that none may lead elsewhere.
 _FOLDERS = ("study", "binding", "baseline", "network")
 
@@ -60,12 +59,13 @@ def _stage(stage: str, **several: object) -> None:
     argument by which a command takes several jobs."""
     _, _, *own = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
 
-    @wraps(getattr(stages, stage))
+    @wraps(getattr(stages, stage), ("__name__", "__doc__"))
     def command(
-        config: Path | None,
-        override: list[str] | None,
-        settings: str | None,
-        root: str | None,
+        *,
+        config: Config = None,
+        override: Override = None,
+        settings: Settings = None,
+        root: Root = None,
         **given: object,
     ) -> None:
         if settings is not None and (config or override):
@@ -85,11 +85,8 @@ def _stage(stage: str, **several: object) -> None:
         )
         for each in own
     ]
-    for name, kind in _SHARED.items():
-        parameters.append(
-            inspect.Parameter(name, own[0].KEYWORD_ONLY, default=None, annotation=kind)
-        )
-    command.__signature__ = inspect.Signature(parameters)
+    *shared, _ = inspect.signature(command, follow_wrapped=False).parameters.values()
+    command.__signature__ = inspect.Signature([*parameters, *shared])
     app.command()(command)
 
 
