@@ -58,8 +58,7 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
     """By split, of the images or features that a run reads; otherwise as `images_asked`."""
-    prepared = prepared_input(job.settings["model"])
-    images = images_asked(layout, job, prepared, run.study, run.binding, run.dataset)
+    images = images_asked(layout, job, run.study, run.binding, run.dataset)
     if not job.network:
         return images
     try:
@@ -74,13 +73,13 @@ def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | Non
 def images_asked(
     layout: Layout,
     job: Train | Encode,
-    prepared: dict | None,
     study: str,
     binding: str,
     dataset: int,
 ) -> dict[str, str] | None:
     """By split, `digest_of_images` of a dataset that a job reads; None if there is nothing to compare
-    with, {} if images have another size. prepared: `prepared_input`."""
+    with, {} if images have another size."""
+    prepared = prepared_input(job.settings["model"])
     size = prepared["size"] if prepared else job.image_size
     try:
         if job.images == "parquet" and not prepared:

@@ -27,7 +27,7 @@ def stage_code(
     """
     if baseline:
         job = stage_settings(config, stage, study, baseline)
-        settings = of_encoder(job.plain()["encoder"]) if stage == "encode" else job.settings
+        settings = of_encoder(job.settings) if stage == "encode" else job.settings
         entries = baseline_entries(settings)
         # Of image files, the digests are inputs.
         chosen = [job.scene] if renders(job.images, settings) else []

@@ -22,7 +22,6 @@ from diagvib.operations.asked import asked_for, images_asked
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import DESCRIPTION
 from diagvib.scenes.scene import STATE
-from diagvib.settings.baselines import prepared_input
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
 from diagvib.settings.jobs import read_settings
@@ -106,10 +105,9 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
         yield Path(job.output[0]), made_from(recipes, size)
     elif rule == "encode":
         own = read_settings(job.params.settings, rule)
-        encoder = own.plain()["encoder"]
-        prepared, of = prepared_input(encoder["model"]), {}
+        encoder, of = own.settings, {}
         for sample in range(own.samples):
-            asked = images_asked(layout, own, prepared, names.study, names.binding, sample)
+            asked = images_asked(layout, own, names.study, names.binding, sample)
             if asked is None:
                 return
             of |= {f"{sample}/{split}": digest for split, digest in asked.items()}

@@ -72,35 +72,35 @@ class Render(Job):
     scene: str
 
 
-class Encode(Job):
-    encoder: EncoderSettings
+class _OfNetwork(Job):
     image_size: ImageSize
     images: Images
-    samples: Samples
     scene: str
 
     @property
-    def network(self) -> str:
-        """The folder of the features."""
-        return network_name(self.plain()["encoder"])
+    def network(self) -> str | None:
+        """The folder of the features of a frozen network; None without one."""
+        return network_name(self.settings)
 
 
-class _OfBaseline(Job):
+class Encode(_OfNetwork):
+    encoder: EncoderSettings
+    samples: Samples
+
+    @property
+    def settings(self) -> dict:
+        """The encoder's settings as plain data."""
+        return self.plain()["encoder"]
+
+
+class _OfBaseline(_OfNetwork):
     baseline: BaselineSettings
-    image_size: ImageSize
-    images: Images
-    scene: str
     training: Training
 
     @property
     def settings(self) -> dict:
         """The baseline's settings as plain data."""
         return self.plain()["baseline"]
-
-    @property
-    def network(self) -> str | None:
-        """The folder of the features of a frozen network; None without one."""
-        return network_name(self.settings)
 
 
 class Train(_OfBaseline):
