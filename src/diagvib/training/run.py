@@ -273,7 +273,7 @@ def make_method(
 ) -> Method:
     """A baseline's method for these training images; with a frozen network, its head for these
     features. weights: as in `Job`. side: of the images before encoding, in pixels; only a published
-    head needs it."""
+    head needs it. DiagvibError for one that is not linear, or has other classes."""
     if is_frozen(settings):
         head, size = settings["model"].get("head"), 0
         options = {"features": train.pixels.shape[1], **(head if isinstance(head, dict) else {})}
@@ -283,24 +283,16 @@ def make_method(
     classes = len(train.annotations.classes)
     method = make_baseline({**settings, "model": model}, classes, size, seed)
     if head == "published":
-        method.model.head.load_state_dict(_own_head(settings["model"], classes, side, weights))
+        model = settings["model"]
+        size = (model.get("input") or {}).get("size") or side
+        own = make_network(located(model, weights), classes, size).head
+        if not isinstance(own, torch.nn.Linear) or own.out_features != classes:
+            raise DiagvibError(
+                f"model: {model['name']} does not end in a linear layer for {classes:,} classes, "
+                "which head: published needs; choose head: linear"
+            )
+        method.model.head.load_state_dict({"bias": torch.zeros(classes), **own.state_dict()})
     return method
-
-
-def _own_head(
-    model: dict, classes: int, side: int, weights: Path | None
-) -> dict[str, torch.Tensor]:
-    """The weights of a published network's last layer. DiagvibError unless it is linear, and has
-    this many classes."""
-    size = (model.get("input") or {}).get("size") or side
-    head = make_network(located(model, weights), classes, size).head
-    if not isinstance(head, torch.nn.Linear) or head.out_features != classes:
-        raise DiagvibError(
-            f"model: {model['name']} does not end in a linear layer for {classes:,} classes, "
-            "which head: published needs; choose head: linear"
-        )
-    own = head.state_dict()
-    return own if "bias" in own else {**own, "bias": torch.zeros(classes)}
 
 
 def load_test(job: Job, run: Run, scaling: Scaling) -> tuple[Images, Batches]:
