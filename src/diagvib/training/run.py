@@ -230,7 +230,8 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
 
 @dataclass(frozen=True)
 class Loaded:
-    """A dataset in memory. tracker: of the test images, if the protocol tracks them."""
+    """A dataset in memory. tracker: of the test images, which it keeps, if the protocol tracks
+    them."""
 
     train: Batches
     val: Batches
@@ -243,9 +244,17 @@ def load(job: Job, run: Run) -> Loaded:
     if isinstance(job.datasets, FeatureFiles):
         train.views = job.datasets.views(run.dataset)
     val = load_batches(job, run, "val", train)
-    return Loaded(
-        train, val, _tracker(job, run, train.scaling) if job.protocol.track_test else None
-    )
+    if not job.protocol.track_test:
+        return Loaded(train, val, None)
+    test, batches = load_test(job, run, train.scaling)
+
+    def track(method: Method) -> dict:
+        """Accuracies on the test groups, as `{group}_accuracy`."""
+        prediction, _ = predict(method, batches, job.protocol, run.name)
+        groups = _group_metrics(test.table, run.target, _names(test, run, prediction))
+        return {f"{group}_accuracy": metrics["accuracy"] for group, metrics in groups.items()}
+
+    return Loaded(train, val, track)
 
 
 def fit(
@@ -304,19 +313,6 @@ def load_test(job: Job, run: Run, scaling: Scaling) -> tuple[Images, Batches]:
 def _names(test: Images, run: Run, prediction: torch.Tensor) -> np.ndarray:
     """The target's classes of these indices, int64[N]."""
     return np.array(test.factors[run.target])[prediction.numpy()]
-
-
-def _tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
-    """Accuracies on the test groups, as `{group}_accuracy`. Keeps the test images in memory while
-    it exists."""
-    test, batches = load_test(job, run, scaling)
-
-    def track(method: Method) -> dict:
-        prediction, _ = predict(method, batches, job.protocol, run.name)
-        groups = _group_metrics(test.table, run.target, _names(test, run, prediction))
-        return {f"{group}_accuracy": metrics["accuracy"] for group, metrics in groups.items()}
-
-    return track
 
 
 def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) -> Batches:
