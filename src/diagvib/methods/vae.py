@@ -129,27 +129,18 @@ class Vae(Method):
         informative first, by mean KL over these images (paper, Figs. A2, A3)."""
         mean, log_variance = self.posterior(self.observed(batch))
         information = kl_per_dimension(mean, log_variance).mean(0)
-        return [
+        found = [
             Visualisation("input", batch.pixels, self.head(mean)),
             Visualisation("reconstruction", self._drawn(mean, denormalise)),
-            *(
-                self._traversal(mean[0], dimension, information[dimension].item(), denormalise)
-                for dimension in information.argsort(descending=True).tolist()
-            ),
         ]
-
-    def _traversal(
-        self, code: Tensor, dimension: int, kl: float, denormalise: Denormalise
-    ) -> Visualisation:
-        codes = code.repeat(len(_TRAVERSED), 1)
-        codes[:, dimension] = torch.tensor(_TRAVERSED, device=code.device)
-        return Visualisation(
-            "traversal",
-            self._drawn(codes, denormalise),
-            dimension=dimension,
-            values=_TRAVERSED,
-            kl=kl,
-        )
+        for dimension in information.argsort(descending=True).tolist():
+            codes = mean[0].repeat(len(_TRAVERSED), 1)
+            codes[:, dimension] = torch.tensor(_TRAVERSED, device=codes.device)
+            drawn, kl = self._drawn(codes, denormalise), information[dimension].item()
+            found.append(
+                Visualisation("traversal", drawn, dimension=dimension, values=_TRAVERSED, kl=kl)
+            )
+        return found
 
     def _drawn(self, code: Tensor, denormalise: Denormalise) -> Tensor:
         """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
