@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.methods.groups import membership
-from diagvib.methods.method import Batch, Method, StepOutput, Update
+from diagvib.methods.method import Batch, Method, StepOutput
 
 
 class Debian(Method):
@@ -39,15 +39,12 @@ class Debian(Method):
             logits.detach().float().softmax(1), part, batch.labels, self.options.eps
         )
         update("model", (weight * loss).mean())
-        self._discover(len(batch.labels), update)
-        return StepOutput(loss, logits)
-
-    def _discover(self, images: int, update: Update) -> None:
-        labels = self.data.labels
-        batch = self.data.batch(torch.randint(len(labels), (images,), device=labels.device))
+        of_all, device = len(self.data), batch.labels.device
+        batch = self.data.batch(torch.randint(of_all, batch.labels.shape, device=device))
         part = of_label(self.discoverer(batch.inputs).float().sigmoid(), batch.labels)
         probabilities = _asked(self.model, batch).float().softmax(1)
         update("discoverer", discoverer_loss(probabilities, part, batch.labels, self.options.eps))
+        return StepOutput(loss, logits)
 
 
 @torch.no_grad()
