@@ -209,7 +209,8 @@ class MethodSettings(Strict):
             with misplaced(key):
                 if key not in declared.schemas:
                     raise unknown_name("option", key, declared.schemas)
-                _check_option(value, declared.schemas[key])
+                for error in _validator()(declared.schemas[key]).iter_errors(value):
+                    raise DiagvibError(f"{one_line(error.message)}{dot_hint(error.instance)}")
         # As written in YAML, 10 would be an integer also where a number is meant.
         given = {
             key: float(value)
@@ -302,14 +303,10 @@ class BaselineSettings(Sparse):
             raise Misplaced(
                 "model.head", f"method {self.method.name} trains nothing; write head: published"
             )
-        if self.model and self.model.frozen:
-            self._check_frozen()
-        return self
-
-    def _check_frozen(self) -> None:
-        """A frozen network's head is trained on features alone, and a linear one leaves them as they
-        are."""
-        declared = declaration(self.method.name)
+        if not (self.model and self.model.frozen):
+            return self
+        # A frozen network's head is trained on features alone, and a linear one leaves them as they
+        # are.
         if declared.uses_features and not isinstance(self.model.head, Mlp):
             raise Misplaced(
                 "model.head",
@@ -324,6 +321,7 @@ class BaselineSettings(Sparse):
                 + (f"method {self.method.name} {reads}" if reads else "augment changes pixels")
                 + "; choose another method, or train the whole network",
             )
+        return self
 
 
 class Baseline(BaselineSettings):
@@ -439,11 +437,6 @@ def changed(method: Mapping) -> dict:
     """A method's settings without those that have its defaults."""
     usual = declaration(method["name"]).defaults
     return {key: value for key, value in method.items() if key not in usual or usual[key] != value}
-
-
-def _check_option(value: JsonValue, schema: dict) -> None:
-    for error in _validator()(schema).iter_errors(value):
-        raise DiagvibError(f"{one_line(error.message)}{dot_hint(error.instance)}")
 
 
 @cache
