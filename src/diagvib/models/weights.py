@@ -38,7 +38,14 @@ def load_weights(
     )
     expected = (sha256 if file and sha256 else named_hash(weights.url)).lower()
     if not file and not path.exists():
-        _download(weights, model, path)
+        try:
+            weights.get_state_dict(progress=False, check_hash=True)
+        except (OSError, RuntimeError) as error:  # no network; or a wrong hash: torch shows both
+            raise DiagvibError(
+                f"the weights {name} of {model} could not be downloaded from {weights.url} ({error}); on a machine "
+                f"with network access, get that file, then put it at {path}, or into `weights/` of the "
+                "mirror, or name it (model.weights_file in config/baselines, --weights of a command)"
+            ) from None
     _check_hash(path, expected, bool(file))
     # The published densenets still use an older torchvision's names: norm.1 for norm1.
     saved, own = read_state(path), net.state_dict()
@@ -203,17 +210,6 @@ def published(model: str, name: str) -> WeightsEnum:
     if name not in known:
         raise unknown_name(f"weights of {model}", name, known, "model.weights")
     return known[name]
-
-
-def _download(weights: WeightsEnum, model: str, path: Path) -> None:
-    try:
-        weights.get_state_dict(progress=False, check_hash=True)
-    except (OSError, RuntimeError) as error:  # no network; or a wrong hash: torch shows both
-        raise DiagvibError(
-            f"the weights {weights.name} of {model} could not be downloaded from {weights.url} ({error}); on a machine "
-            f"with network access, get that file, then put it at {path}, or into `weights/` of the "
-            "mirror, or name it (model.weights_file in config/baselines, --weights of a command)"
-        ) from None
 
 
 def _check_hash(path: Path, expected: str, local: bool) -> None:
