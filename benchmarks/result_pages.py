@@ -112,6 +112,8 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "visibility": lambda: visibility_table("cue_strength", "small_cnn"),
         "visibility, Lite0": lambda: visibility_table("cue_strength", "lite0"),
         "half-way, Lite0, a half": lambda: half_way_table("cue_strength", "lite0", 0.5),
+        "half-way, Lite0, a quarter": lambda: half_way_table("cue_strength", "lite0", 0.25),
+        "half-way, Lite0, a tenth": lambda: half_way_table("cue_strength", "lite0", 0.1),
         "half-way, a half": lambda: half_way_table("cue_strength", "small_cnn", 0.5),
         "half-way, a quarter": lambda: half_way_table("cue_strength", "small_cnn", 0.25),
         "half-way, a tenth": lambda: half_way_table("cue_strength", "small_cnn", 0.1),
