@@ -245,13 +245,16 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     """DiagvibError for samples that do not exist, a study that does not fit, an unknown factor or
     binding, or ranges that a baseline cannot have."""
     study = config.study(tuning.study)
-    scene = load_scene(study.scene)
-    factors, count = scene.factors, 1 if scene.replicates == "seeds" else config.samples
+    scene, count = load_scene(study.scene), config.dataset_count
+    factors = scene.factors
+    if scene.replicates == "seeds":
+        count = 1
     for number in tuning.samples:
         if number >= count:
-            there = f"are {count} datasets" if count > 1 else "is one dataset"
+            known = f"`samples: {config.samples}`, which are numbered from 0"
             raise DiagvibError(
-                f"tuning.samples: {number} does not exist: there {there}, numbered from 0"
+                f"tuning.samples: {number} is not among the dataset samples of "
+                + (known if count == config.samples else f"{study.name}, which has only 0")
             )
     if search := tuning.random_search:
         for name in search.bindings:
