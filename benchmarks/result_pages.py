@@ -75,6 +75,9 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "learning lightness": lambda: learning_table("nine_models", "lightness", timed=False),
         "misled": lambda: misled_table("nine_models", "fgo-20", "shape-hue"),
         "cells": lambda: cells_table("nine_models", NINE_MODELS_CELLS),
+        "images, lightness": lambda: learning_table(
+            "images_and_steps", "lightness", "resnet18", timed=False
+        ),
         "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
     },
     "results_frozen": {

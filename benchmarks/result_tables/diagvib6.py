@@ -196,7 +196,7 @@ def learning_table(
     and the accuracy on validation images after the first epochs of the last phase. model: the
     paper's, if all rows are ways to train it."""
     cell = "study == 'zso' and binding == @target"
-    times = read(f"{folder}/run_times").query(cell).set_index("baseline")
+    times = read(f"{folder}/run_times").query(cell).set_index("baseline") if timed else None
     history = read(f"{folder}/history").dropna(subset="val_accuracy")
     history = history.query(cell).groupby("baseline")
     rows = [["model", "accuracy", "paper", "after epochs 1 to 8", "epochs"]]
@@ -213,15 +213,16 @@ def learning_table(
     return rows
 
 
-def misled_table(folder: str, study: str, binding: str) -> list[Row]:
+def misled_table(folder: str, study: str, binding: str, model: str | None = None) -> list[Row]:
     """What each model makes of a shortcut: its accuracy in distribution and where the cue misleads,
-    with the paper's averages over all five cues, and the least of any cue."""
+    with the paper's averages over all five cues, and the least of any cue. model: as for
+    `learning_table`."""
     rows = [["model", "in distribution", "cue misleads", "paper, FAAvg", "paper, FAMin", "epochs"]]
     epochs = read(f"{folder}/history").query("study == @study and binding == @binding")
     epochs = epochs.dropna(subset="val_accuracy").groupby("baseline").size()
     for run in records(runs(folder).query("study == @study and binding == @binding")):
         row = [run.baseline, percent(run.id_accuracy), percent(run.ood_accuracy)]
-        row += printed_both(study, run.target, run.baseline)
+        row += printed_both(study, run.target, model or run.baseline)
         rows.append([*row, str(epochs[run.baseline])])
     return rows
 
