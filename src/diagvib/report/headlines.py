@@ -124,12 +124,12 @@ def _average(material: Material) -> Iterator[Finding]:
 def _watermark(material: Material) -> Iterator[Finding]:
     """What the watermark does to the first baseline on the first study."""
     for study, target, _, rows in _by_study(material, "watermark"):
-        if (own := _first_that_ran(rows)).empty:
-            continue
-        baseline, known = own["baseline"].iloc[0], material.known
-        own = own.set_index("metric")["mean"]
+        baseline, known = rows["baseline"].iloc[0], material.known
+        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
         clean, gap = own["in1k_accuracy"], own["in_w_gap"]
         before, change = own["p_carton"], own["delta_p_carton"]
+        if gap != gap:
+            continue
         text = (
             f"{baseline} recognises the {target} in {whole_percent(clean)} of the images ({known.title(study)}), and in "
             f"{whole_percent(clean + gap)} with the watermark. This changes the mean probability of a carton from "
@@ -145,10 +145,8 @@ def _accuracy(material: Material) -> Iterator[Finding]:
     other groups."""
     known, found = material.known, []
     for study, target, _, rows in _by_study(material, "accuracy"):
-        if (own := _first_that_ran(rows)).empty:
-            continue
-        baseline = own["baseline"].iloc[0]
-        own = own.set_index("metric")["mean"]
+        baseline = rows["baseline"].iloc[0]
+        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
         found += [
             (worst, study, group, target, own, baseline)
             for group in known.studies[study].groups
@@ -169,18 +167,16 @@ def _accuracy(material: Material) -> Iterator[Finding]:
     yield Finding(METRIC_SETS["accuracy"].title, text, known.chance(study), bars)
 
 
-def _first_that_ran(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first baseline with numbers."""
-    ran = rows.loc[rows["mean"].notna(), "baseline"]
-    return rows[rows["baseline"].isin(ran[:1])]
-
-
 def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
-    """Study, target, cue, and rows of a set of metrics: of the first binding of each study."""
+    """Study, target, cue, and rows of a set of metrics: of the first binding of each study, and of
+    the baselines with numbers for it."""
     rows = metrics_of(material.frames, name)
     rows = rows[(rows["study"] != "") & (rows["binding"] != "")]
     for study, own in rows.groupby("study", sort=False):
         own = own[own["binding"] == own["binding"].iloc[0]]
+        own = own[own["baseline"].isin(own.loc[own["mean"].notna(), "baseline"])]
+        if own.empty:
+            continue
         yield study, own["target"].iloc[0], own["cue"].iloc[0] or "the cue", own
 
 

@@ -47,8 +47,9 @@ def looking_figures(material: Material) -> Iterator[Figure]:
     first are folded."""
     known, there, wanted = material.known, material.first_runs, {}
     ran, headline = there.groupby("study", sort=False)["binding"].unique(), _headline(material)
-    best = {headline.shortcut: material.binding} if headline else {}
-    best |= {headline.without: material.binding.partition("-")[0]} if headline else {}
+    best, alone = {}, material.binding.partition("-")[0]
+    if headline:
+        best = {headline.shortcut: material.binding, headline.without: alone}
     for study in [*(name for name in best if name in ran), *ran.index]:
         others = headline and headline.shortcut in ran and study not in best
         if not others or known.studies[study].metrics != "shortcut":

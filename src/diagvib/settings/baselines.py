@@ -211,14 +211,18 @@ class MethodSettings(Strict):
                     raise unknown_name("option", key, declared.schemas)
                 for error in _validator()(declared.schemas[key]).iter_errors(value):
                     raise DiagvibError(f"{one_line(error.message)}{dot_hint(error.instance)}")
-        # As written in YAML, 10 would be an integer also where a number is meant.
         given = {
-            key: float(value)
-            if declared.schemas[key].get("type") == "number" and type(value) is int
-            else value
+            key: as_declared(value, declared.schemas[key])
             for key, value in self.model_extra.items()
         }
         return self.model_construct(name=self.name, **declared.defaults | given)
+
+
+def as_declared(value: JsonValue, schema: Mapping) -> JsonValue:
+    """The value of an option: as written in YAML, 10 would be an integer also where a number is
+    meant."""
+    whole = schema.get("type") == "number" and type(value) is int
+    return float(value) if whole else value
 
 
 class Adam(Strict):

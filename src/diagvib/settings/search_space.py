@@ -27,7 +27,7 @@ from diagvib.foundation.validation import (
     unique,
 )
 from diagvib.methods.registry import declaration
-from diagvib.settings.baselines import complete, is_frozen
+from diagvib.settings.baselines import as_declared, complete, is_frozen
 
 # The section of the ranges for all methods.
 ALL = "all"
@@ -204,8 +204,7 @@ def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValu
     schemas = declaration(settings["method"]["name"]).schemas if kind == "method" else {}
     schema = schemas.get(option, {})
     if own.choice is not None:
-        whole_number = schema.get("type") == "number" and type(value) is int
-        return float(value) if whole_number else value
+        return as_declared(value, schema)
     whole = key == "batch_size" or "integer" in schema.get("type", ())
     whole |= key.startswith("model.options.") and type(present(settings, key)) is int
     return int(value) if whole else float(f"{value:.{DIGITS}g}")

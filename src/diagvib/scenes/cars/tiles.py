@@ -23,13 +23,11 @@ def cut_out(photo: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.
         )
     if not opaque.any():
         raise ValueError(f"because {'it is transparent' if mask is None else 'the mask is empty'}")
-    if mask is not None and opaque.all():
-        raise ValueError(
-            "because its mask covers all of it: a mask is white where the object is, and black elsewhere"
-        )
     if opaque.all():
         raise ValueError(
-            "because nothing cuts its object out: it has no alpha channel and no NAME.mask.png next to "
+            "because its mask covers all of it: a mask is white where the object is, and black elsewhere"
+            if mask is not None
+            else "because nothing cuts its object out: it has no alpha channel and no NAME.mask.png next to "
             "it, which `diagvib cutout` can make"
         )
     return photo[..., :3], opaque
