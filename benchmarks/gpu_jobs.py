@@ -66,7 +66,7 @@ def _train(given: Given, device: str, names: tuple[str, str, str]) -> str:
             *names,
             device,
         )
-    except DiagvibError as error:
+    except (DiagvibError, RuntimeError) as error:
         return f"{'/'.join(names)} failed: {error}"
     return f"{'/'.join(names)}: {time.monotonic() - started:.0f} s"
 

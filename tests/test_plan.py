@@ -124,6 +124,16 @@ def test_times_follow_from_rates(measured, tmp_path):
         read_rates("cpu", [tmp_path / "mine.yaml"])
 
 
+def test_one_job_at_a_time_trains_at_the_speed_of_one(tmp_path):
+    rows = [
+        row(f"{what} small_cnn", each * number, processes=number)
+        for what, each in (("train", 10), ("predict", 20))
+        for number in (1, 5)
+    ]
+    plan = estimate(small_config(), "cuda", rate_files=[result_file(tmp_path / "a.json", *rows)])
+    assert plan["seconds"]["train small_cnn"] == 2 * JOB
+
+
 def test_tests_after_every_epoch_count(measured):
     config = small_config("training.track_test=true")
     found = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]

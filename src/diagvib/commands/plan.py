@@ -140,7 +140,8 @@ def _training_seconds(
     name, settings = baseline.name, baseline.settings
     like = {"batch_size": settings["batch_size"]}
     if device == "cuda":  # a CPU's precision is what its instructions allow
-        like["precision"] = config.training.precision
+        # One process: Snakemake's default, a whole GPU for each job.
+        like |= {"precision": config.training.precision, "processes": 1}
     phases = [rates.best(phase, **like) for phase in rates.phases(name)]
     predict = rates.best(f"predict {name}", **like)
     if baseline.network or not predict or not all(phases):

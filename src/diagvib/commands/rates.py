@@ -12,13 +12,15 @@ from diagvib.foundation.validation import validated
 
 
 class Row(BaseModel):
-    """One measurement. precision and batch_size are None where they make no difference."""
+    """One measurement. precision, batch_size and processes are None where they make no
+    difference."""
 
     what: str
     device: str
     images_per_second: PositiveFloat | None = None
     batch_size: int | None = None
     precision: str | None = None
+    processes: int | None = None
 
 
 class Machine(BaseModel):
@@ -46,7 +48,7 @@ class Rates:
     sources: list[str]
 
     def best(self, what: str, **like: object) -> Row | None:
-        """The fastest row for a measurement, or None. like: values (batch_size, precision) that a
+        """The fastest row for a measurement, or None. like: values (such as batch_size) that a
         row must not contradict; on a CPU the rows differ in how many cores they used."""
         found = [
             row
