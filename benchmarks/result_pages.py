@@ -13,7 +13,7 @@ from collections.abc import Callable
 import typer
 from result_file import REPOSITORY
 from result_tables.claims import claim_commands, claim_list
-from result_tables.committed import Row
+from result_tables.committed import FACTORS, Row
 from result_tables.comparison import (
     controls_table,
     gains_figure,
@@ -53,12 +53,11 @@ from result_tables.watermark import photo_table, text_table, watermark_condition
 
 from diagvib.foundation.files import write_text
 
-NINE_MODELS_CELLS = [
-    ("zso", "shape"),
-    ("zgo", "shape-hue"),
-    ("fgo-20", "scale-hue"),
-    ("fgo-20", "hue-shape"),
-    ("zgo", "hue-shape"),
+ZSO_CELLS = [("zso", target) for target in FACTORS]
+HUE_CELLS = [
+    (study, binding)
+    for study in ("fgo-20", "zgo")
+    for binding in ("hue-shape", "shape-hue", "scale-hue", "texture-hue")
 ]
 # Page -> name of a table -> what makes its heads and rows, or a text.
 PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
@@ -70,11 +69,13 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     },
     "results_full_size": {"full size": full_size_table, "protocol": protocol_table},
     "results_nine_models": {
+        "without a shortcut": lambda: cells_table("nine_models", ZSO_CELLS),
+        "misled, all cells": lambda: cells_table("nine_models", HUE_CELLS),
+        "in distribution, all cells": lambda: cells_table("nine_models", HUE_CELLS, "id"),
         "learning hue": lambda: learning_table("nine_models", "hue"),
         "learning position": lambda: learning_table("nine_models", "position", timed=False),
         "learning lightness": lambda: learning_table("nine_models", "lightness", timed=False),
         "misled": lambda: misled_table("nine_models", "fgo-20", "shape-hue"),
-        "cells": lambda: cells_table("nine_models", NINE_MODELS_CELLS),
         "images, lightness": lambda: learning_table(
             "images_and_steps", "lightness", "resnet18", timed=False
         ),

@@ -227,15 +227,33 @@ def misled_table(folder: str, study: str, binding: str, model: str | None = None
     return rows
 
 
-def cells_table(folder: str, cells: list[tuple[str, str]]) -> list[Row]:
-    """Each model's accuracy in several cells, (study, binding), where the cue misleads, in ZSO in
-    distribution; blank where it was not run."""
+def cells_table(folder: str, cells: list[tuple[str, str]], group: str = "tested") -> list[Row]:
+    """Each model's accuracy in several cells, (study, binding), and the paper's over all cues.
+    group: where the cue misleads (in ZSO, which has no cue, all), or `id`, without the paper's."""
     own = runs(folder)
-    names = zip(own["baseline"], own["study"], own["binding"], strict=True)
-    values = dict(zip(names, map(percent, tested(own)), strict=True))
+    own["accuracy"] = tested(own) if group == "tested" else own["id_accuracy"]
+    values = own.set_index(["baseline", "study", "binding"])["accuracy"]
     rows = [["model", *(f"{study.upper()}, {binding}" for study, binding in cells)]]
     for name in own["baseline"].unique():
-        rows.append([name, *(values.get((name, *cell), "") for cell in cells)])
+        theirs = paper(baseline=name) if group == "tested" else paper().iloc[:0]
+        row = [name]
+        for study, binding in cells:
+            printed_one = printed(theirs, study, binding.partition("-")[0])
+            row.append(" / ".join(filter(None, [percent(values[name, study, binding]), printed_one])))
+        rows.append(row)
+    return rows
+
+
+def rates_table(folder: str) -> list[Row]:
+    """The validation losses of a tuning's trials: a row per model, a column per learning rate."""
+    table = read(f"{folder}/tuning").pivot(
+        index=["baseline", "binding"], columns="optimiser.lr", values="score"
+    )
+    rows = [["model", "target", *(f"{rate:g}" for rate in table.columns)]]
+    for (name, target), losses in table.iterrows():
+        texts = [f"{loss:.4f}" for loss in losses]
+        texts[losses.argmin()] = f"**{losses.min():.4f}**"
+        rows.append([name, target, *texts])
     return rows
 
 
