@@ -376,7 +376,9 @@ def test_weights_of_ones_own_have_no_published_numbers():
     row = {"method": "diagvib.methods.views:Published", "baseline": "mine", "metric": "in_w_gap"}
     model = {"name": "resnet50", "weights": {"file": "mine.pth", "sha256": "0"}}
     assert _imagenet_w(row, None, {"model": model}) == {}
-    assert _imagenet_w(row, None, {"model": {**model, "weights": "IMAGENET1K_V1"}})
+    published = {**model, "weights": "IMAGENET1K_V1"}
+    assert _imagenet_w(row, None, {"model": published})
+    assert _imagenet_w(row, None, {"model": {**published, "weights_sha256": "ab" * 32}}) == {}
 
 
 def test_only_the_shipped_last_layers_have_published_numbers():

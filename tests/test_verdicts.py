@@ -23,6 +23,7 @@ from diagvib.results.cells import CELL_COLUMNS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
+from diagvib.settings.baselines import load_settings
 from diagvib.results.read_runs import Collected
 from diagvib.scenes.digits.factors import FACTORS
 from synthetic_runs import expected_runs
@@ -203,6 +204,41 @@ def test_published_settings_are_compared_with_the_configured_ones(change, reason
         configured = {"baselines": [{"name": "resnet18", "settings": settings}]}
         judged = judge_runs(frame, [None], configured)
         assert judged["resnet18", "zgo", "hue"] == (reasons, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        *(
+            (name, {"optimiser": {"name": "sgd", "lr": 1e-4}}, "optimiser sgd (paper: adam)")
+            for name in ("asr", "resnet50_in")
+        ),
+        (
+            "asr",
+            {"method": {"name": "asr", "reconstruction_weight": 0.1}},
+            "reconstruction weight 0.1 (paper: 1.0)",
+        ),
+        ("resnet18", {"drop_last": False}, "drop_last False (paper: True)"),
+        (
+            "resnet50_in",
+            {
+                "model": {
+                    "name": "resnet50",
+                    "weights": "IMAGENET1K_V1",
+                    "frozen": True,
+                    "weights_file": "mine.pth",
+                    "weights_sha256": "ab" * 32,
+                }
+            },
+            "weights of another file",
+        ),
+    ],
+)
+def test_what_the_paper_says_of_a_baseline_is_compared(name, change, reason):
+    frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": "hue"}])
+    settings = load_settings(name) | change
+    configured = {"baselines": [{"name": name, "settings": settings}]}
+    assert judge_runs(frame, [None], configured)[name, "zgo", "hue"][0] == [reason]
 
 
 def test_every_shipped_baseline_of_the_paper_has_its_protocol():

@@ -163,7 +163,7 @@ def rule_sentence() -> str:
         f"differ from the paper: neither other dataset samples nor an offset of {100 * TOLERANCE:.0f} points "
         "explain them. Otherwise, nothing speaks against the paper's numbers, which does not prove that they are "
         "reproduced. A group's score is its RMS z: the root mean square of the differences, each in units of its "
-        "standard error."
+        "standard error, which counts as at least one point; that of a spread is its ratio to the other side's."
     )
 
 

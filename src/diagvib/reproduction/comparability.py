@@ -13,6 +13,7 @@ import pandas as pd
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.reproduction.published import is_comparable
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.gaps import network_of
 from diagvib.results.metric_sets.metric_set import untuned_notes
 from diagvib.results.tables import baseline_settings
 from diagvib.settings.config import default_path
@@ -22,6 +23,7 @@ _WORDS = {
     "lr": "learning rate",
     "discriminator_lr": "discriminator's learning rate",
     "weight_decay": "weight decay",
+    "reconstruction_weight": "reconstruction weight",
     "augment": "augmentation",
     "normalise": "normalisation",
     "options": "model options",
@@ -107,6 +109,8 @@ def _obstacles(settings: dict, baseline: str = "", own: Mapping | None = None) -
     for key in ("model", "method", "optimiser"):
         part = own.get(key) or {}
         flat |= part | {key: part.get("name")}
+    if "weights_sha256" in network_of(own):
+        found.append("weights of another file")
     return found + [
         f"{_WORDS.get(key, key)} {flat[key]} (paper: {'none' if value in (None, {}) else value})"
         for key, value in _published()["baselines"].get(baseline, {}).items()

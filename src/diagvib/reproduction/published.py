@@ -230,7 +230,9 @@ def _last_layers() -> dict[str, dict]:
 def _imagenet_w(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     """Where model, weights and method are the same; last layers are the shipped `last-layer-*`, with
     their method and number of epochs."""
-    model, method = settings.get("model") or {}, ""
+    model, method = network_of(settings), ""
+    if "weights_sha256" in model:  # of another file
+        return {}
     if row["method"] != "diagvib.methods.views:Published":
         shipped = _last_layers().get(row["baseline"])
         if shipped is None or not is_frozen(settings):

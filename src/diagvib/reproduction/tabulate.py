@@ -113,7 +113,7 @@ def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
             r.by,
             r.name,
             str(r.cells),
-            points(r.mean_difference),
+            points(r.mean_difference) if r.by != "spread" else "-",
             f"{r.score:.2f}",
             f"{r.usual:.2f}",
             f"{r.p:.3f}",
@@ -121,7 +121,7 @@ def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
         ]
         for r in stated.itertuples()
     ]
-    heads = ["by", "name", "compared", "mean difference", "RMS z", "90 % of honest below", "p"]
+    heads = ["by", "name", "compared", "mean difference", "score", "90 % of honest below", "p"]
     heads += ["statement"]
     yield Table("All cells together", heads, rows, section=VERDICT, about=about)
     ran = comparison[comparison["n"] > 0]

@@ -16,7 +16,8 @@ LEVEL = 0.95
 FEWEST = 3
 # Closer than this to 0 or 1, the samples drawn may all be alike although others are not. There, a
 # sample is worth this many independent images: around a cell's mean m, the accuracies of samples
-# have the variance m (1 - m) / 10 in the 486 cells of docs/results/laptop/runs.csv.
+# have the variance m (1 - m) / 10 in the 486 cells of docs/results/laptop/runs.csv (7.6 where the
+# cue misleads, 19 in distribution; benchmarks/simulated_designs.py simulates the former).
 EDGE = 0.2
 WORTH = 10
 # Spreads below this are rounding errors.
