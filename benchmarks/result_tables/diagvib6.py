@@ -239,7 +239,9 @@ def cells_table(folder: str, cells: list[tuple[str, str]], group: str = "tested"
         row = [name]
         for study, binding in cells:
             printed_one = printed(theirs, study, binding.partition("-")[0])
-            row.append(" / ".join(filter(None, [percent(values[name, study, binding]), printed_one])))
+            row.append(
+                " / ".join(filter(None, [percent(values[name, study, binding]), printed_one]))
+            )
         rows.append(row)
     return rows
 
