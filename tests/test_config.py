@@ -104,6 +104,18 @@ def test_a_stage_of_a_baseline_that_is_not_asked_for():
     assert stage_settings(one, "train", "zgo", "resnet50").baseline.model.name == "resnet50"
 
 
+def test_tuned_factors_have_enough_classes(tmp_path):
+    (tmp_path / "wide.yaml").write_text(
+        "title: Mine\nstudies:\n  wide:\n    title: Wide\n    meaning: nothing is a cue\n"
+        "    roles: {target: 6}\n    rows:\n      - {splits: [train, val, test], group: id, "
+        "cells: [[0], [1], [2], [3], [4], [5]]}\n"
+    )
+    given = [f"studies_from=['{tmp_path / 'wide.yaml'}']", "tuning.study=wide"]
+    assert load("config", *given, "tuning.factors=[hue]").tuning.study == "wide"
+    with pytest.raises(DiagvibError, match="tuning.factors: study wide: target has 6 classes, but"):
+        load("config", *given, "tuning.factors=[lightness]")
+
+
 def test_test_images_are_counted_by_group_or_together():
     two = ["studies=[whac-95]", "bindings=[shape-hue-texture]"]
     assert load("config", *two, "counts.test=540").counts["test"] == 540
@@ -119,7 +131,7 @@ def test_test_images_are_counted_by_group_or_together():
         ),
         (
             [*two, *groups[:2], "counts.test=540"],
-            "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2",
+            "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2$",
         ),
         (
             [*two, *groups, "counts.test=540"],

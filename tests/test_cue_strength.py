@@ -1,6 +1,7 @@
 """The map of shortcuts: which studies are doses, the half-way strength and its interval, the table,
 the figure."""
 
+from collections import Counter
 from itertools import product
 from types import SimpleNamespace
 
@@ -260,3 +261,11 @@ def test_a_curve_is_drawn_with_its_interval_reference_and_half_way_strength(fram
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((own["low"].min(), own["high"].max()))
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "5", "10", "20"]
+
+
+def test_a_study_has_no_bindings_whose_cue_cannot_differ_less():
+    config = load_config(definition_path("cue_strength.yaml"))
+    study = config.study("fgo-5-spread-50")
+    possible = KnownStudies(given=(study,)).possible_cues(study.name)
+    assert possible == Counter(b.target for b in config.study_bindings(study.name, "all"))
+    assert (possible["shape"], possible["hue"]) == (5, 4)

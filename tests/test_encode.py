@@ -381,6 +381,30 @@ def test_watermarks_are_for_a_scene_that_has_them():
         check_baseline(frozen(views=["watermark"]), load_config(), ["zgo"])
 
 
+@pytest.mark.parametrize(
+    ("study", "view", "images"),
+    [
+        ("zgo", "cue.2", "render"),
+        ("zso", "cue.1", "render"),
+        ("zgo", "cue.1", "parquet"),
+        ("dogs-o2o-hard", "cue.1", "render"),
+    ],
+)
+def test_views_with_another_cue_need_a_cue_that_can_be_drawn(study, view, images):
+    config = load_config(None, [f"images={images}"])
+    check_baseline(frozen(views=["cue.1"]), load_config(None, ["images=render"]), ["zgo"])
+    with pytest.raises(
+        DiagvibError, match=f"study {study}: model.views: {view} needs a study with"
+    ):
+        check_baseline(frozen(views=[view]), config, [study])
+
+
+def test_a_square_is_not_larger_than_the_photo_it_is_cut_from():
+    given = {"size": 72, "resize": 64, "mean": [0.5] * 3, "std": [0.5] * 3}
+    with pytest.raises(DiagvibError, match="model.input.resize: smaller than size, 72"):
+        frozen(input=given)
+
+
 def test_photos_alone_are_prepared_for_a_network():
     given = {"size": 64, "resize": 72, "mean": [0.5] * 3, "std": [0.5] * 3}
     settings, config = frozen(input=given), load_config()

@@ -5,6 +5,7 @@ import base64
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,8 +18,10 @@ import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 from browser import Browser, find_browser
+from diagvib.cli import app
 from diagvib.foundation.files import read_table, write_table
 from diagvib.report import explorer
 from diagvib.report.explorer import _images, write_explorer
@@ -183,6 +186,14 @@ def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root
         first = browser.run("document.querySelector('#grid button').focus(); location.hash")
         browser.press("ArrowRight")
         assert browser.run("location.hash") != first
+
+
+def test_a_port_in_use_is_named(root, tmp_path):
+    (tmp_path / "results").symlink_to(root)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(app, ["view", str(tmp_path), "--no-browser", "--port", port])
+    assert f"--port {port}: Address already in use" in str(result.exception)
 
 
 def test_view_serves_the_results_on_this_machine_alone(root, tmp_path):

@@ -274,3 +274,23 @@ def test_no_column_of_a_scene_replaces_the_targets_class(exported, tmp_path):
         table.to_parquet(tmp_path / path)
     with pytest.raises(DiagvibError, match="metadata.csv has a column y of its own"):
         write_pngs(tmp_path, datasets[0], Digits(), 64, [])
+
+
+def test_an_interrupted_export_leaves_no_table_of_an_earlier_one(exported, tmp_path, monkeypatch):
+    folder, datasets = exported
+    shutil.copytree(folder / datasets[0].folder, tmp_path / datasets[0].folder)
+    png = tmp_path / datasets[0].folder / "png"
+    (png / "train/999999.png").write_bytes(b"left from larger counts")
+    written = []
+
+    def killed(path, data):
+        written.append(path)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "write_bytes", killed)
+        write_pngs(tmp_path, datasets[0], Digits(), 64, [])
+    assert written and not (png / "metadata.csv").exists() and not (png / "photos.yaml").exists()
+    write_pngs(tmp_path, datasets[0], Digits(), 64, [("CC0-1.0", "me")])
+    listed = pd.read_csv(png / "metadata.csv")["img_filename"]
+    assert {*listed} == {str(path.relative_to(png)) for path in png.rglob("*.png")}

@@ -199,3 +199,12 @@ def test_a_file_is_kept_only_if_it_notes_the_same_value(tmp_path):
     write_table(path, pa.table({"a": [1]}), {"made_from": "x"})
     assert is_noted(path, "made_from", "x")
     assert not is_noted(path, "made_from", "y") and not is_noted(tmp_path / "b", "made_from", "x")
+
+
+def test_a_file_with_a_wrong_bit_is_not_kept(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_table(path, pa.table({"a": [bytes(range(250))] * 9}), {"made_from": "x"})
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(bytes(range(100, 200))) + 50] ^= 1
+    path.write_bytes(damaged)
+    assert not is_noted(path, "made_from", "x")

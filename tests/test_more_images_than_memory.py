@@ -1,5 +1,7 @@
 """More images than fit into memory: the same bytes from disk."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -29,6 +31,11 @@ def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     mapped = read_images(path)
     assert torch.equal(held.pixels, mapped.pixels) and held.table.equals(mapped.table)
     assert sorted(images.rglob("*")) == files, "the file has no name, so it is never left behind"
+
+
+def test_images_need_no_folder_that_may_be_written(monkeypatch):
+    monkeypatch.setattr(memory, "SHARE", 0.0)
+    assert room((2, 4, 4, 3), Path("/proc/self/fd/no folder")).shape == (2, 4, 4, 3)
 
 
 def test_a_disk_that_is_too_small_is_named(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from huggingface_hub.repocard_data import model_index_to_eval_results
@@ -71,6 +72,20 @@ def test_a_root_without_enough_runs_or_tables_is_named(root, tmp_path):
     runs[runs["sample"] < 2].to_parquet(path)
     assert "nothing in it can be submitted" in str(submitted(root, tmp_path).exception)
     assert "run `diagvib tabulate`" in str(submitted(tmp_path, tmp_path).exception)
+
+
+def test_tables_of_earlier_runs_are_refused(root, tmp_path):
+    root = shutil.copytree(root, tmp_path / "root")
+    path = root / "results/runs/small_cnn/zgo/shape-hue/0"
+    table = pq.read_table(path / "predictions.parquet")
+    column = table.column_names.index("prediction")
+    backwards = table["prediction"].take(range(len(table))[::-1])
+    flipped = table.set_column(column, "prediction", backwards)
+    pq.write_table(flipped, path / "predictions.parquet")
+    made = json.loads((path / "run.json").read_text())
+    made["files"]["predictions.parquet"] = file_sha256(path / "predictions.parquet")
+    (path / "run.json").write_text(json.dumps(made))
+    assert "made from other runs of small_cnn on zgo" in str(submitted(root, tmp_path).exception)
 
 
 def test_an_entry_is_replaced_only_by_those_who_made_it(root, tmp_path):

@@ -161,7 +161,13 @@ def view(
     if not page.exists():
         raise DiagvibError(f"{page}: no such file; make it with `snakemake --cores all`")
     handler = partial(SimpleHTTPRequestHandler, directory=page.parents[1])
-    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server, suppress(KeyboardInterrupt):
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise DiagvibError(
+            f"--port {port}: {error.strerror}; choose another one, or leave it out"
+        ) from None
+    with server, suppress(KeyboardInterrupt):
         address = f"http://127.0.0.1:{server.server_port}/explorer/index.html"
         print(address, flush=True)
         if browser:

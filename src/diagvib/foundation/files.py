@@ -319,8 +319,13 @@ def is_noted(path: str | Path, key: str, value: object) -> bool:
     """Whether one of our Parquet files exists, is intact and records this value, so that it need
     not be made again."""
     try:
-        return read_metadata(path).get(key) == value
-    except DiagvibError:
+        with open_parquet(path) as file:
+            for number in range(
+                file.num_row_groups
+            ):  # read, since their checksums are then checked
+                file.read_row_group(number)
+            return file_metadata(file, path).get(key) == value
+    except (DiagvibError, OSError):
         return False
 
 

@@ -21,6 +21,7 @@ from diagvib.images.files import (
     render_batches,
     rendered,
 )
+from diagvib.images.memory import room
 from diagvib.scenes.scene import Scene
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.preference import speaks_for
@@ -105,7 +106,11 @@ class ImageFiles:
                     f"with the same command (a finished one has {DIGESTS_FILE})"
                 )
             parts.append(self.load(sample, split))
-        pixels = torch.cat([part.pixels for part in parts]) if len(parts) > 1 else parts[0].pixels
+        pixels = parts[0].pixels
+        if len(parts) > 1:
+            count = sum(len(part.pixels) for part in parts)
+            pixels = torch.from_numpy(room((count, *pixels.shape[1:]), self.folder))
+            torch.cat([part.pixels for part in parts], out=pixels)
         table, metadata = pa.concat_tables(part.table for part in parts), parts[0].metadata
         return study_as_drawn(study, metadata, path), Images(pixels, table, metadata)
 

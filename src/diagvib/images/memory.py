@@ -17,12 +17,14 @@ SHARE = 0.15
 
 
 def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
-    """An array uint8[shape], its values not set. On disk it is a nameless file in `folder`, which
-    disappears with the array. DiagvibError if the disk is too full."""
+    """An array uint8[shape], its values not set. On disk it is a nameless file in `folder`, or where
+    temporary files go if that may not be written, and disappears with the array. DiagvibError if
+    the disk is too full."""
     size = int(np.prod(shape))
     if size <= SHARE * memory():
         return np.empty(shape, np.uint8)
-    with tempfile.TemporaryFile(dir=folder) as file:
+    writable = os.access(folder, os.W_OK)
+    with tempfile.TemporaryFile(dir=folder if writable else None) as file:
         try:
             os.posix_fallocate(
                 file.fileno(), 0, size

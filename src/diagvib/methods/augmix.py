@@ -29,7 +29,7 @@ class AugMix(Method):
             "type": "number",
             "minimum": 0.1,
             "maximum": 10,
-            "default": 1,
+            "default": 1.0,
         },
         "width": {"minimum": 1, "default": 3},
         "depth": {"minimum": 1, "default": 3},

@@ -175,8 +175,9 @@ element("grid").addEventListener("keydown", event => {
 });
 element("controls").addEventListener("change", event => {
   if (event.target.id === "dataset") {
-    const { study, binding, sample, runs } = index[event.target.value], { a, b, show } = state;
-    location.hash = new URLSearchParams({ study, binding, sample, a: runs.includes(a) ? a : "", b: runs.includes(b) ? b : "", show });
+    const { study, binding, sample, runs } = index[event.target.value], { a, b, show, changed } = state;
+    location.hash = new URLSearchParams({ study, binding, sample, a: runs.includes(a) ? a : "", b: runs.includes(b) ? b : "", show,
+      changed: changed ? 1 : "" });
     return;
   }
   state[event.target.id] = event.target.type === "checkbox" ? event.target.checked : event.target.value;

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.studies.binding import all_bindings
+from diagvib.studies.binding import possible_bindings
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.preference import spoken_for, spoken_for_among
 from diagvib.studies.study import (
@@ -104,7 +104,8 @@ class KnownStudies:
     def possible_cues(self, study: str) -> Counter[str]:
         """Target -> number of bindings that a study can have with it."""
         own = self.studies[study]
-        return Counter(one.target for one in all_bindings(own, load_scene(own.scene).factors))
+        scene = load_scene(own.scene)
+        return Counter(binding.target for binding in possible_bindings(own, "all", scene))
 
     def judged_by(self, metrics: str, studies: Iterable[str]) -> list[str]:
         """Those of these studies that are judged by a set of metrics."""

@@ -105,6 +105,8 @@ class Input(Sparse):
             raise Misplaced("resize", "this needs size, mean and std, too")
         if (self.mean is None) != (self.std is None):
             raise Misplaced("mean" if self.mean is None else "std", "give both mean and std")
+        if self.resize and self.resize < self.size:
+            raise Misplaced("resize", f"smaller than size, {self.size}, which is cut out of it")
         return self
 
 
@@ -221,7 +223,9 @@ class MethodSettings(Strict):
 def as_declared(value: JsonValue, schema: Mapping) -> JsonValue:
     """The value of an option: as written in YAML, 10 would be an integer also where a number is
     meant."""
-    whole = schema.get("type") == "number" and type(value) is int
+    kind = schema.get("type", [])
+    kinds = [kind] if isinstance(kind, str) else kind
+    whole = "number" in kinds and "integer" not in kinds and type(value) is int
     return float(value) if whole else value
 
 

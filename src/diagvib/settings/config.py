@@ -11,6 +11,7 @@ from diagvib.foundation.validation import read_valid, validated
 from diagvib.methods.registry import check_scene
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import ABILITIES
 from diagvib.settings.baselines import load_settings, prepared_input
 from diagvib.settings.configuration import (
     BaselineChoice,
@@ -142,9 +143,10 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
     for study in drawn:
         absent = [group for group in study.groups if group not in counts]
         if absent and ("test" not in counts or len(absent) < len(study.groups)):
+            together_instead = ", or give only counts.test, one number for all groups"
             raise DiagvibError(
                 f"counts: the group {absent[0]} of study {study.name} has no number of images; add "
-                f"counts.{absent[0]}, or give only counts.test, one number for all groups"
+                f"counts.{absent[0]}{together_instead * (len(absent) == len(study.groups))}"
             )
         together += absent
         check_counts(study, counts)
@@ -227,6 +229,14 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
                 raise DiagvibError(
                     f"model.views: watermark needs a scene with a watermark, not {study.scene}"
                 )
+            for view in model.get("views", ()):
+                cue = int(view.removeprefix("cue.")) if view.startswith("cue.") else 0
+                possible = config.images == "render" and scene.can("exchange")
+                if cue and not (possible and cue <= len(study.cues)):
+                    raise DiagvibError(
+                        f"model.views: {view} needs a study with that cue, `images: render` in the "
+                        f"configuration, and a scene that can {ABILITIES['exchange']}"
+                    )
         except DiagvibError as error:
             raise DiagvibError(
                 f"study {name}: {error}; or restrict the baseline to other studies with its key "
@@ -276,3 +286,5 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     for factor in tuning.factors:
         if factor not in factors:
             raise unknown_name("factor", factor, factors, "tuning.factors")
+        with within("tuning.factors"):
+            bind(study, factor, factors)

@@ -10,7 +10,7 @@ from diagvib.foundation.validation import Name, Strict, Text, text_like, unique
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import BatchSize, Positive, network_name
 from diagvib.settings.search_space import ALL, RandomSearch, Seed, read_ranges
-from diagvib.studies.binding import Binding, chosen_bindings, spreads
+from diagvib.studies.binding import Binding, possible_bindings
 from diagvib.studies.study import Study, load_study
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
@@ -142,9 +142,7 @@ class Experiment(Strict):
     def study_bindings(self, study: str, names: list[str] | str) -> list[Binding]:
         """The bindings for which a study has datasets, of those named or of all."""
         found = self.study(study)
-        scene = load_scene(found.scene)
-        bindings = chosen_bindings(found, names, scene.factors)
-        return [binding for binding in bindings if {*spreads(found, binding)} <= {*scene.spreads}]
+        return possible_bindings(found, names, load_scene(found.scene))
 
     @property
     def scenes(self) -> list[str]:

@@ -1,6 +1,7 @@
 """An exported dataset as PNG files with a table `metadata.csv`, as WILDS and Group DRO read
 Waterbirds, and a definition of these files as photos, which names the classes."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,14 +23,21 @@ def write_pngs(
     splits and classes are numbers, and y is the target's class. DiagvibError if the scene has another
     column with one of these names."""
     target, folder, tables = dataset.binding.split("-")[0], out / dataset.folder / "png", []
-    for number, split in enumerate(dataset.images):
-        (folder / split).mkdir(parents=True, exist_ok=True)
-        start = 0
-        with open_parquet(out / dataset.folder / f"{split}.parquet") as file:
+    files = {split: out / dataset.folder / f"{split}.parquet" for split in dataset.images}
+    for path in files.values():
+        with open_parquet(path) as file:
             if taken := {_FILE, "y", "split"} & {*file.schema_arrow.names} - {target}:
                 raise DiagvibError(
                     f"--png: {_TABLE} has a column {min(taken)} of its own; rename the scene's"
                 )
+    # An earlier export's table must not vouch for new images.
+    for name in (_TABLE, "photos.yaml"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    for number, (split, path) in enumerate(files.items()):
+        (folder / split).mkdir(parents=True)
+        start = 0
+        with open_parquet(path) as file:
             for batch in file.iter_batches(batch_size=_BATCH):
                 table = batch.to_pandas()
                 names = [f"{split}/{start + n:06}.png" for n in range(len(table))]

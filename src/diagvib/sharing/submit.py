@@ -20,7 +20,7 @@ from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_
 from diagvib.results.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
-from diagvib.results.read_runs import run_folder
+from diagvib.results.read_runs import read_runs, run_folder
 from diagvib.results.tables import baseline_settings, read_tables
 from diagvib.scenes import load_scene
 from diagvib.settings.config import default_path
@@ -92,10 +92,9 @@ class Entry(Strict):
 def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
     """An entry for each baseline and study of a complete root. Those with missing runs or fewer than
     FEWEST_RUNS dataset samples are left out, with a line on standard error. DiagvibError if there
-    are no tables."""
+    are no tables, or they are not those of the runs."""
     tables = read_tables(root / "results/tables")
     cells = read_table(root / "results/tables/cells.parquet").to_pandas()
-    cells = cells.astype({"misled": "Int64", "trained": "Int64"})
     settings = read_json(root / "results/tables/versions.json")["settings"]
     known, runs = known_studies(settings), tables["runs"]
     baselines = baseline_settings(runs["baseline"].unique(), settings)
@@ -107,16 +106,24 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             )
             continue
         metrics = tables["metrics"].query("study == @study and baseline == @baseline")
-        counts = dict(list(cells[cells["study"] == study].groupby(RUN_KEYS, sort=False)))
+        cells_now = read_runs(root / "results/runs", own.to_dict("records"), known=known).cells
+        counted = cells.query("study == @study and baseline == @baseline").reset_index(drop=True)
+        if not counted.equals(cells_now.reset_index(drop=True).astype(cells.dtypes)):
+            raise DiagvibError(
+                f"{root / 'results/tables'}: made from other runs of {baseline} on {study} than those "
+                "there now; make the tables again with `diagvib tabulate`"
+            )
+        counted = counted.astype({"misled": "Int64", "trained": "Int64"})
+        counts = dict(list(counted.groupby(RUN_KEYS, sort=False)))
         tested, code = {}, set()
         for run in own.to_dict("records"):
-            counted = counts[tuple(run[key] for key in RUN_KEYS)][_COUNTED]
+            of_run = counts[tuple(run[key] for key in RUN_KEYS)][_COUNTED]
             made = read_json(run_folder(root / "results/runs", run) / "run.json")
             code.add(made["code"])
             tested[f"{run['binding']}/{run['sample']}"] = Tested(
                 predictions=made["files"]["predictions.parquet"],
                 seed=made["seed"],
-                cells=json.loads(counted.to_json(orient="values")),
+                cells=json.loads(of_run.to_json(orient="values")),
             )
         yield Entry(
             study=study,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.scenes.scene import Scene
 from diagvib.studies.study import Study
 
 Factors = Mapping[str, tuple[str, ...]]  # factor -> its classes, as in a scene
@@ -116,3 +117,9 @@ def chosen_bindings(study: Study, names: list[str] | str, factors: Factors) -> l
         targets = {binding.target for binding in read}
         return [bind(study, factor, factors) for factor in factors if factor in targets]
     return [_fitting(study, b, factors) for b in read if len(b.factors) == len(study.bound)]
+
+
+def possible_bindings(study: Study, names: list[str] | str, scene: Scene) -> list[Binding]:
+    """Those of `chosen_bindings` whose classes can differ as much or little as the study says."""
+    chosen = chosen_bindings(study, names, scene.factors)
+    return [binding for binding in chosen if {*spreads(study, binding)} <= {*scene.spreads}]
