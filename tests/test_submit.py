@@ -79,7 +79,7 @@ def test_tables_of_earlier_runs_are_refused(root, tmp_path):
     path = root / "results/runs/small_cnn/zgo/shape-hue/0"
     table = pq.read_table(path / "predictions.parquet")
     column = table.column_names.index("prediction")
-    backwards = table["prediction"].take(range(len(table))[::-1])
+    backwards = table["prediction"].take([*range(len(table))][::-1])
     flipped = table.set_column(column, "prediction", backwards)
     pq.write_table(flipped, path / "predictions.parquet")
     made = json.loads((path / "run.json").read_text())
