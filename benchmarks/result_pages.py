@@ -40,6 +40,8 @@ from result_tables.diagvib6 import (
     misled_table,
     neighbour_table,
     protocol_table,
+    rates_table,
+    tuned_table,
 )
 from result_tables.frozen import (
     frozen_cues_table,
@@ -58,6 +60,10 @@ HUE_CELLS = [
     (study, binding)
     for study in ("fgo-20", "zgo")
     for binding in ("hue-shape", "shape-hue", "scale-hue", "texture-hue")
+]
+TUNED_CELLS = [
+    *(("zso", target) for target in ("lightness", "shape", "scale")),
+    *(("fgo-20", binding) for binding in ("shape-hue", "scale-hue")),
 ]
 # Page -> name of a table -> what makes its heads and rows, or a text.
 PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
@@ -82,6 +88,8 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "images, shape": lambda: misled_table(
             "images_and_steps", "fgo-20", "shape-hue", "resnet18"
         ),
+        "rates": lambda: rates_table("nine_models_tuned"),
+        "tuned": lambda: tuned_table("nine_models", "nine_models_tuned", TUNED_CELLS),
         "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
     },
     "results_frozen": {

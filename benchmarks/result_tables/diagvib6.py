@@ -8,6 +8,7 @@ import pandas as pd
 from result_file import REPOSITORY
 
 from diagvib.results.uncertainty import half_width, sample_interval
+from diagvib.settings.baselines import load_settings
 from result_tables.committed import (
     FACTORS,
     STUDIES,
@@ -243,6 +244,24 @@ def cells_table(folder: str, cells: list[tuple[str, str]], group: str = "tested"
                 " / ".join(filter(None, [percent(values[name, study, binding]), printed_one]))
             )
         rows.append(row)
+    return rows
+
+
+def tuned_table(folder: str, tuned: str, cells: list[tuple[str, str]]) -> list[Row]:
+    """Accuracy in several cells with a model's usual learning rate, and with the one that a tuning
+    chose. tuned: a folder with the trials, and runs of `tuned_MODEL`."""
+    trials, own = read(f"{tuned}/tuning").query("chosen"), runs(tuned)
+    before = runs(folder)
+    before = before[("tuned_" + before["baseline"]).isin(own["baseline"])]
+    usual = {name: load_settings(name)["optimiser"]["lr"] for name in before["baseline"].unique()}
+    chosen = dict(zip("tuned_" + trials["baseline"], trials["optimiser.lr"], strict=True))
+    every = pd.concat([before, own])
+    values = tested(every).groupby([every["baseline"], every["study"], every["binding"]]).first()
+    rows = [["model", "learning rate", *(f"{study.upper()}, {name}" for study, name in cells)]]
+    for name in usual:
+        for at, rate in ((name, usual[name]), (f"tuned_{name}", chosen[f"tuned_{name}"])):
+            found = [values.get((at, *cell)) for cell in cells]
+            rows.append([name, f"{rate:g}", *("" if v is None else percent(v) for v in found)])
     return rows
 
 

@@ -320,9 +320,8 @@ def is_noted(path: str | Path, key: str, value: object) -> bool:
     not be made again."""
     try:
         with open_parquet(path) as file:
-            for number in range(
-                file.num_row_groups
-            ):  # read, since their checksums are then checked
+            # Reading checks the checksums.
+            for number in range(file.num_row_groups):
                 file.read_row_group(number)
             return file_metadata(file, path).get(key) == value
     except (DiagvibError, OSError):

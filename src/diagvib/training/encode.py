@@ -20,7 +20,7 @@ from diagvib.foundation.files import read_json, write_json, write_table, writing
 from diagvib.foundation.progress import counting
 from diagvib.foundation.seeding import name_seed
 from diagvib.images import FEATURES_FILE, split_files, view_path
-from diagvib.images.datasets import Datasets, RenderedRecipes
+from diagvib.images.datasets import Datasets
 from diagvib.images.features import FeatureFiles, files_digest
 from diagvib.images.files import BATCH, class_indices
 from diagvib.methods.groups import Partners
@@ -195,20 +195,14 @@ def _chunks(
 
 def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
     """Images uint8[B, H, W, 3] with a cue of random images of other target classes. rows: theirs,
-    int64[B]. DiagvibError for image files, which cannot be drawn anew, or too few cues."""
-    (_, *cues), datasets = part.metadata["binding"].split("-"), part.datasets
-    cue = dict(zip(CUES, cues, strict=False)).get(view)
-    if cue is None or not isinstance(datasets, RenderedRecipes):
-        raise DiagvibError(
-            f"model.views: {view} needs a study with that cue, and `images: render` in the "
-            "configuration"
-        )
+    int64[B]."""
+    cue = part.metadata["binding"].split("-")[int(view.removeprefix("cue."))]
     with torch.random.fork_rng([]):
         torch.manual_seed(name_seed("view", view, int(rows[0])))
         labels, none = part.labels, torch.zeros_like
         donors = Partners(none(labels), labels).draw(none(rows), labels[rows])
     own, others = (part.table.take(at.numpy()) for at in (rows, donors))
-    return datasets.renderer(part.scene.exchange(own, cue, others))
+    return part.datasets.renderer(part.scene.exchange(own, cue, others))
 
 
 @torch.inference_mode()
