@@ -232,36 +232,42 @@ def cells_table(folder: str, cells: list[tuple[str, str]], group: str = "tested"
     """Each model's accuracy in several cells, (study, binding), and the paper's over all cues.
     group: where the cue misleads (in ZSO, which has no cue, all), or `id`, without the paper's."""
     own = runs(folder)
-    own["accuracy"] = tested(own) if group == "tested" else own["id_accuracy"]
-    values = own.set_index(["baseline", "study", "binding"])["accuracy"]
-    rows = [["model", *(f"{study.upper()}, {binding}" for study, binding in cells)]]
+    values = by_cell(own, tested(own) if group == "tested" else own["id_accuracy"])
+    rows = [cell_heads("model", cells=cells)]
     for name in own["baseline"].unique():
-        theirs = paper(baseline=name) if group == "tested" else paper().iloc[:0]
-        row = [name]
-        for study, binding in cells:
-            printed_one = printed(theirs, study, binding.partition("-")[0])
-            row.append(
-                " / ".join(filter(None, [percent(values[name, study, binding]), printed_one]))
-            )
-        rows.append(row)
+        row = [values[name, *cell] for cell in cells]
+        if group == "tested":
+            theirs = paper(baseline=name)
+            for at, (study, binding) in enumerate(cells):
+                if number := printed(theirs, study, binding.partition("-")[0]):
+                    row[at] += f" / {number}"
+        rows.append([name, *row])
     return rows
+
+
+def by_cell(own: pd.DataFrame, accuracy: pd.Series) -> dict[tuple[str, str, str], str]:
+    """Accuracies of runs, in percent, by (baseline, study, binding)."""
+    names = own[["baseline", "study", "binding"]].itertuples(index=False, name=None)
+    return dict(zip(names, map(percent, accuracy), strict=True))
+
+
+def cell_heads(*first: str, cells: list[tuple[str, str]]) -> Row:
+    return [*first, *(f"{study.upper()}, {binding}" for study, binding in cells)]
 
 
 def tuned_table(folder: str, tuned: str, cells: list[tuple[str, str]]) -> list[Row]:
     """Accuracy in several cells with a model's usual learning rate, and with the one that a tuning
-    chose. tuned: a folder with the trials, and runs of `tuned_MODEL`."""
-    trials, own = read(f"{tuned}/tuning").query("chosen"), runs(tuned)
-    before = runs(folder)
-    before = before[("tuned_" + before["baseline"]).isin(own["baseline"])]
-    usual = {name: load_settings(name)["optimiser"]["lr"] for name in before["baseline"].unique()}
-    chosen = dict(zip("tuned_" + trials["baseline"], trials["optimiser.lr"], strict=True))
-    every = pd.concat([before, own])
-    values = tested(every).groupby([every["baseline"], every["study"], every["binding"]]).first()
-    rows = [["model", "learning rate", *(f"{study.upper()}, {name}" for study, name in cells)]]
-    for name in usual:
-        for at, rate in ((name, usual[name]), (f"tuned_{name}", chosen[f"tuned_{name}"])):
-            found = [values.get((at, *cell)) for cell in cells]
-            rows.append([name, f"{rate:g}", *("" if v is None else percent(v) for v in found)])
+    chose; blank where it was not run. tuned: a folder with runs of `tuned_MODEL` and their
+    settings."""
+    own = runs(tuned)
+    every, given = pd.concat([runs(folder), own]), REPOSITORY / f"docs/results/{tuned}/tuned.yaml"
+    values = by_cell(every, tested(every))
+    rows = [cell_heads("model", "learning rate", cells=cells)]
+    for chosen in own["baseline"].unique():
+        usual = chosen.removeprefix("tuned_")
+        for name in (usual, chosen):
+            rate = load_settings(name, [str(given)])["optimiser"]["lr"]
+            rows.append([usual, f"{rate:g}", *(values.get((name, *cell), "") for cell in cells)])
     return rows
 
 

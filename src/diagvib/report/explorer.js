@@ -40,11 +40,15 @@ function read() {
   load(found.file);
 }
 
-function write() {
+function address() {
   const { study, binding, sample } = index[state.dataset], { a, b, show, image } = state;
   const all = { study, binding, sample, a, b, show, changed: state.changed ? 1 : "", image: image < 0 ? "" : image };
   const kept = Object.entries(all).filter(([, value]) => value !== "");
-  history.replaceState(null, "", "#" + new URLSearchParams(kept));
+  return "#" + new URLSearchParams(kept);
+}
+
+function write() {
+  history.replaceState(null, "", address());
 }
 
 function load(file) {
@@ -174,14 +178,12 @@ element("grid").addEventListener("keydown", event => {
   if (next) next.focus();
 });
 element("controls").addEventListener("change", event => {
-  if (event.target.id === "dataset") {
-    const { study, binding, sample, runs } = index[event.target.value], { a, b, show, changed } = state;
-    location.hash = new URLSearchParams({ study, binding, sample, a: runs.includes(a) ? a : "", b: runs.includes(b) ? b : "", show,
-      changed: changed ? 1 : "" });
-    return;
-  }
   state[event.target.id] = event.target.type === "checkbox" ? event.target.checked : event.target.value;
   state.image = -1;
+  if (event.target.id === "dataset") {
+    location.hash = address();  // "back" returns to the dataset before; `read` follows
+    return;
+  }
   write();
   read();
 });

@@ -143,10 +143,11 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
     for study in drawn:
         absent = [group for group in study.groups if group not in counts]
         if absent and ("test" not in counts or len(absent) < len(study.groups)):
-            together_instead = ", or give only counts.test, one number for all groups"
+            remedy = f"add counts.{absent[0]}"
+            if len(absent) == len(study.groups):
+                remedy += ", or give only counts.test, one number for all groups"
             raise DiagvibError(
-                f"counts: the group {absent[0]} of study {study.name} has no number of images; add "
-                f"counts.{absent[0]}{together_instead * (len(absent) == len(study.groups))}"
+                f"counts: the group {absent[0]} of study {study.name} has no number of images; {remedy}"
             )
         together += absent
         check_counts(study, counts)
@@ -229,10 +230,12 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
                 raise DiagvibError(
                     f"model.views: watermark needs a scene with a watermark, not {study.scene}"
                 )
+            exchanged = (
+                len(study.cues) if scene.can("exchange") and config.images == "render" else 0
+            )
+            drawn = [f"cue.{number + 1}" for number in range(exchanged)]
             for view in model.get("views", ()):
-                cue = int(view.removeprefix("cue.")) if view.startswith("cue.") else 0
-                possible = config.images == "render" and scene.can("exchange")
-                if cue and not (possible and cue <= len(study.cues)):
+                if view.startswith("cue.") and view not in drawn:
                     raise DiagvibError(
                         f"model.views: {view} needs a study with that cue, `images: render` in the "
                         f"configuration, and a scene that can {ABILITIES['exchange']}"
