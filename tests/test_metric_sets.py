@@ -21,10 +21,11 @@ from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cel
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.metric_set import by_sample
+from diagvib.results.metric_sets.metric_set import _images, by_sample
 from diagvib.results.metric_sets.shortcut import _over_cues, baseline_comparisons
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables, scores, write_scores
+from diagvib.results.uncertainty import image_interval
 from reports import drawn_in, make_report, material_of
 from synthetic_runs import expected_runs, run_of, write_cells
 
@@ -315,6 +316,23 @@ def test_baselines_are_compared_on_the_bindings_that_both_have():
     assert found["difference"].tolist() == pytest.approx([0.1]) and found["bindings"].tolist() == [
         1
     ]
+
+
+def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():
+    """Else, by simulation, 81 % of the intervals contain the truth."""
+    sizes, rates = {"blond": 2660, "other": 17302}, {"blond": 0.45, "other": 0.99}
+    rows = [{"target_class": name, "n": n} for name, n in sizes.items()]
+    about = {"study": "s", "baseline": "b", "binding": "x-y", "sample": 0, "group": "all"}
+    found = _images(pd.DataFrame(rows).assign(**about), {}).iloc[0]
+    assert found["metric"] == "all_accuracy" and round(found["images"]) == 9222
+    drawn = [
+        np.random.default_rng(0).binomial(n, rates[name], 2000) / n for name, n in sizes.items()
+    ]
+    low, high = image_interval(np.mean(drawn, 0), found["images"])
+    truth = np.mean([*rates.values()])
+    assert 0.9 < ((low <= truth) & (truth <= high)).mean() < 0.96
+    equal = pd.DataFrame([{"target_class": name, "n": 300} for name in "abc"]).assign(**about)
+    assert _images(equal, {})["images"].tolist() == [900]
 
 
 def test_a_mean_over_cues_is_of_the_images_of_all_cues():

@@ -18,7 +18,9 @@ from diagvib.report.figures import _draw
 from diagvib.report.sheets import factor_sheet, images_at
 from diagvib.report.visualisation_sheets import looking_figures
 from diagvib.reproduction.published import read_paper_tables
+from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.shortcut import _notes
 from diagvib.results.read_runs import NOTED
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
@@ -41,6 +43,17 @@ def drawn_curves(cues: int = 5, beside_paper: bool = True):
     lines = {line.get_label(): line.get_ydata() for line in axes.lines}
     bands = {band.get_label(): band for band in axes.collections}
     return lines, bands
+
+
+def test_a_panel_says_of_how_many_cues_its_curves_are():
+    rows = pd.concat([curve_rows(5), curve_rows(1).assign(baseline="other")], ignore_index=True)
+    for own, title in ((rows, "hue (1 or 5 of 5 cues)"), (curve_rows(5), "hue")):
+        figure = study_curves(own, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED)
+        assert figure.axes[0].get_title("left") == title
+    notes = _notes(
+        rows.query("study == 'zgo'"), pd.DataFrame(columns=[*RUN_KEYS, "status", "reason"]), SHIPPED
+    )
+    assert notes[0] == "over the configured cues only: hue 1 of 5 (other)"
 
 
 def test_curves_show_the_range_of_the_papers_nine():

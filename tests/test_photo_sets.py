@@ -470,6 +470,7 @@ def as_published(
     n_classes: int = 2,
     all_photos: bool | None = True,
     split: str = "",
+    metrics: str = "accuracy",
     **keys,
 ) -> tuple[pd.DataFrame, dict]:
     """The recipes of a study as published of so many classes each of a bird and its place, of which
@@ -480,7 +481,7 @@ def as_published(
     )
     cells = pd.MultiIndex.from_product([*classes.values(), range(2)], names=[*classes, "n"])
     photos = cells.to_frame(index=False).assign(split=split, unit="", lot="")
-    definition = {"title": "Birds", "meaning": "birds", "metrics": "accuracy", "rows": rows}
+    definition = {"title": "Birds", "meaning": "birds", "metrics": metrics, "rows": rows}
     roles = {
         "roles": {"target": n_classes, "cue": n_classes},
         "bound": ["target", "cue"][: bound.count("-") + 1],
@@ -535,6 +536,15 @@ def test_a_published_split_without_photos_is_named():
     ]
     with pytest.raises(DiagvibError, match="study birds: there are no photos of the split val"):
         as_published(rows, "bird-place", split="train")
+
+
+def test_metrics_that_go_by_weights_are_refused_where_all_photos_are_used():
+    rows = [
+        {"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}},
+        {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}},
+    ]
+    with pytest.raises(DiagvibError, match="as_published: the metrics `average` go by the rows'"):
+        as_published(rows, "bird-place", metrics="average")
 
 
 def test_a_factor_of_ones_own_is_not_taken_for_the_watermark():

@@ -99,10 +99,10 @@ def study_curves(
             axes.text(-0.2, chance + 0.015, "chance", va="bottom", fontsize=7, color=MUTED)
         _draw_baselines(axes, own, studies, looks)
         axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
-        cues = int(own["cues"].max())
+        cues = sorted({*own["cues"].astype(int)} - {0})
         others = max(known.possible_cues(study)[target] for study in studies)
-        few = f" ({cues} of {others} cues)" if 0 < cues < others else ""
-        axes.set_title(f"{target}{few}")
+        few = f" ({' or '.join(map(str, cues))} of {others} cues)"
+        axes.set_title(target + few * (min(cues, default=others) < others))
     figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
     add_legend(figure)
     return figure

@@ -163,7 +163,7 @@ def gap_sentences(comparison: Comparison) -> Iterator[str]:
         return
     judged = [one for one in ran if set(one.cues("no verdict")) < set(one.verdicts)]
     if not judged and any(not one.is_reference for one in ran):
-        yield "No ERM with the same model was run, so none of these methods' gaps is judged."
+        yield "No ERM with the same model was run on the same bindings, so none of these methods' gaps is judged."
     opens = [one for one in judged if one.opens_another]
     opens.sort(key=lambda one: one.verdicts[one.cues("worse")[0]].difference)
     for one in opens[:_MOST]:

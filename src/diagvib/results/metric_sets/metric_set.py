@@ -16,9 +16,10 @@ from diagvib.results.uncertainty import Estimate, estimate, sample_interval
 BASELINE = ["baseline", "model", "method", "supervision", "selection"]
 KEYS = ["study", *BASELINE, "binding", "target", "cue"]
 NUMBERS = ["mean", "stderr", "low", "high", "n", "expected"]
-# The columns of the table `metrics`. images: the number in a dataset sample, of a group's accuracy.
-# cues: the number of cues that a mean is over, where it is one. note: what a reader must know of
-# the row.
+# The columns of the table `metrics`. images: of a group's accuracy, the number of test images of a
+# dataset sample; if the target classes have unequally many, the number at which equal classes would
+# give the mean over classes the same standard error, were all equally well recognised. cues: the
+# number of cues that a mean is over, where it is one. note: what a reader must know of the row.
 COLUMNS = ["metric_set", *KEYS, "metric", *NUMBERS, "images", "cues", "note"]
 # Said of settings that are starting points, in a baseline's `origin`.
 NOT_TUNED = "not tuned"
@@ -80,7 +81,7 @@ class MetricSet:
             for study, own in self.of_run(results).groupby("study", sort=False)
         ]
         found = concatenated(parts, [*KEYS, "metric", *NUMBERS])
-        return found.merge(_images(results.runs, self.of_group), how="left", on=[*_RUNS, "metric"])
+        return found.merge(_images(results.cells, self.of_group), how="left", on=[*_RUNS, "metric"])
 
     def tables(self, results: Results) -> Frames:
         """Further tables, by names in `results.TIDY`."""
@@ -108,13 +109,16 @@ class MetricSet:
 _RUNS = ["study", "baseline", "binding"]
 
 
-def _images(runs: pd.DataFrame, of_group: Mapping[str, str]) -> pd.DataFrame:
-    """The mean number of images in a run's groups, as `images`, by _RUNS and metric, the group's
-    accuracy. of_group: as in `MetricSet`."""
-    groups = [name[:-2] for name in runs if name.endswith("_n")]
-    counts = {f"{name}_n": of_group.get(name, f"{name}_accuracy") for name in groups}
-    means = runs.groupby(_RUNS, sort=False)[[*counts]].mean().rename(columns=counts)
-    return means.rename_axis(columns="metric").stack().rename("images").reset_index()
+def _images(cells: pd.DataFrame, of_group: Mapping[str, str]) -> pd.DataFrame:
+    """The mean of `images`, as in COLUMNS, by _RUNS and metric, the group's accuracy. of_group: as
+    in `MetricSet`."""
+    run = [*_RUNS, "sample", "group"]
+    classes = cells.groupby([*run, "target_class"], sort=False)["n"].sum()
+    shares = (1 / classes).groupby(run, sort=False)
+    images = (shares.size() ** 2 / shares.sum()).round(6).rename("images")
+    means = images.groupby([*_RUNS, "group"], sort=False).mean().reset_index()
+    metric = means["group"].map(lambda name: of_group.get(name, f"{name}_accuracy"))
+    return means.assign(metric=metric).drop(columns="group")
 
 
 def concatenated(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:

@@ -155,8 +155,13 @@ def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[
     studies = {contrast.study, contrast.reference} if contrast else set(rows["study"])
     concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(rows["baseline"]))]
     every = known.possible_cues(rows["study"].iloc[0])
-    few = {(r.target, int(r.cues)) for r in rows.itertuples() if 0 < r.cues < every[r.target]}
-    texts = ", ".join(f"{target} {cues} of {every[target]}" for target, cues in sorted(few))
+    unequal = rows.groupby("target")["cues"].nunique().max() > 1
+    few = {
+        (r.target, int(r.cues), f" ({r.baseline})" if unequal else "")
+        for r in rows.itertuples()
+        if 0 < r.cues < every[r.target]
+    }
+    texts = ", ".join(f"{name} {cues} of {every[name]}{of}" for name, cues, of in sorted(few))
     notes = [f"over the configured cues only: {texts}"] if few else []
     return notes + describe_missing(concerned)
 
