@@ -85,6 +85,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "images, lightness": lambda: learning_table(
             "images_and_steps", "lightness", "resnet18", timed=False
         ),
+        "vae, lightness": lambda: learning_table("vae_likelihood", "lightness", "vae", timed=False),
         "images, shape": lambda: misled_table(
             "images_and_steps", "fgo-20", "shape-hue", "resnet18"
         ),
