@@ -111,6 +111,16 @@ def test_another_root_is_the_configurations_or_the_options(tmp_path, monkeypatch
         assert (str(file), config.root) == (f"{found}/configuration.yaml", found)
 
 
+def test_the_number_of_epochs_is_the_options_if_it_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for overrides, epochs in ((None, 100), (["training.max_epochs=3"], None)):
+        entry = frozen_baseline("small_cnn")
+        file, config = write_configuration(entry, ["zgo"], None, overrides, None)
+        written = yaml.safe_load((file.parent / "baselines.yaml").read_text())
+        assert written["frozen_small_cnn"].get("max_epochs") == epochs
+        assert epochs or config.training.max_epochs == 3
+
+
 def test_a_command_takes_a_network_through_studies(repository, tmp_path):
     """Its weights are those of the file, named by their hash, and its tables are printed."""
     network = make_network({"name": "small_cnn", "options": {}}, 3, 64)

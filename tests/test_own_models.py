@@ -156,3 +156,12 @@ def test_a_network_that_needs_another_memory_format_is_refused_at_once():
     net = Viewed(nn.Conv2d(3, 2, 1), nn.Linear(2 * SIZE**2, 6))
     with pytest.raises(DiagvibError, match="Use .reshape"):
         check_logits(net, "mine", 6, SIZE)
+
+
+def test_a_network_that_returns_no_tensor_is_refused_at_once():
+    class Named(nn.Linear):
+        def forward(self, images):
+            return {"logits": super().forward(images.flatten(1))}
+
+    with pytest.raises(DiagvibError, match="mine: its module returns dict; return the logits"):
+        check_logits(Named(3 * SIZE**2, 6), "mine", 6, SIZE)

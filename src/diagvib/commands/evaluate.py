@@ -56,6 +56,8 @@ def write_configuration(
     name = f"frozen_{_in_paths(network['name'].removeprefix('timm/'))}"
     usual = definition_path("frozen.yaml")
     found = overridden(base or usual, overrides)
+    if any("max_epochs" in one for one in overrides or ()):
+        entry = {key: value for key, value in entry.items() if key != "max_epochs"}
     if found.get("root") != read_yaml(usual)["root"]:
         root = root or found.get("root")
     own = " ".join(str(part) for part in (network["name"], weights, size) if part)

@@ -222,7 +222,8 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
         if enough and counts["train"] * (1 - proposal.agree) >= _COUNTER * differing:
             break
     if not enough:
-        rarest = proposal.cells().nsmallest(5)
+        cells = proposal.cells()
+        rarest = cells[cells > 0].nsmallest(5)  # combinations without photos are left out
         shown = "; ".join(f"{', '.join(cell)}: {n}" for cell, n in rarest.items())
         unit = proposal.definition.get("unit")
         raise DiagvibError(

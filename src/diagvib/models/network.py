@@ -115,6 +115,10 @@ def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) ->
             f"{reason(error)}"
         ) from None
     output = output[0] if isinstance(output, tuple) else output
+    if not isinstance(output, torch.Tensor):
+        raise DiagvibError(
+            f"{where}: its module returns {type(output).__name__}; return the logits, a tensor"
+        )
     if output.shape != (2, n_classes) or not output.is_floating_point():
         raise DiagvibError(
             f"{where}: its module turns 2 images into {output.dtype} of shape {tuple(output.shape)}; "
