@@ -87,6 +87,19 @@ def test_the_cue_agrees_where_photos_say_so_most_often(tmp_path):
     assert found == {"animal": ["bird", "cow"], "ground": ["land", "sea"]}
 
 
+def test_a_proposed_shortcut_is_stronger_than_none(tmp_path):
+    """Or no study would show what it costs."""
+    names = "abcdefghijkl"
+    cells = {(name, name.upper()): 30 for name in names} | {("a", "B"): 30, ("c", "D"): 30}
+    photos(tmp_path, cells)
+    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]))
+    (_, even, _), (_, agree, _) = proposal.studies()
+    assert even == pytest.approx(12 / 14) and agree > even
+    photos(tmp_path / "more", {(str(n), f"in {n}"): 3 for n in range(40)} | {("1", "in 2"): 3})
+    with pytest.raises(DiagvibError, match="in 98 % of the combinations ground gives animal away"):
+        look(tmp_path / "more", None, Columns(target="animal", cues=["ground"]))
+
+
 def test_the_cues_classes_serve_several_of_the_targets_if_it_has_more(tmp_path):
     """Sea, the ground of birds, is also that of cows, the third class."""
     often = {("bird", "sea"), ("car", "land"), ("cow", "sea")}

@@ -216,7 +216,14 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
         )
     if "split" in proposal.definition:
         return proposal
-    for proposal.agree in _AGREE:
+    even = proposal.studies()[0][1]
+    stronger = [share for share in _AGREE if share > even]
+    if not stronger:
+        raise DiagvibError(
+            f"{proposal.folder}: in {100 * even:.0f} % of the combinations {cue} gives {target} away, "
+            "too many for a shortcut that is stronger; add photos of other combinations"
+        )
+    for proposal.agree in stronger:
         counts = proposal.counts()
         enough = min(counts.values()) >= LEAST_IMAGES
         if enough and counts["train"] * (1 - proposal.agree) >= _COUNTER * differing:
