@@ -121,7 +121,6 @@ def test_a_dataset_of_whose_images_there_are_none_is_left_out(root):
     assert "1 of 2 datasets with finished runs is here" in page and "zgo_shape-hue_1" not in page
 
 
-@pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
 def test_seeds_share_the_images_of_one_dataset(tmp_path):
     by = ["car", "background", "object"]
     cells = [["urban", "urban", "country"], ["country", "urban", "urban"]]
@@ -159,6 +158,7 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
         assert (found is not None) == shown
 
 
+@pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
 def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root, tmp_path):
     one, two = (predictions(root, name)["prediction"] for name in ("one", "two"))
     numbers = shown(root)["numbers"]

@@ -325,9 +325,8 @@ def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():
     about = {"study": "s", "baseline": "b", "binding": "x-y", "sample": 0, "group": "all"}
     found = _images(pd.DataFrame(rows).assign(**about), {}).iloc[0]
     assert found["metric"] == "all_accuracy" and round(found["images"]) == 9222
-    drawn = [
-        np.random.default_rng(0).binomial(n, rates[name], 2000) / n for name, n in sizes.items()
-    ]
+    generator = np.random.default_rng(0)
+    drawn = [generator.binomial(n, rates[name], 2000) / n for name, n in sizes.items()]
     low, high = image_interval(np.mean(drawn, 0), found["images"])
     truth = np.mean([*rates.values()])
     assert 0.9 < ((low <= truth) & (truth <= high)).mean() < 0.96

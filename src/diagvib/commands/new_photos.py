@@ -208,7 +208,8 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
     """The proposal with the strongest shortcut that leaves enough counter-examples. DiagvibError if
     there are too few photos."""
     target, cue, *_ = proposal.classes
-    differing = int(((proposal.cells() > 0) & ~proposal.agreeing()).sum())
+    cells = proposal.cells()
+    differing = int(((cells > 0) & ~proposal.agreeing()).sum())
     if not differing:
         raise DiagvibError(
             f"{proposal.folder}: each {target} has its own {cue}, so nothing tells a shortcut from the "
@@ -216,7 +217,7 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
         )
     if "split" in proposal.definition:
         return proposal
-    even = proposal.studies()[0][1]
+    (_, even, _), *_ = proposal.studies()
     stronger = [share for share in _AGREE if share > even]
     if not stronger:
         raise DiagvibError(
@@ -229,7 +230,6 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
         if enough and counts["train"] * (1 - proposal.agree) >= _COUNTER * differing:
             break
     if not enough:
-        cells = proposal.cells()
         rarest = cells[cells > 0].nsmallest(5)  # combinations without photos are left out
         shown = "; ".join(f"{', '.join(cell)}: {n}" for cell, n in rarest.items())
         unit = proposal.definition.get("unit")

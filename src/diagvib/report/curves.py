@@ -101,8 +101,10 @@ def study_curves(
         axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
         cues = sorted({*own["cues"].astype(int)} - {0})
         others = max(known.possible_cues(study)[target] for study in studies)
-        few = f" ({' or '.join(map(str, cues))} of {others} cues)"
-        axes.set_title(target + few * (min(cues, default=others) < others))
+        few = cues and cues[0] < others
+        axes.set_title(
+            target + (f" ({' or '.join(map(str, cues))} of {others} cues)" if few else "")
+        )
     figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
     add_legend(figure)
     return figure

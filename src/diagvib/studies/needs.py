@@ -9,12 +9,14 @@ from diagvib.foundation.validation import Misplaced
 
 class Needs(NamedTuple):
     """groups: what a study must test; others: whether it may have further ones; cues: how many,
-    None for any number; misled: whether wrong predictions that follow the cue are counted."""
+    None for any number; misled: whether wrong predictions that follow the cue are counted;
+    weights: whether the rows' weights count."""
 
     groups: tuple[str, ...]
     others: bool = False
     cues: int | None = None
     misled: bool = False
+    weights: bool = False
 
 
 # Whether cue 1 and cue 2 agree with the target (True) or mislead -> the test group of these cells.
@@ -28,9 +30,9 @@ GAP_GROUPS = {
 # The sets of metrics that a study may name, in the order of tables and page. Each is a module of
 # that name.
 METRICS = {
-    "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
+    "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2, weights=True),
     "shortcut": Needs(("id", "ood")),
-    "average": Needs(("id", "ood"), cues=1, misled=True),
+    "average": Needs(("id", "ood"), cues=1, misled=True, weights=True),
     "watermark": Needs(("in-1k", "in-w"), others=True),
     "accuracy": Needs((), others=True),
 }
@@ -41,9 +43,11 @@ def metric_set_modules() -> dict[str, str]:
     return {name: f"diagvib.results.metric_sets.{name}" for name in METRICS}
 
 
-def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> None:
+def check_needs(
+    metrics: str, cues: Sequence[str], groups: Sequence[str], as_published: bool
+) -> None:
     """Misplaced unless a study with these cues and test groups can be judged by a set of
-    metrics."""
+    metrics. as_published: whether all photos are used, whatever the rows' weights."""
     needs = METRICS[metrics]
     if needs.cues is not None and len(cues) != needs.cues:
         noun = "role" if needs.cues == 1 else "roles"
@@ -66,6 +70,12 @@ def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> Non
             "rows",
             f"the metrics `{metrics}` know only the groups {', '.join(needs.groups)}, not "
             f"{extra[0]}; choose other metrics",
+        )
+    if as_published and needs.weights:
+        raise Misplaced(
+            "as_published",
+            f"the metrics `{metrics}` go by the rows' weights, which say nothing of how many "
+            "photos there are; choose `metrics: accuracy`, or leave this key out",
         )
 
 

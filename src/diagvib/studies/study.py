@@ -116,13 +116,7 @@ class Study(Sparse):
         for split in SPLITS:
             if not self.rows_of(split):
                 raise Misplaced("rows", f"no row names the split {split}")
-        check_needs(self.metrics, self.cues, self.groups)
-        if self.as_published and self.metrics in ("gaps", "average"):
-            raise Misplaced(
-                "as_published",
-                f"the metrics `{self.metrics}` go by the rows' weights, which say nothing of how many "
-                "photos there are; choose `metrics: accuracy`, or leave this key out",
-            )
+        check_needs(self.metrics, self.cues, self.groups, bool(self.as_published))
         # A dataset sample adds to each target class a cue class other than the one on the diagonal.
         for added_cue in product((1, 2), (0, 2), (0, 1)) if self.adds else [None]:
             self._check_cells(added_cue)
