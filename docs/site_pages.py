@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from diagvib.cli import app
 from diagvib.foundation.files import read_yaml
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.table import markdown_table
+from diagvib.results.table import markdown_table, markdown_text
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
 from diagvib.sharing.submit import Entry, Number, read_entry
@@ -121,24 +121,19 @@ def _ranking(entries: list[Entry]) -> str:
     rows = []
     for entry in entries:
         found = {(one.metric, one.binding): _number(one) for one in entry.metrics}
-        by = f"[{entry.by}]({entry.link})" if entry.link else entry.by
         n = min((one.n for one in entry.metrics), default=0)
-        rows.append(
-            [
-                entry.baseline,
-                entry.supervision,
-                *(found.get(column, "") for column in columns),
-                str(n),
-                "; ".join([*entry.doubts, *([] if entry.counted else ["not computed again"])]),
-                entry.model,
-                entry.method,
-                by,
-                entry.date,
-            ]
-        )
+        doubts = [*entry.doubts, *([] if entry.counted else ["not computed again"])]
+        row = [entry.baseline, entry.supervision, *(found.get(column, "") for column in columns)]
+        row += [str(n), "; ".join(doubts), entry.model, entry.method, entry.by, entry.date]
+        *cells, by, day = map(_entry_cell, row)
+        rows.append([*cells, f'<a href="{entry.link}">{by}</a>' if entry.link else by, day])
     heads = ["baseline", "supervision", *names, "n", "doubts", "model", "method", "by", "date"]
-    cells = [[_cell(cell).replace(" ", "&nbsp;") for cell in row] for row in rows]
-    return "\n".join(markdown_table(heads, cells))
+    return "\n".join(markdown_table([*map(markdown_text, heads)], rows))
+
+
+def _entry_cell(text: str) -> str:
+    """Of a file that anybody may have written: what it says, not what it would do on a page."""
+    return markdown_text(text).replace(" ", "&nbsp;")
 
 
 def _number(one: Number) -> str:

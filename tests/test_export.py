@@ -23,7 +23,7 @@ from diagvib.sharing import export as module
 from diagvib.sharing.data_card import Exported, write_card
 from diagvib.sharing.export import export
 from diagvib.sharing.pngs import write_pngs
-from diagvib.studies.study import SPLITS, load_studies, load_study
+from diagvib.studies.study import SPLITS, load_studies, load_study, parse_study
 from test_photo_sets import COUNTS as PHOTO_COUNTS
 from test_photo_sets import STUDIES, made, rows
 from toy import images_here
@@ -209,6 +209,23 @@ def test_a_bar_in_a_meaning_or_a_class_ends_no_cell_of_the_cards_tables(
     )
     text = (tmp_path / "README.md").read_text()
     assert r"| zgo | hue \| shape | shortcut |" in text and r"| hue | a\|b, c |" in text
+
+
+def test_texts_of_a_scene_and_a_study_end_no_line_of_the_card_and_are_no_html(
+    config, tmp_path, monkeypatch
+):
+    study = load_study("zgo").model_dump(mode="json", exclude={"name"})
+    study = parse_study("zgo", study | {"title": "a\n\n# b", "meaning": "c\n\n# <b>d</b>"})
+    assert study.title == "a # b"
+    monkeypatch.setattr(Configuration, "study", lambda *_: study)
+    licences = [("X\n\n# Y", "<script>e</script>\n- f")]
+    monkeypatch.setattr(Digits, "licences", lambda *_: licences)
+    write_card(
+        tmp_path, config, Digits(), [Exported("zgo", "shape-hue", 0, dict.fromkeys(SPLITS, 9))]
+    )
+    text = (tmp_path / "README.md").read_text()
+    assert "| zgo | c # &#60;b>d&#60;/b> |" in text
+    assert "- X  # Y: &#60;script>e&#60;/script> - f" in text.splitlines()
 
 
 def test_png_files_have_their_size_and_the_licences_of_all_sources(exported):

@@ -1,18 +1,23 @@
 """The site builds without warnings and loads nothing from elsewhere, and commands that pages name
 exist."""
 
+import importlib.util
+import json
 import re
 import subprocess
 import sys
 import time
+from html.parser import HTMLParser
 from pathlib import Path
 
+import markdown
 import pytest
 import typer
 
 from browser import Browser, find_browser
 from conftest import REPOSITORY
 from diagvib.cli import app
+from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.configuration import Configuration
 from test_docs import PAGES
 
@@ -60,6 +65,60 @@ def test_a_page_opened_from_disk_can_be_searched_and_is_dark_where_that_is_wante
         assert str(site / "methods.html") in found
         assert browser.run("document.body.dataset.mdColorScheme") == "slate"
         assert all(url.startswith(("file:", "about:", "data:")) for url in browser.requests)
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, *attrs))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "[me](javascript:alert(1))",
+    "<javascript:alert(1)>",
+    "![x](https://a.example/x.png)",
+    "`<b>`",
+    "`` `<i> ``",
+    "\\`<u>\\`",
+    "\\<s>",
+    "&lt;img&#62;",
+    "a | b\n\n## c\r\n<style>",
+    "*d* _e_ __f__",
+    "[g]: javascript:1",
+]
+
+
+def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
+    path = REPOSITORY / "docs/site_pages.py"
+    spec = importlib.util.spec_from_file_location("site_pages", path)
+    site_pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site_pages)
+    monkeypatch.setattr(site_pages, "REPOSITORY", tmp_path)
+    entry = json.loads((REPOSITORY / "leaderboard/whac-95/lite0_erm.json").read_text())
+    entry |= {"doubts": HOSTILE, "by": " ".join(HOSTILE), "link": "https://a.example/b_(c)?d=*e*&f"}
+    entry["metrics"][0].update(metric=HOSTILE[0], binding=HOSTILE[1])
+    own = tmp_path / "leaderboard/whac-95/lite0_erm.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(json.dumps(entry))
+    page = Tags(markdown.markdown(site_pages.leaderboard(), extensions=["tables"]))
+    links = [tag for tag in page.tags if tag[0] not in "h2 table thead tbody tr th td".split()]
+    assert links == [("a", ("href", entry["link"]))]
+    text = " ".join(page.text.split())
+    assert all(" ".join(said.split()) in text for said in HOSTILE), text
+    for link in ("javascript:alert(1)", "data:text/html,x", 'https://a" onclick="b', "//a.example"):
+        own.write_text(json.dumps(entry | {"link": link}))
+        with pytest.raises(DiagvibError, match="link: .*begins with http:// or https://"):
+            site_pages.leaderboard()
 
 
 def commands() -> dict:

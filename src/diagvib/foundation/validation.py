@@ -54,6 +54,8 @@ def filled(kind: Any) -> Any:
 
 
 Text = filled(str)
+# A text for readers, which stands in a table's cell or a heading.
+Line = Annotated[str, AfterValidator(lambda value: " ".join(value.split()))]
 # Names that become part of a path or a command: no separators, no dot or dash at the start.
 Name = text_like(
     r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",

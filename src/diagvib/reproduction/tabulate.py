@@ -33,6 +33,7 @@ from diagvib.results.table import (
     describe_missing,
     latex,
     markdown,
+    markdown_with_code,
     points,
 )
 from diagvib.results.tables import (
@@ -181,12 +182,16 @@ def markdown_page(
     nothing can be compared with the paper."""
     parts = ["# Tables", *([f"**{note}**"] if note else [])]
     for title, about, own in by_section(tables):
-        parts += [f"## {title}", *about, *("\n".join(markdown(table)) for table in own)]
-    missing = [f"- {line}" for line in describe_missing(runs)]
+        parts += [f"## {title}", *map(markdown_with_code, about)]
+        parts += ["\n".join(markdown(table)) for table in own]
+    missing = [f"- {markdown_with_code(line)}" for line in describe_missing(runs)]
     missing = missing or ["None: every configured run is complete."]
     parts += [*compared, "## Missing runs", "\n".join(missing)]
     if doubtful := describe_doubtful(runs):
-        parts += ["## Doubtful runs", "\n".join(f"- {line}" for line in doubtful)]
+        parts += [
+            "## Doubtful runs",
+            "\n".join(f"- {markdown_with_code(line)}" for line in doubtful),
+        ]
     return "\n\n".join(parts) + "\n"
 
 

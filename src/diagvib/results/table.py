@@ -20,6 +20,10 @@ Frames = dict[str, pd.DataFrame]  # the tidy tables, by name
 
 # A row whose first cell is this repeats the paper's numbers for the row above.
 PAPER = "paper"
+# What Markdown reads as a tag, an entity, a link, an image, code, emphasis or an escaped mark.
+_MARKUP = re.compile(
+    r"<(?=[A-Za-z/!?])|&(?=#?\w+;)|[\[`*]|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])"
+)
 _NUMBER = re.compile(r"[-+≤≥<>]? ?\d|-$|no loss$|n too small|$")
 _LATEX = str.maketrans(
     {
@@ -102,9 +106,30 @@ def print_table(table: Table) -> None:
 
 def markdown(table: Table) -> list[str]:
     """Lines: the title, the rows, the notes."""
-    rows = [[f"*{PAPER}*", *row[1:]] if row[0] == PAPER else row for row in table.rows]
-    notes = ["", *(f"- {line}" for line in table.notes)] if table.notes else []
-    return [f"### {table.title}", "", *markdown_table(table.heads, rows), *notes]
+    heads, *rows = ([*map(markdown_text, row)] for row in [table.heads, *table.rows])
+    rows = [[f"*{PAPER}*", *row[1:]] if row[0] == PAPER else row for row in rows]
+    notes = ["", *(f"- {markdown_with_code(line)}" for line in table.notes)] if table.notes else []
+    return [f"### {markdown_text(table.title)}", "", *markdown_table(heads, rows), *notes]
+
+
+def markdown_text(text: str) -> str:
+    """One line of Markdown that shows a text as it is: no HTML, links, code or emphasis."""
+    return _escaped(_line(text))
+
+
+def markdown_with_code(text: str) -> str:
+    """The same, in which what stands between backticks is code."""
+    parts = r"(`[^`]+`)|([^`]+|`)"
+    return re.sub(parts, lambda part: part[1] or _escaped(part[2]), _line(text))
+
+
+def _line(text: str) -> str:
+    return " ".join(map(str.strip, text.splitlines()))
+
+
+def _escaped(line: str) -> str:
+    entities = _MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", line)
+    return entities.replace("|", r"\|")
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -123,14 +148,14 @@ def latex(table: Table, remark: str) -> list[str]:
     caption = ". ".join(part.removesuffix(".") for part in parts if part)
 
     def line(row: Sequence[str]) -> str:
-        cells = [cell.translate(_LATEX) for cell in row]
+        cells = [_line(cell).translate(_LATEX) for cell in row]
         cells[0] = rf"\emph{{{PAPER}}}" if row[0] == PAPER else cells[0]
         return " & ".join(cells) + r" \\"
 
     return [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{caption.translate(_LATEX)}.}}",
+        rf"\caption{{{_line(caption).translate(_LATEX)}.}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
         r"\toprule",
         line(table.heads),
@@ -138,7 +163,7 @@ def latex(table: Table, remark: str) -> list[str]:
         *map(line, table.rows),
         r"\bottomrule",
         r"\end{tabular}",
-        *(f"% {note}" for note in table.notes),
+        *(f"% {_line(note)}" for note in table.notes),
         r"\end{table}",
     ]
 

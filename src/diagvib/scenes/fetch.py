@@ -11,7 +11,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import file_sha256, whole_file
 from diagvib.foundation.messages import say
-from diagvib.foundation.validation import Strict, Text, read_valid, text_like, unique
+from diagvib.foundation.validation import Line, Strict, filled, read_valid, text_like, unique
 
 # All URLs of a file are tried in turn, and then all of them again this many times: many failures
 # are temporary.
@@ -31,9 +31,9 @@ class Source(Strict):
     urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://"))
     """tried in turn"""
     sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
-    licence: Text
+    licence: filled(Line)
     """an SPDX identifier"""
-    citation: Text
+    citation: filled(Line)
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ import jinja2
 from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
+from diagvib.results.table import markdown_text
 from diagvib.scenes.scene import Scene
 from diagvib.settings.configuration import Configuration
 
@@ -54,6 +55,7 @@ def write_card(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["text"] = markdown_text
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     values = {
         "exported": exported,

@@ -15,7 +15,7 @@ from pydantic import Field
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_table, read_yaml, write_text
 from diagvib.foundation.messages import say
-from diagvib.foundation.validation import Strict, validated
+from diagvib.foundation.validation import Name, Strict, text_like, validated
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
 from diagvib.results.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.results.metric_sets import METRIC_SETS
@@ -27,6 +27,7 @@ from diagvib.settings.config import default_path
 from diagvib.settings.grid import Run
 
 FEWEST_RUNS = 3
+_LINK = r"(https?://[^\s\"'<>\\^`{|}]+)?"
 # Of the configuration, what results depend on besides the baseline.
 _PROTOCOL = ("training", "counts", "image_size", "images")
 # Of a run's part of the long table, what an entry keeps.
@@ -62,10 +63,10 @@ class Entry(Strict):
     """One baseline on one study. runs: by {binding}/{sample}; code: digests of the code that made
     them."""
 
-    study: str
-    baseline: str
+    study: Name
+    baseline: Name
     by: str
-    link: str = ""
+    link: text_like(_LINK, "a link begins with http:// or https://, and has no spaces") = ""
     date: Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$")]
     model: str
     method: str

@@ -21,6 +21,7 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.validation import (
     Misplaced,
+    Line,
     Name,
     Sparse,
     Strict,
@@ -47,8 +48,8 @@ class Study(Sparse):
     """
 
     name: SkipJsonSchema[Name]  # the study's key in its file
-    title: Annotated[str, Field(min_length=1, max_length=140)]
-    meaning: Text
+    title: Annotated[Line, Field(min_length=1, max_length=140)]
+    meaning: filled(Line)
     """one sentence, for legends and reports"""
     scene: Text = "digits"
     """what the images show: a scene of the program, photos of your own as path/to/photos.yaml, or
@@ -270,7 +271,7 @@ class Contrast(Strict):
     study: Name
     reference: Name
     metric: Name
-    title: str
+    title: Line
 
 
 class Headline(Strict):
@@ -283,8 +284,8 @@ class Headline(Strict):
 class StudyFile(Strict):
     """One file of studies: a benchmark. routes: studies in the order in which curves show them."""
 
-    title: Text
-    cite: str = ""
+    title: filled(Line)
+    cite: Line = ""
     """the paper to cite, in one paragraph"""
     routes: dict[Name, Annotated[list[Name], Field(min_length=2)]] = Field(default_factory=dict)
     """studies in the order in which curves show them"""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from diagvib.foundation.validation import Misplaced, Strict, Text, filled, repeated
+from diagvib.foundation.validation import Line, Misplaced, Strict, Text, filled, repeated
 from diagvib.scenes.photos.watermark import TEXT
 from diagvib.scenes.scene import Classes, FactorName, check_joined
 from diagvib.scenes.shapes import PATTERNS, SHAPES
@@ -136,9 +136,9 @@ class PhotoSet(Strict):
     groups: str | None = None
     """a JSON file in the folder, class index -> group, as of ImageNet-9: photos whose class is
     given as a group's number, such as 00_dog, are of the group's first class"""
-    licence: str = ""
+    licence: Line = ""
     """an SPDX identifier"""
-    citation: str = ""
+    citation: Line = ""
     published: int | dict[str, int] | dict[str, dict[str, int]] | None = None
     """the number of photos of each combination of classes (and lot) that were published, or of
     those with a class of the last factor, or of each split (or `all`), by combinations or by
