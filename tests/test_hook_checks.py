@@ -8,6 +8,8 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, Optimiser, StepOutput, initialised
+from diagvib.models.network import Network
+from diagvib.results.metric_sets.metric_set import MetricSet
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.prediction import predict
@@ -75,12 +77,68 @@ def test_a_prediction_cannot_read_the_answer(data):
 
 @pytest.mark.parametrize(
     ("name", "hook"),
-    [("train_step", "training_step"), ("loss", "losses"), ("optimizers", "optimisers")],
+    [
+        ("train_step", "training_step"),
+        ("loss", "losses"),
+        ("optimizers", "optimisers"),
+        ("compute_loss", "losses"),
+        ("configure_optimizers", "optimisers"),
+        ("regularisation_penalty", "penalty"),
+        ("predict_step", "predict"),
+    ],
 )
 def test_a_function_that_is_nearly_called_like_a_hook_is_refused(name, hook):
     with pytest.raises(DiagvibError, match=f"Mine: {name} is not a hook .* did you mean {hook}"):
         type("Mine", (Method,), {name: lambda self, *given: None})
     type("Mine", (Method,), {f"_{name}": lambda self: None, name: 3, "weigh": lambda self: None})
+
+
+def test_a_function_that_the_class_calls_may_have_a_name_like_a_hook():
+    class Mine(Method):
+        def class_losses(self, logits):
+            return logits
+
+        def combine(self, losses, batch):
+            return self.class_losses(losses).sum()
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "value", "says"),
+    [
+        (Method, "losses", lambda self, logits: logits, r"losses\(self, logits\) cannot be called"),
+        (
+            Method,
+            "combine",
+            lambda self, losses, batch, more: losses,
+            r"as combine\(self, losses, b",
+        ),
+        (
+            Method,
+            "phases",
+            ["classify"],
+            r"phases is a hook; define a function, def phases\(self, d",
+        ),
+        (Method, "doubts", lambda self: [], "doubts is a property; write @property above it"),
+        (Method, "use_features", True, "did you mean uses_features"),
+        (Network, "feature", lambda self, inputs: inputs, "did you mean features"),
+        (MetricSet, "of_runs", lambda self, results: results, "did you mean of_run"),
+        (MetricSet, "names", lambda self, study: [], r"names\(self, study\) cannot be called as"),
+    ],
+)
+def test_what_overrides_a_hook_or_an_attribute_in_vain_is_refused(base, name, value, says):
+    with pytest.raises(DiagvibError, match=f":Mine: .*{says}"):
+        type("Mine", (base,), {name: value})
+
+
+def test_a_method_without_hooks_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "hookless.py").write_text(
+        "from diagvib.methods.erm import Erm\nfrom diagvib.methods.group_dro import GroupDro\n"
+        "class Plain(Erm):\n    def weigh(self): pass\nclass Other(GroupDro): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DiagvibError, match="method: hookless:Plain overrides none of build, "):
+        small_cnn(method={"name": "hookless:Plain"})
+    small_cnn(method={"name": "hookless:Other", "supervision": "cues"})
 
 
 class Drawing(Method):

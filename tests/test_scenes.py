@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import random
 import shutil
 import sys
 from collections.abc import Iterator
@@ -58,13 +59,14 @@ def prepared(scene, tmp_path_factory) -> Path:
     return folder
 
 
-def recipes(scene, prepared: Path, split: str, n: int = 40, seed: str = "x") -> pa.Table:
+def recipes(scene, prepared: Path, split: str, n: int = 40, seed: str = "x", **keys) -> pa.Table:
     generator = named_generator(scene.name, split, seed)
     classes = {
         factor: generator.choice(np.array(known, dtype=object), n)
         for factor, known in scene.factors.items()
     }
-    realized = scene.realized(classes, split, scene.catalogue(prepared), generator)
+    catalogue = keys["catalogue"] if keys else scene.catalogue(prepared)
+    realized = scene.realized(classes, split, catalogue, generator)
     schema = pa.schema([*((factor, pa.string()) for factor in scene.factors), *scene.columns])
     return pa.table({**classes, **realized}, schema=schema)
 
@@ -290,6 +292,87 @@ def test_a_scene_that_makes_something_else_is_named(tmp_path, monkeypatch, chang
         made = scene.realized(classes, "train", None, np.random.default_rng(0))
         scene.rendering(tmp_path, 64, CPU)(pa.table({**classes, **made}))
     assert str(error.value).startswith("scene Broken: ") and says in str(error.value)
+
+
+class Chance:
+    """Stands for what a user's scene may hold from call to call."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def count(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+DRAWS = {
+    "random": lambda chance: random.randint(0, 200),
+    "numpy": lambda chance: np.random.randint(200),
+    "torch": lambda chance: int(torch.randint(200, ())),
+    "fresh": lambda chance: np.random.default_rng().integers(200),
+    "counter": lambda chance: chance.count(),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_a_renderer_whose_images_depend_on_more_than_their_recipes_is_refused(tmp_path, draw):
+    chance = Chance()
+
+    class Noisy(type(load_scene("squares:Squares"))):
+        def renderer(self, prepared, size, device):
+            render = super().renderer(prepared, size, device)
+            return lambda rows: (render(rows) + draw(chance)) % 251
+
+    rows = recipes(Noisy(), tmp_path, "train", 12, catalogue=None)
+    with pytest.raises(DiagvibError, match="scene Noisy: gives other images in each call"):
+        Noisy().rendering(tmp_path, 64, CPU)(rows)
+
+
+def test_a_renderer_that_is_random_when_made_or_mixes_its_images_is_refused(tmp_path):
+    squares = type(load_scene("squares:Squares"))
+
+    class Made(squares):
+        def renderer(self, prepared, size, device):
+            shade, render = np.random.randint(200), super().renderer(prepared, size, device)
+            return lambda rows: (render(rows) + shade) % 251
+
+    class Mixing(squares):
+        def renderer(self, prepared, size, device):
+            render = super().renderer(prepared, size, device)
+            return lambda rows: render(rows).roll(len(rows) // 2, 0)
+
+    for kind, says in ((Made, "when it is made again"), (Mixing, "in another order")):
+        rows, state = recipes(kind(), tmp_path, "train", 40, catalogue=None), random.getstate()
+        with pytest.raises(DiagvibError, match=f"scene {kind.__name__}: .*{says}"):
+            kind().rendering(tmp_path, 64, CPU)(rows)
+        assert random.getstate() == state
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_values_that_come_from_another_generator_are_refused(tmp_path, draw):
+    chance = Chance()
+
+    class Drawing(type(load_scene("squares:Squares"))):
+        def realize(self, classes, split, catalogue, generator):
+            made = super().realize(classes, split, catalogue, generator)
+            return {**made, "side": [draw(chance) / 1000 for _ in made["side"]]}
+
+    with pytest.raises(DiagvibError, match="scene Drawing: realize gives another side"):
+        recipes(Drawing(), tmp_path, "train", catalogue=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("realise", lambda self, *drawn: {}, "realise is not a hook .* did you mean realize"),
+        ("render", lambda self, recipes: None, "render is not a hook .* did you mean renderer"),
+        ("realised_by", {}, "realised_by is not an attribute; did you mean realized_by"),
+        ("renderer", lambda self, size: None, r"renderer\(self, size\) cannot be called as "),
+    ],
+)
+def test_a_scene_that_nearly_names_a_hook_is_refused(name, value, says):
+    with pytest.raises(DiagvibError, match=f"^scene: .*:Mine: {says}"):
+        type("Mine", (Scene,), {name: value})
 
 
 def test_a_renderer_may_draw_all_batches_into_the_same_memory(tmp_path):

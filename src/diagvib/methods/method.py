@@ -8,7 +8,6 @@ that network.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.hooks import check_hooks
 from diagvib.foundation.seeding import generators_restored, name_seed, seed_generators
 from diagvib.methods.supervision import check_supervision
 from diagvib.models.network import Network
@@ -205,17 +205,8 @@ class Method(nn.Module):
         return ()
 
     def __init_subclass__(cls, **keywords):
-        """DiagvibError for a function that is nearly called like a hook: it would never be
-        called."""
         super().__init_subclass__(**keywords)
-        hooks = [name for name, given in vars(Method).items() if name[0] != "_" and callable(given)]
-        for name in vars(cls):
-            if name[0] != "_" and not hasattr(Method, name) and callable(getattr(cls, name)):
-                for hook in get_close_matches(name, hooks, 1, 0.7):
-                    raise DiagvibError(
-                        f"method: {cls.__module__}:{cls.__name__}: {name} is not a hook and would "
-                        f"never be called; did you mean {hook}? If not, call it _{name}"
-                    )
+        check_hooks(cls, Method, "method")
 
     def __init__(self, settings: dict, n_classes: int, image_size: int):
         """settings: a baseline's, as `load_settings` gives them."""

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from diagvib.foundation.code import find_source, syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.hooks import hooks_of, overrides_hook
 from diagvib.foundation.plug_ins import imported
 from diagvib.foundation.validation import Misplaced, Strict, text_like, validated
 from diagvib.scenes import load_scene
@@ -215,10 +216,15 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     settings: as `load_settings` gives them. n_classes: all classes of the target factor.
     image_size: pixels per side. DiagvibError if the settings do not fit.
     """
-    from diagvib.methods.method import initialised
+    from diagvib.methods.method import Method, initialised
 
     name = settings["method"]["name"]
     given = {"name": name, **declaration(name).defaults, **settings["method"]}
     maker = imported(METHODS.get(name, name), "method")
+    if name not in METHODS and not overrides_hook(maker, Method):
+        raise DiagvibError(
+            f"method: {name} overrides none of {', '.join(hooks_of(Method))}, so it would train as "
+            "erm under another name"
+        )
     settings = {**settings, "method": given}
     return initialised(lambda: maker(settings, n_classes, image_size), seed)

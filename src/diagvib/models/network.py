@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.nn.modules.module import register_module_forward_hook
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.hooks import check_hooks
 from diagvib.foundation.plug_ins import reason
 
 
@@ -22,6 +23,10 @@ class Network(nn.Module):
 
     frozen_statistics = False
     dropout = 0.0
+
+    def __init_subclass__(cls, **keywords):
+        super().__init_subclass__(**keywords)
+        check_hooks(cls, Network, "model")
 
     def __init__(self, body: nn.Module, head: nn.Module, *, separable: bool = True):
         super().__init__()

@@ -6,7 +6,9 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, permutations, product
 from operator import index
 from pathlib import Path
@@ -25,7 +27,8 @@ from diagvib.foundation.files import (
     write_digests,
     write_json,
 )
-from diagvib.foundation.seeding import named_generator
+from diagvib.foundation.hooks import check_hooks
+from diagvib.foundation.seeding import generators_restored, named_generator, seed_generators
 from diagvib.foundation.validation import Misplaced, Text, text_like, unique
 from diagvib.scenes.fetch import Source, fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
@@ -73,9 +76,14 @@ ABILITIES = {
     "object_boxes": "say where an image's object is",
 }
 
+# What a scene overrides, and what only some scenes have; see `Scene`.
+_HOOKS = ("realize", "renderer", "fetch", "prepare", "raw_files", "state", "catalogue", "licences")
+_HOOKS += ("object_boxes", "region", "share_out", "narrow")
+
 # Notes the state of the user's own files when they were fetched (`Scene.state`).
 STATE = "state.json"
 EXAMPLE_SIZE = 128
+_COMPARED = 32  # images of a user's scene that are rendered again
 
 
 def within(boxes: Array, at: Array) -> Array:
@@ -110,24 +118,62 @@ class Catalogue:
 @dataclass(frozen=True)
 class Renderer:
     """Turns recipes into images, on `device`, uint8[B, size, size, 3]. render: the scene's own
-    function; copies: whether it may draw the next images into the same memory."""
+    function; remake: of a user's scene, makes this function again, so that the first images can be
+    compared with those of a second time."""
 
     scene: str
     size: int
     device: torch.device
     render: Callable[[pa.Table], torch.Tensor]
-    copies: bool = False
+    remake: Callable[[], Callable[[pa.Table], torch.Tensor]] | None = None
+    compared: list[str] = field(default_factory=list)
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
-        """DiagvibError, naming the scene, for anything else: it would be read as other images."""
-        images, wanted = self.render(recipes), [len(recipes), self.size, self.size, 3]
-        shape = [*images.shape]
-        if shape != wanted or str(images.dtype) != "torch.uint8":
+        """DiagvibError, naming the scene, for anything else, which would be read as other images,
+        and for images that depend on more than their recipes."""
+        images = self._images(self.render, recipes)
+        if self.remake and not self.compared and len(recipes):
+            self._compare(recipes, images)
+        return images
+
+    def _images(self, render: Callable, recipes: pa.Table) -> torch.Tensor:
+        images, wanted = render(recipes), [len(recipes), self.size, self.size, 3]
+        shape, dtype = (
+            [*getattr(images, "shape", ())],
+            getattr(images, "dtype", type(images).__name__),
+        )
+        if shape != wanted or str(dtype) != "torch.uint8":
             raise DiagvibError(
-                f"scene {self.scene}: renderer gives images of {images.dtype} and shape {shape}; "
+                f"scene {self.scene}: renderer gives images of {dtype} and shape {shape}; "
                 f"torch.uint8{wanted} is needed"
             )
-        return images.contiguous().clone() if self.copies else images
+        # A user's function may draw the next images into the same memory.
+        return images.contiguous().clone() if self.remake else images
+
+    def _compare(self, recipes: pa.Table, images: torch.Tensor) -> None:
+        """DiagvibError unless a few of the images come out the same in another order, with other
+        companions, and from a function that is made anew."""
+        rows = np.unique(np.linspace(0, len(recipes) - 1, _COMPARED).astype(int))[::-1].copy()
+        few, wanted = recipes.take(rows), images[rows]
+        with generators_restored():
+            seed_generators(len(recipes))
+            again, repeated = (self._images(self.render, few) for _ in range(2))
+            anew = self._images(self.remake(), few)
+        self.compared.extend(map(str, rows))
+        if not again.equal(repeated):
+            reason = "gives other images in each call: it draws random numbers, or counts its calls"
+        elif not again.equal(wanted):
+            reason = "gives other images in another order: they depend on those rendered with them or before"
+        elif not anew.equal(wanted):
+            reason = (
+                "gives other images when it is made again: it draws random numbers at that time"
+            )
+        else:
+            return
+        raise DiagvibError(
+            f"scene {self.scene}: {reason}; an image must depend on its recipe alone: draw in "
+            "`realize`, from its generator, and put the numbers into `columns`"
+        )
 
 
 class Scene:
@@ -177,6 +223,7 @@ class Scene:
     def __init_subclass__(cls) -> None:
         if "name" not in vars(cls):
             cls.name = cls.__name__
+        check_hooks(cls, Scene, "scene", _HOOKS)
 
     def realize(
         self,
@@ -285,9 +332,8 @@ class Scene:
         self, prepared: Path, size: int, device: torch.device, **options: object
     ) -> Renderer:
         """`renderer`, with a check of the images that it gives. options: of the scene's own."""
-        own = not type(self).__module__.startswith("diagvib.")
-        render = self.renderer(prepared, size, device, **options)
-        return Renderer(self.name, size, device, render, own)
+        make = partial(self.renderer, prepared, size, device, **options)
+        return Renderer(self.name, size, device, make(), make if self._is_of_user else None)
 
     def realized(
         self,
@@ -297,7 +343,7 @@ class Scene:
         generator: np.random.Generator,
     ) -> dict[str, np.ndarray]:
         """`realize`, with a check of the numbers that it gives."""
-        made = self.realize(classes, split, catalogue, generator)
+        made = self.drawn_once("realize", generator, classes, split, catalogue)
         columns = {name: np.asarray(made[name]) for name in self.columns.names}
         for name, column in columns.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():
@@ -305,6 +351,30 @@ class Scene:
                     f"scene {self.name}: realize gives {name} with infinite or missing values"
                 )
         return columns
+
+    def drawn_once(
+        self, hook: str, generator: np.random.Generator, *arguments: object
+    ) -> dict[str, np.ndarray]:
+        """The columns that `realize` or `share_out` gives with these arguments and the generator.
+        DiagvibError for a user's scene that gives others with the same generator."""
+        import pandas as pd  # here, because planning does without
+
+        draw, copies = getattr(self, hook), [deepcopy(generator)] * self._is_of_user
+        made = draw(*arguments, generator)
+        for copied in copies:
+            again = draw(*arguments, copied)
+            for name in self.columns.names:
+                if not pd.Series(made.get(name)).equals(pd.Series(again.get(name))):
+                    raise DiagvibError(
+                        f"scene {self.name}: {hook} gives another {name} with the same generator, so "
+                        "deleted images would come back as others; draw all random numbers from "
+                        "`generator`, and keep nothing between calls"
+                    )
+        return made
+
+    @property
+    def _is_of_user(self) -> bool:
+        return not type(self).__module__.startswith("diagvib.")
 
     def can(self, ability: str) -> bool:
         """Whether the scene has one of ABILITIES."""

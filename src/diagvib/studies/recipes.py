@@ -73,7 +73,8 @@ class Draw:
             [self.split(split, dealt).assign(split=split) for split in every], ignore_index=True
         )
         if shares_out:
-            sources = scene.share_out(dataset.copy(), self.catalogue, self.generator("sources"))
+            arguments = dataset.copy(), self.catalogue
+            sources = scene.drawn_once("share_out", self.generator("sources"), *arguments)
         drawn = dataset.assign(sample=self.sample.number, **sources)
         return drawn[drawn["split"].isin(splits)]
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
+from diagvib.foundation.hooks import check_hooks
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.table import PAPER, Frames, Table, of_samples
 from diagvib.results.uncertainty import Estimate, estimate, sample_interval
@@ -58,6 +59,9 @@ class MetricSet:
     heads: ClassVar[Mapping[str, str]] = {}
     lower_is_better: ClassVar[Collection[str]] = ()
     of_group: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        check_hooks(cls, MetricSet, "metric set")
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         """The metrics of a study."""

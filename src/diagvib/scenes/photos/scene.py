@@ -159,6 +159,9 @@ class Photos(Scene):
         # As categories, so that combinations without a photo count, too.
         photos = photos.astype({name: pd.CategoricalDtype(its) for name, its in classes.items()})
         if not isinstance(published, dict):
+            stand_ins = self.definition.stand_ins
+            if stand_ins and photos["lot"].nunique() != len(stand_ins.lots):
+                return False
             return set(photos.groupby([*classes, "lot"], observed=False).size()) == {published}
         sizes = photos.groupby([*classes], observed=False).size()
         last = sizes.index.get_level_values(-1)
