@@ -1,14 +1,20 @@
 """The command line: every command explains itself, and mistakes end in one line."""
 
+import os
 import subprocess
 import sys
+from functools import partial
+from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from typer.testing import CliRunner
 
 from conftest import BIN
-from diagvib import cli
+from diagvib import __version__, cli
+from diagvib.commands.view import FileHandler
 from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
@@ -43,6 +49,9 @@ def test_help_names_every_command_and_every_command_has_help():
         ("plan --config none.yaml", "none.yaml: no such file"),
         ("draw zg shape-hue", "unknown study 'zg'; did you mean"),
         ("draw zgo shape-hue --settings " + "[" * 100_000, "--settings: not valid JSON"),
+        ("train small_cnn zgo shape-hu", "unknown factor 'hu'; did you mean hue"),
+        ("train small_cnn zgo shape", "study zgo: 'shape' names 1 factors for 2 roles"),
+        ("encode lite0 zgo shape-hu", "unknown factor 'hu'"),
         ("train ../../escaped zgo shape-hue --settings {}", "'../../escaped'"),
         ("train small_cnn zgo shape-hue", "images/zgo/shape-hue/0/train.parquet: no such file"),
         ("train small_cnn zgo shape-hue --settings {} --set a=b", "--settings replaces"),
@@ -82,6 +91,71 @@ def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
     with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().err == f"error: {says}\n"
+
+
+def test_the_version_is_an_option_and_a_command():
+    said = [CliRunner().invoke(cli.app, [name]).output for name in ("--version", "version")]
+    assert said == [f"{__version__}\n"] * 2
+
+
+def test_a_remedy_names_the_configuration_of_the_root(tmp_path, monkeypatch):
+    """Without one, the commands make the paper's 989 jobs."""
+    (tmp_path / "config").mkdir()
+    for file, root in {"config/a.yaml": "outputs/a", "mine.yaml": "outputs/mine"}.items():
+        (tmp_path / file).write_text(f"root: {root}\n")
+    monkeypatch.chdir(tmp_path)
+    for root, option in {
+        "outputs/a/": " --configfile config/a.yaml`",
+        str(tmp_path / "outputs/mine"): " --configfile mine.yaml`",
+        "outputs/b": " --configfile FILE`, where FILE is the configuration with root: outputs/b",
+        ".": "`",
+    }.items():
+        result = CliRunner().invoke(cli.app, ["view", root])
+        assert str(result.exception).endswith(f"make it with `snakemake --cores all{option}")
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The port at which a folder's files are served, and the folder."""
+    folder = tmp_path / "results"
+    (folder / "explorer").mkdir(parents=True)
+    (folder / "explorer/index.html").write_text("page")
+    (folder / "explorer/same.html").symlink_to("index.html")
+    (tmp_path / "secret").write_text("secret")
+    (folder / "file").symlink_to(tmp_path / "secret")
+    (folder / "folder").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(FileHandler, directory=folder))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "status"),
+    [
+        ("/explorer/index.html", "127.0.0.1:{port}", 200),
+        ("/explorer/index.html", "localhost:9000", 200),  # as through a tunnel
+        ("/explorer/same.html", "localhost", 200),
+        ("/explorer/index.html", "attacker.example:{port}", 403),
+        ("/explorer/index.html", "127.0.0.1.attacker.example", 403),
+        ("/explorer/index.html", "", 403),
+        ("/", "localhost", 404),
+        ("/explorer/", "localhost", 404),
+        ("/file", "localhost", 404),
+        ("/folder/secret", "localhost", 404),
+        ("/explorer/%2e%2e/../../secret", "localhost", 404),
+        ("/pipe", "localhost", 404),
+        ("/a%00b", "localhost", 404),
+    ],
+)
+def test_only_files_of_the_folder_are_served_and_to_this_machine(served, path, host, status):
+    for method in ("GET", "HEAD"):
+        connection = HTTPConnection("127.0.0.1", served, timeout=10)
+        connection.request(method, path, headers={"Host": host.format(port=served)})
+        assert connection.getresponse().status == status
+        connection.close()
 
 
 def test_nothing_runs_before_every_name_is_known(monkeypatch):

@@ -173,6 +173,22 @@ def test_a_rate_of_other_settings_is_none(tmp_path):
         assert plan["not_measured"] == ["render", "train small_cnn"]
 
 
+def test_a_cpus_times_are_scaled_by_pixels_and_say_so(tmp_path, capsys):
+    rows = [
+        row(f"{what} small_cnn", rate, "cpu") for what, rate in [("train", 10), ("predict", 20)]
+    ]
+    file, config = result_file(tmp_path / "a.json", *rows), small_config("image_size=64")
+    plan = estimate(config, "cpu", rate_files=[file])
+    assert plan["seconds"]["train small_cnn"] == 2 * JOB / 4 and plan["scaled_from"] == 128
+    said = "47 s, scaled by pixels from images of 128 x 128"
+    assert printed(plan, config, capsys).count(said) == 2  # of the baseline and in all
+    plan = estimate(small_config(), "cpu", rate_files=[file])
+    assert "scaled" not in printed(plan, small_config(), capsys)
+    config.baselines[0].settings["model"] = {"name": "resnet18", "input": {"size": 64}}
+    plan = estimate(config, "cpu", rate_files=[file])
+    assert plan["seconds"]["train small_cnn"] == 2 * JOB
+
+
 def test_the_table_names_what_was_not_measured(measured, capsys):
     config = small_config("baselines=[small_cnn, resnet18]")
     said = printed(estimate(config, "cuda", 2, [measured]), config, capsys)

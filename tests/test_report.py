@@ -206,7 +206,7 @@ def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path)
     text = made_again(tmp_path / "none")
     assert "No finished run can answer this yet" in text and 'id="visualisations"' not in text
     assert "small_cnn, zgo: all 6 runs: missing (not run)" in text
-    with pytest.raises(DiagvibError, match=r"runs\.parquet.*run `diagvib tabulate`"):
+    with pytest.raises(DiagvibError, match=r"runs\.parquet.*run `diagvib tabulate --config FILE`"):
         make_report(tmp_path / "absent", SETTINGS)
 
 

@@ -71,7 +71,7 @@ def test_a_root_without_enough_runs_or_tables_is_named(root, tmp_path):
     runs = pd.read_parquet(path)
     runs[runs["sample"] < 2].to_parquet(path)
     assert "nothing in it can be submitted" in str(submitted(root, tmp_path).exception)
-    assert "run `diagvib tabulate`" in str(submitted(tmp_path, tmp_path).exception)
+    assert "run `diagvib tabulate --config FILE`" in str(submitted(tmp_path, tmp_path).exception)
 
 
 def test_tables_of_earlier_runs_are_refused(root, tmp_path):

@@ -4,7 +4,7 @@ import gc
 import inspect
 import json
 import sys
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from shlex import quote
 from string import ascii_uppercase
@@ -16,11 +16,13 @@ from diagvib import __version__, stages
 from diagvib.commands.cutout import cutout
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.validation import Name, validated
+from diagvib.scenes import load_scene
 from diagvib.settings import configuration
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import Job, read_settings, stage_settings
 from diagvib.stages import argument, option
+from diagvib.studies.binding import bind
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -126,7 +128,9 @@ def _job(
         job = read_settings(settings, stage)
     else:
         if "study" in given:  # may be an alias
-            given["study"] = config.study(given["study"]).name
+            study = config.study(given["study"])
+            given["study"] = study.name
+            bind(study, given["binding"], load_scene(study.scene).factors)
         baseline = given.get("baseline") or given.get("network")
         job = stage_settings(config, stage, given.get("study"), baseline)
         given = {
@@ -153,26 +157,9 @@ def view(
 ) -> None:
     """Show test images and predictions in the browser. Serves the results folder to this machine
     alone; stop it with Ctrl-C."""
-    import webbrowser
-    from contextlib import suppress
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+    from diagvib.commands.view import view
 
-    page = Layout(root).explorer / "index.html"
-    if not page.exists():
-        raise DiagvibError(f"{page}: no such file; make it with `snakemake --cores all`")
-    handler = partial(SimpleHTTPRequestHandler, directory=page.parents[1])
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as error:
-        raise DiagvibError(
-            f"--port {port}: {error.strerror}; choose another one, or leave it out"
-        ) from None
-    with server, suppress(KeyboardInterrupt):
-        address = f"http://127.0.0.1:{server.server_port}/explorer/index.html"
-        print(address, flush=True)
-        if browser:
-            webbrowser.open(address)
-        server.serve_forever()
+    view(root, port, browser)
 
 
 @app.command()
@@ -447,6 +434,21 @@ def new_photos(
 def version() -> None:
     """Print the version."""
     print(__version__)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: option(
+        bool, "Print the version.", "--version", is_eager=True, callback=_print_version
+    ) = False,
+) -> None:
+    """Options of the program itself."""
 
 
 def main() -> None:

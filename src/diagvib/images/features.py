@@ -32,7 +32,7 @@ class FeatureFiles:
         except KeyError:
             raise DiagvibError(
                 f"{self.folder / FEATURES_FILE}: has no features of sample {sample}; make them with "
-                "`diagvib encode`"
+                "`diagvib encode` and this configuration"
             ) from None
 
     def views(self, sample: int) -> dict[str, torch.Tensor]:
@@ -60,7 +60,7 @@ class FeatureFiles:
         if not path.exists():
             raise DiagvibError(
                 f"{path}: no such file; make the features of this frozen network with "
-                "`diagvib encode`, or everything with `snakemake`"
+                "`diagvib encode` and this configuration, or everything with `snakemake`"
             )
         return read_json(path)
 

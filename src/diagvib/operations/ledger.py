@@ -20,7 +20,7 @@ from diagvib.foundation.messages import say
 from diagvib.operations.dvc import changes, dvc, lock_of, outs_of, stages_of, why_no_ledger
 from diagvib.operations.records import made_here, pack
 from diagvib.operations.root_stages import config_of, configuration_text, write_root_stages
-from diagvib.settings.config import load_config
+from diagvib.settings.config import command_for, load_config
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
 
@@ -170,7 +170,5 @@ def _check_complete(config: Configuration) -> None:
         what = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
         left = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
         jobs = f"{left[1]} jobs" if left else "jobs"
-        raise DiagvibError(
-            f"{what} is not complete: {jobs} are left; finish them with `snakemake --cores all` and the "
-            "same configuration"
-        )
+        rest = command_for(config.root, "snakemake --cores all")
+        raise DiagvibError(f"{what} is not complete: {jobs} are left; finish them with {rest}")

@@ -21,6 +21,7 @@ from diagvib.results.saliency import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.table import Frames, Table
 from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.settings.config import command_for
 
 DIGITS = 4  # of the numbers for git
 
@@ -113,7 +114,8 @@ def read_tables(tables: Path) -> Frames:
         try:
             frames[name] = read_table(path).to_pandas()
         except DiagvibError as error:
-            raise DiagvibError(f"{one_line(error)}; run `diagvib tabulate`") from None
+            again = command_for(tables.parents[1], "diagvib tabulate")
+            raise DiagvibError(f"{one_line(error)}; run {again}") from None
     return frames
 
 

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from inspect import signature
 from pathlib import Path
+from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
@@ -41,6 +43,22 @@ def load_config(
     named = [str(path)] if path else [] if overrides else [str(default_path())]
     named += [f"--set {override}" for override in overrides or ()]
     return resolve(overridden(path or default_path(), overrides), one_line(" ".join(named)))
+
+
+def command_for(root: str | Path, command: str) -> str:
+    """A command, for messages, with the configuration that makes a root: one that is there, in the
+    current folder or in config/."""
+    option = "--configfile" if command.startswith("snakemake") else "--config"
+    if Path(root).resolve() == Path.cwd():
+        return f"`{command}`"
+    folders = Path(root), Path("config"), Path()
+    for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
+        with suppress(DiagvibError):
+            config = read_yaml(file)
+            named = config.get("root") if isinstance(config, dict) else None
+            if isinstance(named, str) and Path(named).resolve() == Path(root).resolve():
+                return f"`{command} {option} {quote(str(file))}`"
+    return f"`{command} {option} FILE`, where FILE is the configuration with root: {root}"
 
 
 def overridden(path: str | Path, overrides: list[str] | None) -> dict:

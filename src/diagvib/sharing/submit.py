@@ -23,7 +23,7 @@ from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.read_runs import read_runs, run_folder
 from diagvib.results.tables import baseline_settings, read_tables
 from diagvib.scenes import load_scene
-from diagvib.settings.config import default_path
+from diagvib.settings.config import command_for, default_path
 from diagvib.settings.grid import Run
 
 FEWEST_RUNS = 3
@@ -112,7 +112,7 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
         if not counted.equals(cells_now.reset_index(drop=True).astype(cells.dtypes)):
             raise DiagvibError(
                 f"{root / 'results/tables'}: made from other runs of {baseline} on {study} than those "
-                "there now; make the tables again with `diagvib tabulate`"
+                f"there now; make the tables again with {command_for(root, 'diagvib tabulate')}"
             )
         counted = counted.astype({"misled": "Int64", "trained": "Int64"})
         counts = dict(list(counted.groupby(RUN_KEYS, sort=False)))

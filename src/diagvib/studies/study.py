@@ -20,8 +20,8 @@ from pydantic.json_schema import SkipJsonSchema
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.validation import (
-    Misplaced,
     Line,
+    Misplaced,
     Name,
     Sparse,
     Strict,

@@ -1,0 +1,52 @@
+"""Serves the explorer of a root to this machine alone."""
+
+import re
+import webbrowser
+from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.settings.config import command_for
+from diagvib.settings.grid import Layout
+
+_LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
+
+
+class FileHandler(SimpleHTTPRequestHandler):
+    """Serves the files of a folder. Refuses whoever calls this machine by another name, as a page of
+    a stranger does whose name leads here, and links out of the folder."""
+
+    def send_head(self):
+        path = Path(self.translate_path(self.path))
+        if not _LOCAL.fullmatch(self.headers.get("Host", "")):
+            self.send_error(403, "Open the address that `diagvib view` printed")
+        elif path.is_file() and path.resolve().is_relative_to(Path(self.directory).resolve()):
+            return super().send_head()
+        else:
+            self.send_error(404, "No such file in the folder, or a link out of it")
+        return None
+
+
+def view(root: str, port: int, browser: bool) -> None:
+    """Serve the results folder of a root until Ctrl-C; print the explorer's address, and open it with
+    `browser`. port: 0 for any free one."""
+    page = Layout(root).explorer / "index.html"
+    if not page.exists():
+        raise DiagvibError(
+            f"{page}: no such file; make it with {command_for(root, 'snakemake --cores all')}"
+        )
+    handler = partial(FileHandler, directory=page.parents[1])
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise DiagvibError(
+            f"--port {port}: {error.strerror}; choose another one, or leave it out"
+        ) from None
+    with server, suppress(KeyboardInterrupt):
+        address = f"http://127.0.0.1:{server.server_port}/explorer/index.html"
+        print(address, flush=True)
+        if browser:
+            webbrowser.open(address)
+        server.serve_forever()
