@@ -1,6 +1,7 @@
 """The code of a job: whole modules, found without running them; what decides nothing is left out,
 and nothing made by other code passes for this code's."""
 
+import ast
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
+from diagvib.foundation.program import program_of
 from diagvib.operations.stage_code import stage_code
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import load_settings
@@ -60,6 +62,145 @@ def test_what_only_readers_see_does_not_count(tmp_path, old, new, counts):
     assert old in PROGRAM
     changed = digest(tmp_path, PROGRAM.replace(old, new)) != digest(tmp_path, PROGRAM)
     assert changed == counts
+
+
+# A function of this package, in which only `hidden` is seen nowhere else.
+OF_OURS = """
+import warnings
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.messages import say
+from diagvib.methods.vae import Vae
+
+
+class Net(Vae):
+    options = {"beta": {"default": 1.0, "description": "How much."}}
+
+    def losses(self, x: int, hidden: str, weight: float = 0.5) -> "Tensor":
+        width: int = 3
+        parts = [part + hidden for part in x if part > width]
+
+        def scaled(value):
+            nonlocal width
+            width += value
+            return width * parts[0]
+
+        try:
+            say(f"{width} parts of {x}")
+            warnings.warn("few parts")
+            print("part", len(parts))
+        except ValueError as error:
+            raise DiagvibError(f"no part of {x}") from error
+        assert parts, "no parts"
+        return scaled(parts[-1], key="width", weight=weight)
+"""
+SAME = {
+    "a local variable": [("parts", "pieces"), ("width", "size", 'key="width"'), ("error", "why")],
+    "a variable of a comprehension": [
+        ("part + hidden for part in x if part", "one + hidden for one in x if one"),
+    ],
+    "a parameter that nothing else names": [("hidden", "shift"), ("value", "step")],
+    "a module": [("methods.vae", "learning.auto"), ("foundation.errors", "base.faults")],
+    "messages": [
+        ("{width} parts of {x}", "{x} has parts"),
+        ("few parts", "too few"),
+        ('"part"', '"There are"'),
+        ("no part of {x}", "{width}: none of {len(x)}"),
+        ("no parts", "empty"),
+        ("How much.", "Weight of KL."),
+    ],
+    "annotations": [(": int = 3", " = 3"), (' -> "Tensor"', ""), ("x: int", "x: float")],
+}
+OTHER = {
+    "a number": ("= 3", "= 4"),
+    "a default": ("0.5", "0.6"),
+    "a default of an option": ("1.0", "2.0"),
+    "an operator": ("part + hidden", "part - hidden"),
+    "a comparison": ("part > width", "part >= width"),
+    "a key": ('key="width"', 'key="size"'),
+    "a key of options": ('"beta"', '"gamma"'),
+    "a keyword": ("weight=weight", "share=weight"),
+    "a parameter with a default": ("weight: float", "share: float"),
+    "the order of parameters": ("hidden: str, weight: float = 0.5", "weight: float, hidden=0.5"),
+    "which variable": ("width += value", "width += width"),
+    "whose variable": ("            nonlocal width\n", ""),
+    "what a message calls": ("len(parts)", "parts.pop()"),
+    "what a message calls, inside": ("{width} parts", "{parts.pop()} parts"),
+    "what is imported": ("import Vae", "import FactorVae as Vae"),
+    "what is caught": ("except ValueError", "except KeyError"),
+    "a base class": ("Net(Vae)", "Net(Net)"),
+}
+
+
+def of_ours(text: str) -> tuple:
+    """What counts of a module of this package, beside the modules that it imports."""
+    program = program_of(ast.parse(text), of_ours=True)
+    exposed = [name for name in program.parameters if name in program.words]
+    return program.text, exposed
+
+
+@pytest.mark.parametrize("changes", SAME.values(), ids=SAME)
+def test_what_cannot_change_a_number_does_not_count(changes):
+    text = OF_OURS
+    for old, new, *stays in changes:
+        assert old in text
+        for kept in stays:
+            text = text.replace(kept, kept.upper())
+        text = text.replace(old, new)
+        for kept in stays:
+            text = text.replace(kept.upper(), kept)
+    assert text != OF_OURS and of_ours(text) == of_ours(OF_OURS)
+
+
+@pytest.mark.parametrize(("old", "new"), OTHER.values(), ids=OTHER)
+def test_what_may_change_a_number_counts(old, new):
+    assert old in OF_OURS
+    assert of_ours(OF_OURS.replace(old, new)) != of_ours(OF_OURS)
+
+
+def test_the_order_of_statements_counts():
+    lines = OF_OURS.splitlines()
+    first = lines.index('            say(f"{width} parts of {x}")')
+    lines[first : first + 2] = lines[first + 1], lines[first]
+    assert of_ours("\n".join(lines)) != of_ours(OF_OURS)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        ("def f(hidden): return hidden", "hidden", "shift"),  # a setting may name it
+        ("def f():\n  a = 1\n  return locals()", "a", "b"),
+        ("def f(x):\n  a = 1\n  return x.query('y > @a')", " a", " b"),
+        ("def f(x):\n  return Loss('mean')", "mean", "sum"),
+        ("def f(x):\n  say('mean')", "mean", "sum"),  # not ours
+        ("def f(x):\n  print('mean', file=x)", "mean", "sum"),
+        ("def f(x: int): pass", "int", "float"),  # torch.jit reads it
+        ("class A:\n  x: int = 1", "int", "float"),
+        ("def f():\n  class A:\n    x = 1", "x", "y"),
+        ("def f():\n  global a\n  a = 1", "a", "b"),
+    ],
+)
+def test_names_and_texts_that_other_code_may_read_count(tmp_path, text, old, new):
+    assert digest(tmp_path, text) != digest(tmp_path, text.replace(old, new))
+
+
+def test_a_name_of_another_scope_is_no_local_variable(tmp_path):
+    """In a function in a class, the names of the class are not seen, but those around it are."""
+    text = "def f(k):\n  {0} = k\n  class A:\n    def g(self): return {1}\n  return A"
+    local, outside = (digest(tmp_path, text.format("a", name)) for name in ("a", "x"))
+    assert local == digest(tmp_path, text.format("b", "b")) != outside
+
+
+def test_two_modules_in_each_others_place_count(tmp_path, monkeypatch):
+    """Digests are of contents; but not if these are exchanged."""
+    found = {}
+    names = {"a": "left", "b": "right"}
+    for kind, files in {"before": names, "swapped": {"a": "right", "b": "left"}}.items():
+        modules = {f"{name}.py": f"from shared_{of} import number" for name, of in files.items()}
+        write(tmp_path / kind, {"main.py": "import a, b\n", **modules})
+        write(tmp_path / kind, {"shared_left.py": "number = 1", "shared_right.py": "number = 2"})
+        monkeypatch.chdir(tmp_path / kind)
+        found[kind] = code_of(["main"]).digest
+    assert found["before"] != found["swapped"]
 
 
 @pytest.mark.parametrize("name", ["net.py", "sources.yaml"])

@@ -3,6 +3,7 @@ then is; what else follows from that, dry runs under the real rules say, where t
 stand-in."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -154,6 +155,37 @@ def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_el
     found = of_other_code(made, *more.items(), *comments, *elsewhere)
     assert dict(zip(CHANGES, found, strict=False)) == CHANGES
     assert not any(found[len(CHANGES) :])
+
+
+RENAMED = {
+    "training.trainer": "training.fitting",
+    "images.files": "images.parquet",
+    "methods.method": "methods.base",
+}
+
+
+def test_renamed_modules_and_reworded_messages_run_nothing_again(made, tmp_path):
+    """Also after isort has put the imports into the new names' order."""
+    sources = made / "src/diagvib"
+    kept, messages = shutil.copytree(sources, tmp_path / "diagvib"), 0
+    for path in sources.rglob("*.py"):
+        text, count = re.subn(r'((?:DiagvibError|say)\(\s*f?")', r"\1Note: ", path.read_text())
+        messages += count * ("training" in path.parts)
+        for old, new in RENAMED.items():
+            text = text.replace(f"diagvib.{old}", f"diagvib.{new}")
+        path.write_text(text)
+    for old, new in RENAMED.items():
+        before, after = (sources / f"{name.replace('.', '/')}.py" for name in (old, new))
+        before.rename(after)
+    subprocess.run(["ruff", "check", "--quiet", "--select=I", "--fix", sources], check=True)
+    try:
+        assert messages >= 10 and planned(made) == {}
+        path = sources / "methods/vae.py"
+        path.write_text(path.read_text().replace("32, 32,", "32, 48,"))
+        assert planned(made) == {"train": 2, **ENDS, "all": 1}
+    finally:
+        shutil.rmtree(sources)
+        shutil.move(kept, sources)
 
 
 def planned(repository: Path) -> dict[str, int]:

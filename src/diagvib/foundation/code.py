@@ -1,7 +1,8 @@
 """The code that a result depends on: the modules that a job begins with, and all that they import.
 
 Nothing is executed: imports are read from the source. Files of this package and of the user count
-as a whole, but for comments, docstrings and blank lines; installed packages are only named. Models,
+as a whole, by what they compute (`foundation.program`) and not by their names; installed packages
+are only named. Models,
 methods and scenes are named in a configuration, so they are entries: no registry leads to them. Not
 seen are modules imported by a computed name or from folders that code adds to sys.path, and files
 that a user's code reads; paths of such files can be entries, too.
@@ -12,21 +13,19 @@ import importlib.util
 import os
 import re
 import sys
-import tokenize
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import ModuleSpec, PathFinder
-from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, file_sha256, text_sha256
+from diagvib.foundation.program import OURS, Program, named_by, program_of
 from diagvib.foundation.versions import once_per_version
 
-OURS = "diagvib"
 _PACKAGE = Path(__file__).parent.parent
 _INSTALLED = {"site-packages", "dist-packages"}
 # Left out, with what they import, since an edit there changes no content: `foundation` handles
@@ -40,13 +39,6 @@ _LEFT_OUT = re.compile(
 )
 # These of ours only say where things are: not counted, but their imports are followed.
 _ONLY_NAMES = ("__init__.py", "registry.py")
-_LAYOUT = {
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
 # Files below are named as from a checkout.
 _DEFINITIONS = definition_path("").parent
 _QUOTED_FILE = re.compile(r'"([\w.-]+(?:/[\w.-]+)*\.(?!py")\w+)"')
@@ -55,16 +47,38 @@ _QUOTED_FILE = re.compile(r'"([\w.-]+(?:/[\w.-]+)*\.(?!py")\w+)"')
 @dataclass(frozen=True)
 class Code:
     """files: name of a module, or of another file -> path. packages: the installed packages that
-    are imported."""
+    are imported. entries: the files of the user with which the code begins. uses: the modules and
+    other files that each file names, in an order that no name decides."""
 
     files: dict[str, Path] = field(default_factory=dict)
     packages: set[str] = field(default_factory=set)
+    entries: list[str] = field(default_factory=list)
+    uses: dict[str, list[str]] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
-        """sha256, as hex, of all files, wherever they are. OSError if one cannot be read."""
-        programs = sorted((name, program_digest(path)) for name, path in self.files.items())
-        return text_sha256(repr(programs))
+        """sha256, as hex, of what all files hold and which of them each uses, whatever their names
+        are and wherever they are. OSError if one cannot be read."""
+        sources = {name: _source(path) for name, path in self.files.items()}
+        words = frozenset().union(*(source.program.words for source in sources.values()))
+        # A parameter's name counts if a keyword or a text may be meant for it.
+        digests = {
+            name: (source.digest, [word for word in source.program.parameters if word in words])
+            for name, source in sources.items()
+        }
+        kinds = 0
+        while True:  # until files with the same content are told apart by what they use
+            together = {
+                name: text_sha256(
+                    repr((digests[name], [*map(digests.get, self.uses.get(name, []))]))
+                )
+                for name in sources
+            }
+            if kinds == (kinds := len(set(together.values()))):
+                break
+            digests = together
+        entries = [together[name] for name in self.entries]
+        return text_sha256(repr((sorted(together.values()), entries)))
 
 
 def code_of(entries: Iterable[str | Path]) -> Code:
@@ -74,11 +88,14 @@ def code_of(entries: Iterable[str | Path]) -> Code:
     """
     code, seen, waiting = Code(), set(), list(entries)
     followed = {OURS, *(str(entry).partition(".")[0] for entry in waiting)}
+    named = [name for name in waiting if isinstance(name, str) and not name.startswith(f"{OURS}.")]
     while waiting:
         name = waiting.pop()
         if isinstance(name, Path):
             around = [base for base in (Path.cwd(), _DEFINITIONS) if name.is_relative_to(base)]
-            code.files[str(name.relative_to(around[0]) if around else name)] = name
+            known = str(name.relative_to(around[0]) if around else name)
+            code.files[known] = name
+            code.entries.append(known)
             if not name.is_file():
                 raise DiagvibError(f"{name}: no such file, but a scene or a baseline depends on it")
             continue
@@ -93,11 +110,13 @@ def code_of(entries: Iterable[str | Path]) -> Code:
             code.packages.add(top)
         elif path:
             source = _source(path)
-            waiting += _resolved(source.imports, name, path)
+            code.uses[name] = [*_resolved(source.program.imports, name, path)]
+            waiting += code.uses[name]
             if top != OURS or path.name not in _ONLY_NAMES:
                 code.files[name] = path
             if top == OURS:
-                code.files.update(_data(path))
+                _add_data(code, name, path)
+    code.entries.extend(name for name in named if name in code.files)
     return code
 
 
@@ -111,7 +130,8 @@ def imported_in(module: str, function: str) -> list[str]:
         node = functions.pop(waiting.pop(), None)
         for part in ast.walk(node) if node else ():
             waiting += [part.id] if isinstance(part, ast.Name) else []
-            found += [name for name in _named_by(part) if name.startswith(f"{OURS}.")]
+            if isinstance(part, ast.Import | ast.ImportFrom):
+                found += [name for name in named_by(part) if name.startswith(f"{OURS}.")]
     return found
 
 
@@ -144,9 +164,8 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def program_digest(path: Path) -> str:
-    """sha256, as hex, of a file; of a Python file, without comments, docstrings and blank lines,
-    if it is valid."""
-    return _source(path).program if path.suffix == ".py" else file_sha256(path)
+    """sha256, as hex, of what a file holds; of a Python file, of what it computes, if it is valid."""
+    return _source(path).digest
 
 
 @once_per_version
@@ -159,50 +178,29 @@ def syntax_tree(path: Path) -> tuple[ast.Module, str]:
 
 
 class _Source(NamedTuple):
-    """imports: as in import statements, relative ones with their dots; what is imported from a
-    module counts as one. quoted: strings that may name files. program: see `program_digest`."""
+    """program: empty of what is no Python. quoted: strings that may name files. digest: see
+    `program_digest`."""
 
-    imports: list[str]
+    program: Program
     quoted: list[str]
-    program: str
+    digest: str
+
+
+_NONE = Program("", [], [], frozenset())
 
 
 @once_per_version
 def _source(path: Path) -> _Source:
+    if path.suffix != ".py":
+        ours = any(path.is_relative_to(folder) for folder in (_PACKAGE, definition_path("")))
+        text = path.read_text(errors="replace") if ours else ""
+        return _Source(_NONE, _QUOTED_FILE.findall(text), file_sha256(path))
     tree, wrong = syntax_tree.__wrapped__(path)  # not kept: trees of all files are large
     if wrong:
-        return _Source([], [], file_sha256(path))
+        return _Source(_NONE, [], file_sha256(path))
     text = importlib.util.decode_source(path.read_bytes())
-    imports = [name for node in ast.walk(tree) for name in _named_by(node)]
-    program = text_sha256(_program(text, tree))
-    return _Source(imports, _QUOTED_FILE.findall(text), program)
-
-
-def _program(text: str, tree: ast.Module) -> str:
-    """The lines of a program that hold more than comments and docstrings, up to their comments."""
-    docstrings = {
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    lines, rows = text.split("\n"), set()
-    for token in tokenize.generate_tokens(StringIO(text).readline):
-        row, column = token.start
-        if token.type == tokenize.COMMENT:
-            lines[row - 1] = lines[row - 1][:column].rstrip()
-        elif token.type not in _LAYOUT and (token.type != tokenize.STRING or row not in docstrings):
-            rows.update(range(row, token.end[0] + 1))
-    return "\n".join(lines[row - 1] for row in sorted(rows))
-
-
-def _named_by(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        base = "." * node.level + (node.module or "")
-        inner = base if base.endswith(".") else f"{base}."
-        return [base, *(inner + alias.name for alias in node.names)]
-    return []
+    program = program_of(tree, path.is_relative_to(_PACKAGE))
+    return _Source(program, _QUOTED_FILE.findall(text), text_sha256(program.text))
 
 
 def _resolved(imports: Iterable[str], module: str, path: Path) -> Iterator[str]:
@@ -212,19 +210,15 @@ def _resolved(imports: Iterable[str], module: str, path: Path) -> Iterator[str]:
             yield importlib.util.resolve_name(name, package)
 
 
-def _data(path: Path) -> dict[str, Path]:
-    """The files that a module of ours names in quotation marks, in config/ or beside it, and those
-    that they name."""
-    found, waiting = {}, [path]
-    for file in waiting:
-        quoted = (
-            _source(file).quoted
-            if file.suffix == ".py"
-            else _QUOTED_FILE.findall(file.read_text(errors="replace"))
-        )
-        for name in quoted:
-            for named in (definition_path(name), file.parent / name):
-                if name not in found and named.is_file():
-                    found[name] = named
-                    waiting.append(named)
-    return found
+def _add_data(code: Code, name: str, path: Path) -> None:
+    """Add the files that a module of ours names in quotation marks, in config/ or beside it, and
+    those that they name."""
+    waiting = [(name, path)]
+    for user, file in waiting:
+        for quoted in _source(file).quoted:
+            places = (definition_path(quoted), file.parent / quoted)
+            for found in [place for place in places if place.is_file()][:1]:
+                code.uses.setdefault(user, []).append(str(found))
+                if str(found) not in code.files:
+                    code.files[str(found)] = found
+                    waiting.append((str(found), found))
