@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
+from conftest import REPOSITORY
 from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
 from diagvib.methods.method import Visualisation
@@ -139,17 +140,49 @@ def write_cells(
     return write_predicted(runs, run, rows, comparable)
 
 
+# Waterbirds: a published split of which 95 % of either bird are on its own ground.
+PHOTOS = {"studies_from": [str(REPOSITORY / "config/waterbirds/studies.yaml")]}
+GROUND = {("landbird", "land"): 3498, ("landbird", "water"): 184}
+GROUND |= {("waterbird", "land"): 56, ("waterbird", "water"): 1057}
+
+
+def photo_run(baseline: str, seed: int = 0) -> dict:
+    return run_of(baseline, "waterbirds", "bird-place", seed)
+
+
+def write_photos(
+    runs: Path, run: dict, right: dict[tuple[str, str], int], images: int = 20, doubts=()
+) -> Path:
+    """A run on Waterbirds. right: of each combination with test photos, how many of `images` are
+    recognised."""
+    birds = ("landbird", "waterbird")
+    rows = [
+        {"group": "all", "bird": bird, "place": place}
+        | {"prediction": bird if at < hits else birds[bird == birds[0]]}
+        for (bird, place), hits in right.items()
+        for at in range(images)
+    ]
+    trained = {"-".join(cell): count for cell, count in GROUND.items()}
+    return write_predicted(runs, run, rows, trained=trained, doubts=doubts)
+
+
 def write_predicted(
-    runs: Path, run: dict, rows: list[dict], comparable: bool = False, tracked=()
+    runs: Path,
+    run: dict,
+    rows: list[dict],
+    comparable: bool = False,
+    tracked=(),
+    trained: dict[str, int] | None = None,
+    doubts=(),
 ) -> Path:
     """A run with these predictions. rows: of each test image, its group, factors and prediction;
-    tracked: the groups whose accuracy it recorded, as in `write_run`."""
+    tracked: the groups whose accuracy it recorded, as in `write_run`; trained: training images of
+    each combination, by default as many as test images."""
     folder = run_folder(runs, run)
     facts = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts |= {"sources": "official" if comparable else "embedded", "comparable": comparable}
-    # As many training images of each kind as test images.
     kinds = ["-".join(row[role] for role in run["binding"].split("-")) for row in rows]
-    noted = {**facts, "trained": dict(Counter(kinds))}
+    noted = {**facts, "trained": trained or dict(Counter(kinds))}
     write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), noted)
     groups = {
         group: {
@@ -158,7 +191,7 @@ def write_predicted(
         }
         for group, own in pd.DataFrame(rows).groupby("group")
     }
-    write_json(folder / "metrics.json", {**facts, "groups": groups})
+    write_json(folder / "metrics.json", {**facts, "groups": groups, "doubts": [*doubts]})
     history = [
         {
             "epoch": e,

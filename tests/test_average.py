@@ -19,7 +19,7 @@ from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
-from diagvib.studies.preference import spoken_for_among
+from diagvib.studies.preference import cue_label
 from diagvib.studies.study import (
     load_studies,
     load_study,
@@ -100,7 +100,7 @@ def perfect(run):
 def following(run):
     """Predicts a class that the cue points to, each of two equally often; if it points to none, the
     next class."""
-    every = [sorted(its) for its in spoken_for_among(load_study(run["study"]), "cue")]
+    every = [sorted(its) for its in cue_label(load_study(run["study"]), "cue")]
 
     def predict(cell, at):
         among = every[cell["cue_class"]]
@@ -309,7 +309,7 @@ def test_the_page_of_environments_alone(tmp_path):
     run = {"baseline": "cue", "study": "o2o-easy", "binding": BINDING, "sample": 0}
     factors = BINDING.split("-")
     shares = confusion_shares(run_folder(tmp_path / "runs", run), *factors)
-    spoken = SHIPPED.spoken("o2o-easy", factors, 0)
+    spoken = SHIPPED.misleading_label("o2o-easy", factors, 0, {})
     for (_, cue), row in shares.iterrows():
         assert row[list(spoken[cue])].sum() == 1, "who follows the cue predicts what it points to"
     assert 'id="average"' in page and 'id="verdict"' not in page and 'id="gaps"' not in page

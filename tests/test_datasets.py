@@ -20,7 +20,7 @@ from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.preference import speaks_for
+from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import load_study, parse_study
 from diagvib.training.finished_runs import differing, digest_of_images
@@ -188,6 +188,6 @@ def test_each_sample_notes_what_its_own_cue_points_to(layout, tmp_path):
     samples = [dataset_sample(number, digits) for number in (1, 0)]
     noted["dataset_samples"] = [one.model_dump(mode="json") for one in samples]
     write_table(path, table, noted)
-    found = rendered(layout, path).metadata(0, "test")["speaks_for"]
-    assert found == speaks_for(zgo, noted["roles"], samples[1], digits.factors)
-    assert found != speaks_for(zgo, noted["roles"], samples[0], digits.factors)
+    found = rendered(layout, path).metadata(0, "test")["cue_label"]
+    assert found == cue_label_names(zgo, noted["roles"], samples[1], digits.factors, {})
+    assert found != cue_label_names(zgo, noted["roles"], samples[0], digits.factors, {})

@@ -33,7 +33,7 @@ from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes, write_recipes
 from diagvib.studies.study import load_study
 from reports import material_of
-from synthetic_runs import expected_runs, write_cells
+from synthetic_runs import PHOTOS, expected_runs, photo_run, write_cells, write_photos
 
 # Of the second dataset sample, there are images of other test images than the runs predicted.
 EXPECTED = expected_runs(["one", "two"], ["zgo"], ["shape-hue"], samples=2)
@@ -101,6 +101,24 @@ def test_every_thumbnail_is_its_image(root):
         top, left = side * (at // data["across"]), side * (at % data["across"])
         middle = sprite[top + side // 4 : top + side // 2, left + side // 4 : left + side // 2]
         assert abs(middle - number % 256).max() <= 6, number
+
+
+def test_in_a_published_split_a_cue_points_to_what_was_trained_on(tmp_path):
+    """Of 24 landbirds on water, 22 are taken for waterbirds; the rows' weights know no place."""
+    run = photo_run("erm")
+    right = {("landbird", "land"): 20, ("landbird", "water"): 2, ("waterbird", "water"): 24}
+    folder = write_photos(tmp_path / "runs", run, right, images=24)
+    tabulate(tmp_path / "runs", tmp_path / "tables", [run], PHOTOS)
+    table = read_table(folder / "predictions.parquet")
+    images = table.append_column("image", pa.array([bytes(12)] * len(table)))
+    path = tmp_path / "images/waterbirds/bird-place/0/test.parquet"
+    write_table(path, images, {"image_shape": [2, 2, 3]})
+    write_explorer(material_of(tmp_path, PHOTOS), tmp_path / "recipes", tmp_path / "explorer")
+    data = json.loads(next((tmp_path / "explorer").glob("*.js")).read_text()[len("loaded(") : -3])
+    named = [f"{row} {column}" for row in data["rows"] for column in data["columns"]]
+    counts = dict(zip(named, data["runs"]["erm"]["counts"], strict=True))
+    assert counts["landbird water"] == [2, 22, 0]
+    assert counts["landbird land"] == [20, 0, 4], "wrong, but not as the place says"
 
 
 def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatch):

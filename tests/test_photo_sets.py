@@ -1,6 +1,7 @@
 """Photo sets of a user's own: from a table or from paths, with splits, units and lots, through
 listing, drawing and rendering."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from diagvib.scenes.photos.tables import _as_first_of_group, labelled_photos, re
 from diagvib.scenes.scene import STATE
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.preference import speaks_for
+from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import load_studies, parse_study
 from test_photos import save
@@ -492,7 +493,9 @@ def as_published(
     counts = {"train": 2, "val": 1, "all": 1}
     recipes = draw_recipes(study, binding, [sample], counts, scene, catalogue).to_pandas()
     named = dict(zip(study.bound, binding.factors, strict=True))
-    return recipes, speaks_for(study, named, sample, scene.factors)
+    seen = recipes.loc[recipes["split"] == "train", [*binding.factors]]
+    trained = Counter(map("-".join, seen.to_numpy()))
+    return recipes, cue_label_names(study, named, sample, scene.factors, trained)
 
 
 def test_a_study_as_published_has_the_classes_that_its_cues_point_to():

@@ -1,6 +1,7 @@
 """Sources of a dataset's images for training: image files, or recipes rendered on the fly. Both
 give the same."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,7 @@ from diagvib.images.files import (
 from diagvib.images.memory import room
 from diagvib.scenes.scene import Scene
 from diagvib.studies.dataset_sample import DatasetSample
-from diagvib.studies.preference import speaks_for
+from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import read_recipes, select_recipes
 from diagvib.studies.study import Study, parse_study
 
@@ -192,8 +193,17 @@ class RenderedRecipes:
             "split": split,
             "recipe_digest": digests[name],
             **self._shared,
-            "speaks_for": speaks_for(self._study, self._noted["roles"], drawn, self._factors),
+            "cue_label": cue_label_names(
+                self._study, self._noted["roles"], drawn, self._factors, self._trained(sample)
+            ),
         }
+
+    def _trained(self, sample: int) -> Counter[str]:
+        """The training images of each combination of classes, of a study as published."""
+        if not self._study.as_published:
+            return Counter()
+        table = self.table(sample, "train").select([*self._noted["roles"].values()])
+        return Counter(map("-".join, zip(*(column.to_pylist() for column in table), strict=True)))
 
     def table(self, sample, split):
         return select_recipes(self._recipes, sample, split, self._path)

@@ -59,7 +59,7 @@ def confusion_matrices(
     factors = binding.split("-")
     target, cue = factors[:2]
     classes = known.classes(study, factors, 0)[0]
-    spoken = known.spoken(study, factors, 0) or {}
+    labels = known.misleading_label(study, factors, 0, {}) or {}
     tables = {name: confusion_shares(folder, target, cue) for name, folder in folders.items()}
     rows = sorted(next(iter(tables.values())).index, key=lambda row: classes.index(row[0]))
     size = 1.3 + 0.42 * len(classes), 0.5 + 0.27 * len(rows)
@@ -70,7 +70,7 @@ def confusion_matrices(
         for (row, column), share in np.ndenumerate(shares):
             colour = text_on(to_hex(shown.to_rgba(share)))
             write(axes, column, row, f"{100 * share:.0f}", color=colour, fontsize=7.5)
-            if classes[column] in spoken.get(rows[row][1], ()):
+            if classes[column] in labels.get(rows[row][1], ()):
                 frame = {"fill": False, "edgecolor": HELD_OUT, "linewidth": 1.4}
                 axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, **frame))
         axes.set_yticks(range(len(rows)), [f"{label}, {of}" for label, of in rows], fontsize=7.5)

@@ -1,7 +1,7 @@
 """Figures over epochs: loss and accuracy of every run, and cue preference (Li et al., 2023, Fig.
 6): whether predictions agree with target or cues, and when."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
+from diagvib.foundation.files import read_metadata
 from diagvib.report.figure import Figure, Material
 from diagvib.report.style import (
     GROUP_COLOURS,
@@ -51,14 +52,17 @@ def training_figures(material: Material) -> Iterator[Figure]:
 
 
 def preference_figures(material: Material) -> Iterator[Figure]:
-    known = material.known
+    known, runs = material.known, material.first_runs
     for study in material.studies:
         if cues := len(known.studies[study].cues):
             of_gaps = known.studies[study].metrics == "gaps"
+            shown = partial(
+                preference_curves, cues=_labelled_cues(runs[runs["study"] == study], study, known)
+            )
             yield Figure(
                 f"preference/{study}",
                 f"{known.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
-                partial(_draw, preference_curves, material.tables, "study", study, known),
+                partial(_draw, shown, material.tables, "study", study, known),
                 METRIC_SETS["gaps"].title if of_gaps else TRAINING,
                 _PREFERENCE,
                 folded=not of_gaps,
@@ -129,20 +133,31 @@ def _of_most_runs(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.notna().sum(axis=1) >= table.shape[1] / 2]
 
 
-def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies) -> Drawing | None:
+def _labelled_cues(runs: pd.DataFrame, study: str, known: KnownStudies) -> list[int]:
+    """`KnownStudies.labelled_cues`, by the training images of the first of these runs."""
+    images = None
+    for run in runs[:1].to_dict("records"):
+        file = run["folder"] / "predictions.parquet"
+        trained = read_metadata(file).get("trained", {}) if file.exists() else {}
+        images = known.images(study, run["binding"].split("-"), run["sample"], trained)
+    return known.labelled_cues(study, images)
+
+
+def preference_curves(
+    history: pd.DataFrame, study: str, known: KnownStudies, cues: Sequence[int] | None = None
+) -> Drawing | None:
     """The share of predictions on validation images that agree with the target's class and with
-    each cue's, a panel per baseline.
+    that of each of these cues, a panel per baseline. cues: numbers, by default `labelled_cues`.
 
     history: the epochs of a study's runs (`tables.read_history`). Lines are means over the
-    runs, bands one standard error over the dataset samples' means. A cue none of whose classes
-    points to one class of the target has no line: its share was recorded as zero. None if no cue is
-    left, if no run recorded it, or if target and cues agree on all validation images, so that they
-    cannot be told apart.
+    runs, bands one standard error over the dataset samples' means. Another cue has no line: its
+    share was recorded as zero. None if no cue is left, if no run recorded it, or if target and cues
+    agree on all validation images, so that they cannot be told apart.
     """
-    cues = len(known.studies[study].cues)
-    roles = ["target", *(f"cue {number}" if cues > 1 else "cue" for number in range(1, cues + 1))]
-    shown = [0, *known.followable(study)]
-    columns = [["val_accuracy", *follows(cues)][at] for at in shown]
+    many = len(known.studies[study].cues)
+    roles = ["target", *(f"cue {number}" if many > 1 else "cue" for number in range(1, many + 1))]
+    shown = [0, *(known.labelled_cues(study) if cues is None else cues)]
+    columns = [["val_accuracy", *follows(many)][at] for at in shown]
     if not set(columns) <= set(history):
         return None
     own = history.dropna(subset=columns)

@@ -4,7 +4,7 @@
 // `loaded` with its data.
 const index = JSON.parse(document.getElementById("index").textContent);
 const element = id => document.getElementById(id), kinds = ["right", "misled", "other"];
-const words = { right: "right", misled: "wrong as the cue says", other: "wrong otherwise" };
+const words = kind => ({ right: "right", misled: `follows the ${data.cue}`, other: "wrong otherwise" })[kind];
 const known = {};
 const hint = element("detail").firstElementChild;
 let state = {}, data, pending;
@@ -84,7 +84,7 @@ function thumbnail(style, i, side) {
 
 function says(run, i) {
   const { predicted, percent } = data.runs[run];
-  return `${run}: ${data.classes[predicted[i]]}${percent.length ? `, ${percent[i]} %` : ""}, ${words[outcome(run, i)]}`;
+  return `${run}: ${data.classes[predicted[i]]}${percent.length ? `, ${percent[i]} %` : ""}, ${words(outcome(run, i))}`;
 }
 
 function picture(i) {
@@ -133,7 +133,7 @@ function draw(found) {
   element("grid").replaceChildren(top, body);
   const total = data.runs[state.a].counts.flat().reduce((sum, one) => sum + one, 0);
   const sums = run => kinds.map((kind, at) =>
-    `${data.runs[run].counts.reduce((sum, one) => sum + one[at], 0)} ${words[kind]}`).join(", ");
+    `${data.runs[run].counts.reduce((sum, one) => sum + one[at], 0)} ${words(kind)}`).join(", ");
   element("summary").textContent = [`${some.length} of ${total} test images shown${some.length < all.length ? ` (of ${all.length} here)` : ""}`,
     ...[state.a, state.b].filter(Boolean).map(run => `${run}: ${sums(run)}`)].join(". ") + ".";
   const first = element("grid").querySelector(`[data-image="${state.image}"]`) || element("grid").querySelector("button");

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import torch
 from PIL import Image
 
-from diagvib.foundation.files import read_table, write_text
+from diagvib.foundation.files import read_metadata, read_table, write_text
 from diagvib.report.figure import Material
 from diagvib.report.sheets import images_at, webp_address
 from diagvib.results.read_runs import run_folder
@@ -80,7 +80,8 @@ def _dataset(material: Material, read_images: Callable, runs: list[dict], most: 
     there = first[by].drop_duplicates()
     rows, *others = (in_order(there[name], scene.factors[name]) for name in by)
     columns = [*product(*others)]
-    points = material.known.pointed(runs[0]["study"], by, runs[0]["sample"])
+    trained = read_metadata(_predictions_file(material, runs[0])).get("trained", {})
+    points = material.known.cue_label(runs[0]["study"], by, runs[0]["sample"], trained)
     cells = {
         (row, *column): sorted(
             {to for name, its in zip(column, points, strict=False) for to in its.get(name, ())}
@@ -127,8 +128,12 @@ def _dataset(material: Material, read_images: Callable, runs: list[dict], most: 
     }
 
 
+def _predictions_file(material: Material, run: dict) -> Path:
+    return run_folder(material.runs, run) / "predictions.parquet"
+
+
 def _predictions(material: Material, run: dict) -> pd.DataFrame:
-    return read_table(run_folder(material.runs, run) / "predictions.parquet").to_pandas()
+    return read_table(_predictions_file(material, run)).to_pandas()
 
 
 def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[int]]:

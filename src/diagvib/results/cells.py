@@ -35,13 +35,13 @@ def count_cells(
     table: pa.Table,
     target: str,
     cues: Sequence[str],
-    spoken: Mapping[str, Set[str]] | None = None,
+    cue_label: Mapping[str, Set[str]] | None = None,
     trained: Mapping[str, int] | None = None,
 ) -> list[dict]:
     """A run's part of the long table: each cell's CELL and counts, ordered by the first occurrence
     of environments, groups and classes.
 
-    table: from `read_predictions`; spoken: class of the first cue -> classes that it points to, if
+    table: from `read_predictions`; cue_label: class of the first cue -> classes that it points to, if
     `misled` should be counted; trained: classes, as {target}-{cues} -> training images.
     """
     by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
@@ -52,7 +52,7 @@ def count_cells(
     cells: dict[tuple[int, ...], dict] = {}
     for position, row in zip(positions, alike.to_pylist(), strict=True):
         label, n = row[target], row["count_all"]
-        others = spoken.get(row[cues[0]], frozenset()) - {label} if spoken is not None else ()
+        others = cue_label.get(row[cues[0]], frozenset()) - {label} if cue_label else ()
         names = [row[cue] for cue in cues]
         cell = cells.setdefault(
             position,

@@ -58,9 +58,9 @@ def evaluate(
     if split == "test":
         _check_cells(known, study, [target, *cues], sample, table)
     answered = table.append_column("prediction", pa.array(prediction, pa.string()))
-    spoken = known.spoken(study, [target, *cues], sample)
+    labels = known.misleading_label(study, [target, *cues], sample, {})
     cells = cells_table(
-        pd.DataFrame([run], columns=RUN_KEYS), [count_cells(answered, target, cues, spoken)]
+        pd.DataFrame([run], columns=RUN_KEYS), [count_cells(answered, target, cues, labels)]
     )
     groups = class_mean(cells, ["group"]).add_suffix("_accuracy").to_dict()
     found = {

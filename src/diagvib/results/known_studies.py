@@ -2,15 +2,19 @@
 headlines."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import product
+
+import numpy as np
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import possible_bindings
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
-from diagvib.studies.preference import spoken_for, spoken_for_among
+from diagvib.studies.preference import cue_label, image_counts, single_cue_label
+from diagvib.studies.scarcity import absent_combinations
 from diagvib.studies.study import (
     METRICS,
     TARGET,
@@ -131,16 +135,16 @@ class KnownStudies:
             return text
         return text.replace("dataset samples", "seeds").replace("1 dataset sample", "1 seed")
 
-    def followable(self, study: str) -> list[int]:
+    def labelled_cues(self, study: str, images: np.ndarray | None = None) -> list[int]:
         """The numbers, from 1, of those of a study's cues that predictions can follow: some of
-        their classes point to one class of the target (`spoken_for`), which is the same in every
-        dataset sample."""
-        own = self.studies[study]
-        added_cue = sample_of(own.scene, 0).added_cue
+        their classes point to one class of the target (`single_cue_label`), which is the same in
+        every dataset sample. images: see `cue_label`."""
+        definition = self.studies[study]
+        added_cue = sample_of(definition.scene, 0).added_cue
         return [
             number
-            for number, cue in enumerate(own.cues, start=1)
-            if any(target is not None for target in spoken_for(own, cue, added_cue))
+            for number, cue in enumerate(definition.cues, start=1)
+            if {*single_cue_label(definition, cue, added_cue, images)} != {None}
         ]
 
     def classes(self, study: str, factors: Sequence[str], sample: int) -> list[tuple[str, ...]]:
@@ -153,36 +157,73 @@ class KnownStudies:
             for role, factor in zip(own.bound, factors, strict=False)
         ]
 
-    def pointed(
-        self, study: str, factors: Sequence[str], sample: int
+    def images(
+        self, study: str, factors: Sequence[str], sample: int, trained: Mapping[str, int]
+    ) -> np.ndarray | None:
+        """`image_counts` of a run's training images."""
+        return image_counts(self.studies[study], self.classes(study, factors, sample), trained)
+
+    def untested(
+        self,
+        study: str,
+        factors: Sequence[str],
+        sample: int,
+        trained: Mapping[str, int],
+        tested: Set[str],
+    ) -> list[str]:
+        """The combinations of classes without a test image, of those in training and, in a study
+        as published, of those that it tests. trained: see `image_counts`; tested: combinations,
+        joined like its keys."""
+        if (definition := self.studies.get(study)) is None:
+            return []
+        classes = self.classes(study, factors, sample)
+        due = {cell for cell in product(*classes) if trained.get("-".join(cell))}
+        if definition.as_published:
+            cells = definition.cells("test", sample_of(definition.scene, sample).added_cue)
+            columns = [
+                [names[index] for index in cells[f"{role}_class"]]
+                for role, names in zip(definition.bound, classes, strict=True)
+            ]
+            due |= {*zip(*columns, strict=True)}
+        present = {cell for cell in product(*classes) if "-".join(cell) in tested}
+        return [*absent_combinations(filter(due.__contains__, product(*classes)), present)]
+
+    def cue_label(
+        self, study: str, factors: Sequence[str], sample: int, trained: Mapping[str, int]
     ) -> list[dict[str, frozenset[str]]]:
         """For each cue: its class -> classes of the target that it points to in training, for the
-        classes of a dataset sample. factors: as bound, the target first."""
-        own = self.studies[study]
+        classes of a dataset sample. factors: as bound, the target first; trained: see
+        `image_counts`, by which a study as published goes."""
+        definition = self.studies[study]
         target, *cues = self.classes(study, factors, sample)
-        key = study, sample_of(own.scene, sample).added_cue
-        if key not in self._among:
-            self._among[key] = [spoken_for_among(own, cue, key[1]) for cue in own.cues]
+        added_cue = sample_of(definition.scene, sample).added_cue
+        images = self.images(study, factors, sample, trained)
+        key = study, added_cue, None if images is None else images.tobytes()
+        if key not in self._cue_labels:
+            self._cue_labels[key] = [
+                cue_label(definition, cue, added_cue, images) for cue in definition.cues
+            ]
         return [
             {
-                name: frozenset(target[at] for at in its)
-                for name, its in zip(names, among, strict=True)
+                name: frozenset(target[index] for index in label)
+                for name, label in zip(names, labels, strict=True)
             }
-            for names, among in zip(cues, self._among[key], strict=False)
+            for names, labels in zip(cues, self._cue_labels[key], strict=False)
         ]
 
-    def spoken(
-        self, study: str, factors: Sequence[str], sample: int
+    def misleading_label(
+        self, study: str, factors: Sequence[str], sample: int, trained: Mapping[str, int]
     ) -> dict[str, frozenset[str]] | None:
-        """Of `pointed`, the first cue's; None for a study whose metrics do not need it."""
-        own = self.studies.get(study)
-        if own is None or not METRICS[own.metrics].misled:
+        """Of `cue_label`, the first cue's; None for a study without cues, or whose metrics do not
+        count the predictions that follow it."""
+        definition = self.studies.get(study)
+        if definition is None or not (definition.cues and METRICS[definition.metrics].misled):
             return None
-        return self.pointed(study, factors, sample)[0]
+        return self.cue_label(study, factors, sample, trained)[0]
 
     @cached_property
-    def _among(self) -> dict[tuple, list[tuple[frozenset[int], ...]]]:
-        """The results of `pointed` for the definitions that this object has read: in a notebook,
+    def _cue_labels(self) -> dict[tuple, list[tuple[frozenset[int], ...]]]:
+        """The results of `cue_label` for the definitions that this object has read: in a notebook,
         study files change."""
         return {}
 

@@ -2,7 +2,7 @@
 the files."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +42,7 @@ _CIRCUMSTANCES = ("date", "device", "machine", "precision", "seed")
 _COMMIT = "commit"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
+_SHOWN = 5  # combinations of classes that are named
 
 
 class _Git(BaseModel, strict=True):
@@ -90,13 +91,16 @@ class Collected:
 
     history: every epoch, indexed by the row of its run: RUN_KEYS, `history_columns` (NaN if not
     recorded), and SELECTABLE, whether it is of the last phase, in which weights are selected.
-    cells: the long table (`cells.CELL_COLUMNS`) of the complete runs.
+    cells: the long table (`cells.CELL_COLUMNS`) of the complete runs. cue_label: per row of the
+    frame, class of the first cue -> classes that it points to; None where the study's metrics do
+    not count the predictions that follow it.
     """
 
     frame: pd.DataFrame
     made: list[dict | None]
     history: pd.DataFrame
     cells: pd.DataFrame
+    cue_label: Sequence[dict[str, Set[str]] | None] = ()
 
 
 class _Read(NamedTuple):
@@ -111,6 +115,8 @@ class _Read(NamedTuple):
     epochs: Sequence[np.ndarray] = ()  # from `read_history`
     # Of metric sets beyond cells, and of the saliency.
     measures: dict[str, float] | None = None
+    untested: str = ""
+    cue_label: dict[str, Set[str]] | None = None
 
 
 def run_folder(runs: Path, run: dict) -> Path:
@@ -126,7 +132,8 @@ def read_runs(
     count only runs made as configured, asked (`operations.asked.asked_for`). threads: the most processes
     that read. Columns of the frame, which has a row per run: these names (cue empty without one), status
     (ok | missing | damaged), reason, for every test group of the studies {group}_accuracy and
-    {group}_n, sources, comparable. Accuracies are computed from the predictions. A run whose files
+    {group}_n, sources, comparable, untested (combinations of classes without a test image).
+    Accuracies are computed from the predictions. A run whose files
     are not those that its run.json names is damaged.
     """
     expected = list(expected)
@@ -151,10 +158,11 @@ def read_runs(
         frame[[f"{group}_accuracy", f"{group}_n"]] = own.reindex(frame.index).astype(float)
     frame = frame.join(pd.DataFrame([own or {} for own in read["measures"]], frame.index))
     return Collected(
-        frame.join(read[["sources", "comparable"]]),
+        frame.join(read[["sources", "comparable", "untested"]]),
         [*read["made"]],
         history.astype({"epoch": "int64", SELECTABLE: bool}),
         cells.reset_index(drop=True),
+        [*read["cue_label"]],
     )
 
 
@@ -204,7 +212,7 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
                 "run again"
             )
         with _reading(folder / "predictions.parquet") as path:
-            noted, cells, measures = _read_cells(path, run, known)
+            noted, cells, measures, labels = _read_cells(path, run, known)
         with _reading(folder / "metrics.json") as path:
             metrics = _Metrics.model_validate(read_json(path))
         measures |= saliency.measures(metrics.model_dump()["saliency"], run["binding"])
@@ -213,7 +221,9 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
     about = noted.sources, noted.comparable
-    return _Read("ok", "; ".join(metrics.doubts), *about, cells, made, epochs, measures)
+    untested = _untested(known, run, noted.trained, cells)
+    reason = "; ".join(metrics.doubts)
+    return _Read("ok", reason, *about, cells, made, epochs, measures, untested, labels)
 
 
 @contextmanager
@@ -233,13 +243,14 @@ def _reading(path: Path) -> Iterator[Path]:
 
 def _read_cells(
     path: Path, run: dict, known: KnownStudies
-) -> tuple[_Origin, list[dict], dict[str, float]]:
-    """Origin, cells, and the measures of metric sets beyond cells."""
+) -> tuple[_Origin, list[dict], dict[str, float], dict[str, Set[str]] | None]:
+    """Origin, cells, the measures of metric sets beyond cells, and the first cue's
+    `misleading_label`."""
     target, *cues = factors = run["binding"].split("-")
     table = read_predictions(path, target, cues)
     noted = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
-    spoken = known.spoken(run["study"], factors, run["sample"])
-    cells = count_cells(table, target, cues, spoken, noted.trained)
+    labels = known.misleading_label(run["study"], factors, run["sample"], noted.trained)
+    cells = count_cells(table, target, cues, labels, noted.trained)
     study = known.studies.get(run["study"])
     measures = {}
     if "confidence" in table.column_names:
@@ -248,7 +259,18 @@ def _read_cells(
     if study is not None and study.metrics == "watermark":
         photos = read_table(path).to_pandas()
         measures |= measure(photos.assign(label=photos[target]))
-    return noted, cells, measures
+    return noted, cells, measures, labels
+
+
+def _untested(
+    known: KnownStudies, run: dict, trained: Mapping[str, int], cells: Sequence[Mapping]
+) -> str:
+    """The combinations without a test image: `wren-land, gull-sea and 2 more`."""
+    factors = run["binding"].split("-")
+    tested = {"-".join(filter(None, (cell["target_class"], cell["cue_class"]))) for cell in cells}
+    names = known.untested(run["study"], factors, run["sample"], trained, tested)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:

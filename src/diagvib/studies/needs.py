@@ -34,7 +34,7 @@ METRICS = {
     "shortcut": Needs(("id", "ood")),
     "average": Needs(("id", "ood"), cues=1, misled=True, weights=True),
     "watermark": Needs(("in-1k", "in-w"), others=True),
-    "accuracy": Needs((), others=True),
+    "accuracy": Needs((), others=True, misled=True),
 }
 
 

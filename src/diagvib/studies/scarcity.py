@@ -3,7 +3,7 @@ for testing, of every cell. No pandas needed."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 import numpy as np
 
@@ -117,3 +117,15 @@ def _check_training(study: Study, images: int) -> None:
             f"counts.train: with {images} images of study {study.name}, {where} "
             f"may have none of target class {target}; raise the number to {least} or more"
         )
+
+
+def absent_combinations(
+    trained: Iterable[tuple[str, ...]], present: Set[tuple[str, ...]]
+) -> Iterator[str]:
+    """Of combinations of classes in training, those that are absent elsewhere, except where a
+    cue's class is absent altogether, as in studies that test on others."""
+    names = [set(column) for column in zip(*present, strict=True)]
+    for cell in trained if names else ():
+        cues = all(name in its for name, its in zip(cell[1:], names[1:], strict=True))
+        if cell not in present and (cues or cell[0] not in names[0]):
+            yield "-".join(cell)

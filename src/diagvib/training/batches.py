@@ -52,7 +52,7 @@ class Annotations:
 
     cues: int64[N, k], the class of each cue; environment: int64[N]; None: no cue, one environment.
     classes: names of the target's classes; cue_classes: those of each cue, by the cue's name;
-    environments: names. followed: int64[N, k], the target class that each cue points to, -1 for
+    environments: names. cue_label: int64[N, k], the target class that each cue points to, -1 for
     none.
     """
 
@@ -61,7 +61,7 @@ class Annotations:
     classes: tuple[str, ...] = ()
     cue_classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     environments: tuple[str, ...] = ("main",)
-    followed: Tensor | None = None
+    cue_label: Tensor | None = None
 
 
 class Batches:
@@ -90,7 +90,7 @@ class Batches:
         environment = torch.zeros_like(labels) if known.environment is None else known.environment
         self.labels, self.cues = labels.to(device), cues.to(device)
         self.environment = environment.to(device)
-        self.followed = None if known.followed is None else known.followed.to(device)
+        self.cue_label = None if known.cue_label is None else known.cue_label.to(device)
         self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.of_parts([self.pixels])
         # As large as an image: a three-element operand would make the innermost loop three elements
         # long.

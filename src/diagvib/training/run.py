@@ -4,7 +4,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -30,6 +30,7 @@ from diagvib.models.weights import located
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen
 from diagvib.settings.grid import WEIGHTS_FILE, Run
+from diagvib.studies.scarcity import absent_combinations
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import per_class_accuracy
 from diagvib.training.answers import answers
@@ -333,7 +334,7 @@ def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) ->
         images.factors[run.target],
         {factor: images.factors[factor] for factor in run.cues},
         names,
-        _followed(images, run),
+        _cue_label(images, run),
     )
     content = images.pixels, images.labels(run.target), job.device
     if like:
@@ -348,13 +349,13 @@ def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) ->
     )
 
 
-def _followed(images: Images, run: Run) -> torch.Tensor | None:
+def _cue_label(images: Images, run: Run) -> torch.Tensor | None:
     """The target class that each cue of each image points to, int64[N, k]; None without cues, and
     for images that do not say."""
-    spoken, classes = images.metadata.get("speaks_for"), pd.Index(images.factors[run.target])
-    if not run.cues or spoken is None:
+    labels, classes = images.metadata.get("cue_label"), pd.Index(images.factors[run.target])
+    if not run.cues or labels is None:
         return None
-    named = (images.table[cue].to_pandas().map(spoken[cue]) for cue in run.cues)
+    named = (images.table[cue].to_pandas().map(labels[cue]) for cue in run.cues)
     return torch.tensor(np.stack([classes.get_indexer(its) for its in named], 1))
 
 
@@ -402,7 +403,7 @@ def _doubts(
     if len(set(predicted)) == 1:
         doubts.append(f"predicts {predicted[0]} for every test image")
     for split, there in (("validation", validated.keys()), ("test", tested)):
-        if absent := [*_absent(seen, there)]:
+        if absent := [*absent_combinations(seen, there)]:
             more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
             doubts.append(f"no {split} image of {', '.join(absent[:_SHOWN])}{more}")
     if rule.startswith("val_worst_group"):
@@ -416,16 +417,6 @@ def _doubts(
                 f"{'-'.join(cell)}, so the choice is mostly noise"
             )
     return doubts
-
-
-def _absent(seen: Iterable[tuple[str, ...]], there: Set[tuple[str, ...]]) -> Iterator[str]:
-    """Of combinations of classes seen in training, those that are absent elsewhere, except where a
-    cue's class is absent altogether, as in studies that test on others."""
-    known = [set(column) for column in zip(*there, strict=True)]
-    for cell in seen:
-        cues = all(name in its for name, its in zip(cell[1:], known[1:], strict=True))
-        if cell not in there and (cues or cell[0] not in known[0]):
-            yield "-".join(cell)
 
 
 def _write_results(

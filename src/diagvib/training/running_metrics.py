@@ -76,14 +76,16 @@ def group_accuracies(
     return found
 
 
-def cue_preferences(prediction: Tensor, followed: Tensor | None) -> dict[str, float]:
+def cue_preferences(prediction: Tensor, cue_label: Tensor | None) -> dict[str, float]:
     """The share of all predictions, int64[N], that are the class a cue points to, by the cue's
     number from 1.
 
-    followed: int64[N, k], -1 where a cue points to none; None: not known. (Li et al., 2023, Fig.
+    cue_label: int64[N, k], -1 where a cue points to none; None: not known. (Li et al., 2023, Fig.
     6.)
     """
-    shares = [] if followed is None else (prediction[:, None] == followed).double().mean(0).tolist()
+    shares = (
+        [] if cue_label is None else (prediction[:, None] == cue_label).double().mean(0).tolist()
+    )
     return {f"val_follows_cue_{number}": share for number, share in enumerate(shares, start=1)}
 
 

@@ -277,7 +277,7 @@ class Trainer:
         if accuracy is not None:
             prediction = torch.cat(predicted)
             row |= self._group_accuracies(prediction)
-            row |= cue_preferences(prediction, self.val.followed)
+            row |= cue_preferences(prediction, self.val.cue_label)
         return row
 
     def _group_accuracies(self, prediction: Tensor) -> dict[str, float]:

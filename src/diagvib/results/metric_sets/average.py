@@ -18,7 +18,7 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.metric_sets.shortcut import ID, OOD
 from diagvib.results.table import Frames, Table
-from diagvib.studies.preference import spoken_for_among
+from diagvib.studies.preference import cue_label
 from diagvib.studies.study import Study
 
 MEASURES = ("accuracy", "worst_cell", "id_accuracy", "confusion")
@@ -102,10 +102,10 @@ def guessed_confusion(study: Study) -> float:
     """The confusion expected from guessing: the share of the target's classes that a misleading cue
     points to."""
     # `added` is one class, whichever it is.
-    cells, among = study.cells("test", (1, 2, 0)), spoken_for_among(study, study.cues[0], (1, 2, 0))
+    cells, labels = study.cells("test", (1, 2, 0)), cue_label(study, study.cues[0], (1, 2, 0))
     cells = cells[cells["group"] == OOD]
     wrong = [
-        len(among[cue] - {target})
+        len(labels[cue] - {target})
         for target, cue in zip(cells["target_class"], cells[f"{study.cues[0]}_class"], strict=True)
     ]
     weight = cells["weight"].where([count > 0 for count in wrong], 0)
