@@ -1,5 +1,6 @@
 """The command line: every command explains itself, and mistakes end in one line."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -156,6 +157,32 @@ def test_only_files_of_the_folder_are_served_and_to_this_machine(served, path, h
         connection.request(method, path, headers={"Host": host.format(port=served)})
         assert connection.getresponse().status == status
         connection.close()
+
+
+LEAVING = """
+import sys
+from argparse import ArgumentParser
+class Leaving:
+    def combine(self, losses, batch):
+        sys.exit(0)
+    def losses(self, logits, labels):
+        exit()
+    def penalty(self, features, batch):
+        ArgumentParser().parse_args(["--help"])
+"""
+
+
+@pytest.mark.parametrize("hook", ["combine", "losses", "penalty"])
+def test_code_of_a_user_that_ends_the_process_is_named(tmp_path, monkeypatch, capsys, hook):
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = importlib.import_module("leaving").Leaving
+    monkeypatch.setattr(cli, "app", lambda: getattr(kind(), hook)(None, None))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert said.startswith(f"error: leaving:Leaving.{hook} (") and "ends the process by" in said
 
 
 def test_nothing_runs_before_every_name_is_known(monkeypatch):

@@ -141,6 +141,76 @@ def test_a_method_without_hooks_is_refused(tmp_path, monkeypatch):
     small_cnn(method={"name": "hookless:Other", "supervision": "cues"})
 
 
+SEEN = []
+STATES = {
+    "calls": (lambda: 0, lambda method: setattr(method, "calls", method.calls + 1)),
+    "log": (list, lambda method: method.log.append(1)),
+    "nested": (lambda: {"a": [set()]}, lambda method: method.nested["a"][0].add(len(SEEN))),
+    "array": (lambda: np.zeros(3), lambda method: method.array.__iadd__(1)),
+    "generator": (np.random.default_rng, lambda method: method.generator.random()),
+    "torch_generator": (torch.Generator, lambda m: torch.rand((), generator=m.torch_generator)),
+    "python": (random.Random, lambda method: method.python.random()),
+    "mean": (lambda: torch.zeros(()), lambda method: method.mean.add_(1)),
+    "other": (lambda: torch.zeros(()), lambda method: setattr(method, "other", method.other + 1)),
+    "stream": (lambda: iter(range(999)), lambda method: next(method.stream)),
+    "late": (None, lambda method: setattr(method, "late", 1)),
+    "model.body.calls": (None, lambda method: setattr(method.model.body, "calls", 1)),
+    "Keeping.count": (None, lambda method: setattr(type(method), "count", 1)),
+    "test_hook_checks.SEEN": (None, lambda method: SEEN.append(1)),
+}
+
+
+class Body(torch.nn.Sequential):
+    """A part of a network of a user's own."""
+
+
+@pytest.mark.parametrize("place", STATES)
+def test_state_that_a_checkpoint_lacks_is_refused(data, place):
+    make, change = STATES[place]
+
+    class Keeping(Method):
+        def setup(self, data):
+            super().setup(data)
+            if make:
+                setattr(self, place, make())
+
+        def combine(self, losses, batch):
+            change(self)
+            return losses.mean()
+
+    SEEN.clear()
+    method = Keeping(small_cnn().settings, 6, SIZE)
+    method.model.body = Body(method.model.body)
+    with pytest.raises(DiagvibError, match=rf"erm changes {place} while it trains, .*self\.memory"):
+        fit(method, data)
+
+
+def test_memory_holds_tensors_and_what_setup_makes_may_be_made_again(data):
+    class Remembering(Method):
+        def setup(self, data):
+            super().setup(data)
+            self.mask, self.parts = torch.ones(3), [self.model.body, *self.model.parameters()]
+            self.memory["calls"] = self.first
+
+        def combine(self, losses, batch):
+            self.mask = torch.ones(3)
+            self.memory["calls"] = self.memory["calls"] + 1
+            return losses.mean()
+
+    Remembering.first = torch.zeros(())
+    fit(Remembering(small_cnn().settings, 6, SIZE), data)
+    Remembering.first = 0
+    with pytest.raises(DiagvibError, match=r"self\.memory of erm has calls, of type int"):
+        fit(Remembering(small_cnn().settings, 6, SIZE), data)
+
+
+def test_a_loss_that_diverges_names_the_options_of_the_method(data):
+    method = small_cnn(method={"name": "sd", "weight": 1e4})
+    method.losses = lambda logits, labels: logits.sum(1) * float("nan")
+    with pytest.raises(DiagvibError, match=r"lower the lr .*, or change .* \(weight 10000\)"):
+        fit(method, data)
+
+
 class Drawing(Method):
     """Draws from Python's, NumPy's and torch's global generators, everywhere."""
 

@@ -145,6 +145,13 @@ def test_contract(name, data, tmp_path):
     assert where.shape == (4, SIZE, SIZE) and where.isfinite().all()
 
 
+def test_every_number_among_the_options_has_bounds():
+    for name in METHODS:
+        for option, schema in declaration(name).options.items():
+            if {"integer", "number"} & {*np.atleast_1d(schema.get("type", ""))}:
+                assert {"maximum", "exclusiveMaximum"} & schema.keys(), (name, option)
+
+
 def test_a_number_is_a_number_though_yaml_has_an_integer():
     """torch would take weights of integers for the indices of images."""
     weight = settings_of(method={"name": "sd", "weight": 3})["method"]["weight"]

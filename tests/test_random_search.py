@@ -19,7 +19,13 @@ from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
-from diagvib.settings.search_space import Ranges, read_ranges, search_space, trial_values
+from diagvib.settings.search_space import (
+    Ranges,
+    distinct_trials,
+    read_ranges,
+    search_space,
+    trial_values,
+)
 from diagvib.training import trials
 from diagvib.training.tuning import choose, rule_rows
 from toy import images_here
@@ -68,6 +74,29 @@ def space(baseline: str, ranges: str = OWN) -> dict:
 
 def drawn(baseline: str, trial: int, ranges: str = OWN, seed: int = 0) -> dict:
     return trial_values(load_settings(baseline), space(baseline, ranges), seed, trial)
+
+
+def test_no_two_trials_are_the_same_and_choices_are_exhausted():
+    four = "{all: {batch_size: {choice: [8, 16]}, optimiser.lr: {choice: [0.1, 0.2]}}}"
+    settings = load_settings("coral")
+    for count in (2, 4, 50):
+        trials = distinct_trials(settings, space("coral", four), 0, count)
+        assert len(trials) == min(count, 5) and trials[0] == drawn("coral", 0, four)
+        assert len({tuple(trial.values()) for trial in trials}) == len(trials)
+        assert trials == distinct_trials(settings, space("coral", four), 0, 50)[:count]
+    assert distinct_trials(settings, space("coral"), 0, 9) == [drawn("coral", n) for n in range(9)]
+
+
+def test_ranges_may_be_those_of_a_baseline(tmp_path):
+    shown = "{small_cnn: {optimiser.lr: {log10: [-4, -3]}}, all: {optimiser.lr: {log10: [-2, -1]}}}"
+    assert space("small_cnn", shown)["optimiser.lr"].log10 == [-4, -3]
+    assert space("coral", shown)["optimiser.lr"].log10 == [-2, -1]
+    ranges = validated(Ranges, yaml.safe_load(shown), "r")
+    assert read_ranges(ranges, ["small_cnn"]) == ranges
+    with pytest.raises(
+        DiagvibError, match="unknown method or baseline 'small_cnn'; did you mean sm"
+    ):
+        read_ranges(ranges, ["small_cnns"])
 
 
 def test_the_range_of_a_method_takes_precedence_wherever_it_is_written():

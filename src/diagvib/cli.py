@@ -15,6 +15,7 @@ import typer
 from diagvib import __version__, stages
 from diagvib.commands.cutout import cutout
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.validation import Name, validated
 from diagvib.scenes import load_scene
 from diagvib.settings import configuration
@@ -457,7 +458,8 @@ def main() -> None:
         100_000, 50, 100
     )  # by default, garbage collection takes a fifth of torch's import time
     try:
-        app()
+        with exits_refused():
+            app()
     except DiagvibError as error:
         print(f"error: {one_line(error, 3000)}", file=sys.stderr)
         sys.exit(1)

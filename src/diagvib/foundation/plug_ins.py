@@ -4,7 +4,11 @@ import importlib.util
 import os
 import pkgutil
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from diagvib.foundation.errors import DiagvibError, one_line
 
@@ -20,6 +24,35 @@ def out_of_memory(error: BaseException) -> bool:
         text in str(error)
         for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation")
     )
+
+
+@contextmanager
+def exits_refused() -> Iterator[None]:
+    """DiagvibError, naming class and function, for code of a user's own that ends the process, as
+    by sys.exit(0): what it was called for would be missing without a word."""
+    try:
+        yield
+    except SystemExit as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if _package(frames[-1]) in _ENDING:
+            raise
+        foreign = (each for each in reversed(frames) if _package(each) not in _PROVIDED)
+        frame = next(foreign, frames[-1])
+        code = frame.f_code
+        raise DiagvibError(
+            f"{frame.f_globals.get('__name__')}:{code.co_qualname} ({code.co_filename}, line "
+            f"{frame.f_lineno}) ends the process by sys.exit or exit, so nothing is made; raise an "
+            "exception instead, or leave it out"
+        ) from None
+
+
+# Packages that end a command when it is done; those and others that are not the user's.
+_ENDING = {"click", "typer", "diagvib"}
+_PROVIDED = {*_ENDING, *sys.stdlib_module_names} - {"__main__"}
+
+
+def _package(frame: FrameType) -> str:
+    return frame.f_globals.get("__name__", "").partition(".")[0]
 
 
 def packaged_files(package: str, pattern: str) -> list[Path] | None:

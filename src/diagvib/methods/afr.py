@@ -18,11 +18,11 @@ class Afr(Retraining):
     """
 
     options = {
-        "gamma": {"minimum": 0, "default": 10.0},
-        "pull": {"minimum": 0, "default": 0.0},
+        "gamma": {"minimum": 0, "maximum": 1.0e9, "default": 10.0},
+        "pull": {"minimum": 0, "maximum": 1.0e9, "default": 0.0},
         "class_balanced": {"default": True},
-        "head_epochs": {"minimum": 1, "default": 500},
-        "head_lr": {"exclusiveMinimum": 0, "default": 0.01},
+        "head_epochs": {"minimum": 1, "maximum": 100_000, "default": 500},
+        "head_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
     }
 
     def retrain(self, features, labels):

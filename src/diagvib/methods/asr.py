@@ -31,18 +31,21 @@ class Asr(Method):
         "base_width": {
             "description": "channels at the lens's full resolution",
             "minimum": 1,
+            "maximum": 1024,
             "default": 32,
         },
         "levels": {
             "description": "halvings inside the lens",
             "minimum": 1,
+            "maximum": 8,
             "default": 4,
         },
-        "reconstruction_weight": {"minimum": 0, "default": 1.0},
+        "reconstruction_weight": {"minimum": 0, "maximum": 1.0e9, "default": 1.0},
         "lens_lr": {
             "description": "null: that of the optimiser",
             "type": ["number", "null"],
             "exclusiveMinimum": 0,
+            "maximum": 1000,
             "default": None,
         },
     }

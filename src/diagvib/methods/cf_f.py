@@ -21,7 +21,7 @@ class CounterfactualAndFactual(Method):
     """
 
     supervision = ("cue_types",)
-    options = {"noise": {"minimum": 0, "default": 0.2}}
+    options = {"noise": {"minimum": 0, "maximum": 10, "default": 0.2}}
     needs = ("object_boxes",)
 
     def setup(self, data):

@@ -17,7 +17,7 @@ class Coral(ByEnvironment):
     Sets with fewer than two images, as CausIRL may have them, are left out.
     """
 
-    options = {"gamma": {"minimum": 0, "default": 1.0}}
+    options = {"gamma": {"minimum": 0, "maximum": 1.0e9, "default": 1.0}}
     uses_features = True
 
     def penalty(self, features, batch):

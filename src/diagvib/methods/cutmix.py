@@ -18,7 +18,7 @@ class CutMix(Method):
 
     pixels = True
     options = {
-        "alpha": {"minimum": 0.05, "default": 1.0},
+        "alpha": {"minimum": 0.05, "maximum": 1000, "default": 1.0},
     }
 
     def augment(self, batch):

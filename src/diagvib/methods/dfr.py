@@ -30,10 +30,10 @@ class Dfr(Method):
     supervision = ("cues", "cue")
     options = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
-        "c": {"type": ["number", "null"], "minimum": 1.0e-6, "default": None},
+        "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},
         "images": {"enum": ["training", "validation"], "default": "training"},
-        "resamples": {"minimum": 1, "default": 10},
-        "retrain_epochs": {"minimum": 1, "default": 1},
+        "resamples": {"minimum": 1, "maximum": 1000, "default": 10},
+        "retrain_epochs": {"minimum": 1, "maximum": 100_000, "default": 1},
     }
     uses_head = True
 

@@ -24,12 +24,12 @@ class Dpe(Retraining):
 
     supervision = ("none", "cues", "cue")
     options = {
-        "members": {"minimum": 1, "default": 16},
-        "head_epochs": {"minimum": 1, "default": 20},
-        "head_lr": {"exclusiveMinimum": 0, "default": 1.0e-3},
-        "entropic_scale": {"exclusiveMinimum": 0, "default": 20.0},
-        "shrinkage": {"minimum": 0, "default": 10.0},
-        "diversity": {"minimum": 0, "default": 1.0e5},
+        "members": {"minimum": 1, "maximum": 1000, "default": 16},
+        "head_epochs": {"minimum": 1, "maximum": 100_000, "default": 20},
+        "head_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-3},
+        "entropic_scale": {"exclusiveMinimum": 0, "maximum": 1.0e9, "default": 20.0},
+        "shrinkage": {"minimum": 0, "maximum": 1.0e9, "default": 10.0},
+        "diversity": {"minimum": 0, "maximum": 1.0e9, "default": 1.0e5},
     }
 
     def build(self):

@@ -23,14 +23,16 @@ class Eiil(InferredGroups):
     """
 
     options = {
-        "reference_epochs": {"minimum": 1, "default": 1},
+        "reference_epochs": {"minimum": 1, "maximum": 100_000, "default": 1},
         "inference_steps": {
             "minimum": 1,
+            "maximum": 1_000_000,
             "default": 10_000,
         },
         "per_class": {"default": True},
         "inference_lr": {
             "exclusiveMinimum": 0,
+            "maximum": 1000,
             "default": 1.0e-3,
         },
     }

@@ -15,7 +15,7 @@ class EnvMixup(ByEnvironment):
 
     pixels = True
     options = {
-        "alpha": {"minimum": 0.05, "default": 0.2},
+        "alpha": {"minimum": 0.05, "maximum": 1000, "default": 0.2},
     }
 
     def augment(self, batch):

@@ -40,7 +40,7 @@ class Annealed(ByEnvironment):
     """A penalty with weight 1 for the first `anneal_steps` steps, and with `weight`, an option of
     the subclass, from then on; at the change the optimiser is reset."""
 
-    options = {"anneal_steps": {"minimum": 0, "default": 500}}
+    options = {"anneal_steps": {"minimum": 0, "maximum": 10_000_000, "default": 500}}
 
     def build(self):
         super().build()

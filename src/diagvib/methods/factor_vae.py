@@ -22,9 +22,10 @@ class FactorVae(Vae):
     """
 
     options = {
-        "gamma": {"minimum": 0, "default": 20.0},
+        "gamma": {"minimum": 0, "maximum": 1.0e9, "default": 20.0},
         "discriminator_lr": {
             "exclusiveMinimum": 0,
+            "maximum": 1000,
             "default": 1.0e-5,
         },
         "discriminator_betas": {
@@ -36,9 +37,10 @@ class FactorVae(Vae):
         },
         "discriminator_width": {
             "minimum": 1,
+            "maximum": 65_536,
             "default": 1000,
         },
-        "discriminator_layers": {"minimum": 1, "default": 6},
+        "discriminator_layers": {"minimum": 1, "maximum": 100, "default": 6},
     }
 
     def build(self):

@@ -19,7 +19,7 @@ class GroupDro(Method):
 
     supervision = ("cues", "cue", "environments")
     options = {
-        "step_size": {"exclusiveMinimum": 0, "default": 0.01},
+        "step_size": {"exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
         "balanced": {"default": True},
     }
 

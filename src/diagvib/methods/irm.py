@@ -12,7 +12,7 @@ class Irm(Annealed):
     first, and from the second (IRMv1 in DomainBed's form). Published: weight 1 for 500 steps, then
     100."""
 
-    options = {"weight": {"minimum": 0, "default": 100.0}}
+    options = {"weight": {"minimum": 0, "maximum": 1.0e9, "default": 100.0}}
 
     def penalty(self, features, batch):
         slopes = self.by_environment(scale_slopes(self.model.head(features), batch.labels))

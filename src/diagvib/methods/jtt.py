@@ -20,8 +20,8 @@ class Jtt(Method):
     """
 
     options = {
-        "identify_epochs": {"minimum": 1, "default": 1},
-        "copies": {"minimum": 1, "default": 100},
+        "identify_epochs": {"minimum": 1, "maximum": 100_000, "default": 1},
+        "copies": {"minimum": 1, "maximum": 1000, "default": 100},
         "restart": {"default": True},
     }
 

@@ -18,7 +18,7 @@ class Lisa(ByEnvironment):
     pixels = True
     options = {
         "same_label": {"minimum": 0, "maximum": 1, "default": 0.5},
-        "alpha": {"minimum": 0.05, "default": 2.0},
+        "alpha": {"minimum": 0.05, "maximum": 1000, "default": 2.0},
     }
 
     def setup(self, data):

@@ -23,8 +23,8 @@ class LogitCorrection(Lff):
     options = {
         "q": {"exclusiveMinimum": 0, "maximum": 1, "default": 0.8},
         "decay": {"minimum": 0, "exclusiveMaximum": 1, "default": 0.5},
-        "bias_weight": {"exclusiveMinimum": 0, "default": 2.0},
-        "temperature": {"exclusiveMinimum": 0, "default": 0.1},
+        "bias_weight": {"exclusiveMinimum": 0, "maximum": 1.0e9, "default": 2.0},
+        "temperature": {"exclusiveMinimum": 0, "maximum": 1.0e9, "default": 0.1},
     }
 
     def setup(self, data):
@@ -55,9 +55,9 @@ class UnsupervisedLogitAdjustment(Method):
     with label y. The original begins with self-supervised weights, such as a baseline may name."""
 
     options = {
-        "bias_epochs": {"minimum": 1, "default": 50},
-        "bias_lr": {"exclusiveMinimum": 0, "default": 1.0e-3},
-        "strength": {"minimum": 0, "default": 1.0},
+        "bias_epochs": {"minimum": 1, "maximum": 100_000, "default": 50},
+        "bias_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-3},
+        "strength": {"minimum": 0, "maximum": 1.0e9, "default": 1.0},
     }
     uses_head = True
 

@@ -23,8 +23,8 @@ class MaskTune(Method):
 
     pixels = True
     options = {
-        "mask_epochs": {"minimum": 1, "default": 1},
-        "deviations": {"default": 2.0},
+        "mask_epochs": {"minimum": 1, "maximum": 100_000, "default": 1},
+        "deviations": {"minimum": -100, "maximum": 100, "default": 2.0},
     }
     uses_head = True
 

@@ -16,7 +16,7 @@ class Mixup(Method):
 
     pixels = True
     options = {
-        "alpha": {"minimum": 0.05, "default": 0.1},
+        "alpha": {"minimum": 0.05, "maximum": 1000, "default": 0.1},
     }
 
     def augment(self, batch):

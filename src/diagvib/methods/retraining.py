@@ -87,8 +87,8 @@ class Llr(Retraining):
 
     options = {
         "class_balanced": {"default": False},
-        "head_epochs": {"minimum": 1, "default": 100},
-        "head_lr": {"exclusiveMinimum": 0, "default": 3.0e-3},
+        "head_epochs": {"minimum": 1, "maximum": 100_000, "default": 100},
+        "head_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 3.0e-3},
     }
 
     def retrain(self, features, labels):

@@ -14,7 +14,7 @@ class SpectralDecoupling(Method):
     """
 
     options = {
-        "weight": {"minimum": 0, "default": 0.1},
+        "weight": {"minimum": 0, "maximum": 1.0e9, "default": 0.1},
         "penalised": {"enum": ["all", "mean", "true_class"], "default": "all"},
     }
 

@@ -22,9 +22,9 @@ class SelfDisagreement(Retraining):
 
     options = {
         "early": {"exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.5},
-        "finetuned": {"minimum": 1, "default": 500},
-        "steps": {"minimum": 1, "default": 250},
-        "head_lr": {"exclusiveMinimum": 0, "default": 0.01},
+        "finetuned": {"minimum": 1, "maximum": 10_000_000, "default": 500},
+        "steps": {"minimum": 1, "maximum": 1_000_000, "default": 250},
+        "head_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
     }
 
     def phases(self, data):

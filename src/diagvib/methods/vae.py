@@ -35,17 +35,18 @@ class Vae(Method):
 
     own_network = True
     options = {
-        "latent": {"minimum": 1, "default": 12},
-        "beta": {"minimum": 0, "default": 1.0},
+        "latent": {"minimum": 1, "maximum": 4096, "default": 12},
+        "beta": {"minimum": 0, "maximum": 1.0e9, "default": 1.0},
         "likelihood": {"enum": ["gaussian", "bernoulli"], "default": "gaussian"},
         "vae_epochs": {
             "description": "null: as many as the classifier's",
             "type": ["integer", "null"],
             "minimum": 1,
+            "maximum": 100_000,
             "default": None,
         },
-        "head_width": {"minimum": 1, "default": 256},
-        "head_lr": {"exclusiveMinimum": 0, "default": 1.0e-3},
+        "head_width": {"minimum": 1, "maximum": 65_536, "default": 256},
+        "head_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-3},
     }
 
     def build(self):

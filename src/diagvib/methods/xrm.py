@@ -20,7 +20,12 @@ class Xrm(InferredGroups):
     """
 
     options = {
-        "twin_epochs": {"type": ["integer", "null"], "minimum": 1, "default": None},
+        "twin_epochs": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "maximum": 100_000,
+            "default": None,
+        },
     }
 
     def build(self):

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
+from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.progress import TERMINAL
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import check_recorded
@@ -61,7 +62,8 @@ def _ended_by_mistakes() -> Iterator[None]:
     """A DiagvibError ends the process with its line alone; Snakemake adds others to any
     exception."""
     try:
-        yield
+        with exits_refused():
+            yield
     except DiagvibError as error:
         sys.exit(f"error: {error}")
 

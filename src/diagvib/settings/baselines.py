@@ -44,7 +44,7 @@ from diagvib.models.registry import PACKAGES, check_model, family
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
 BatchSize = Annotated[int, Field(ge=2, le=65536)]
-NotNegative = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, le=1000)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 # How an epoch is chosen: by a column of the history (the lowest loss, or the highest of any other),
@@ -371,9 +371,9 @@ def _known(further: Sequence[str | Path]) -> dict[str, tuple[Path, object]]:
     return found
 
 
-def baseline_names() -> list[str]:
-    """Every baseline defined in `config/baselines`."""
-    return [*_known(())]
+def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
+    """Every baseline defined in `config/baselines` and in further files."""
+    return [*_known(further)]
 
 
 def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:

@@ -14,7 +14,7 @@ from diagvib.methods.registry import check_scene
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
-from diagvib.settings.baselines import load_settings, prepared_input
+from diagvib.settings.baselines import baseline_names, load_settings, prepared_input
 from diagvib.settings.configuration import (
     BaselineChoice,
     Configuration,
@@ -292,7 +292,7 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
             with within("tuning.random_search.bindings"):
                 bind(study, name, factors)
         with within("tuning.random_search.ranges"):
-            ranges = read_ranges(search.ranges)
+            ranges = read_ranges(search.ranges, baseline_names(config.baselines_from))
         settings = {baseline.name: baseline.settings for baseline in config.baselines}
         for name in config.tuned:
             with within(f"tuning.random_search: {name}"):

@@ -73,12 +73,13 @@ class Tuning(Strict):
         """The bindings of the study whose images a baseline is tuned on."""
         return self.random_search.bindings if self.random_search else self.factors
 
-    def of_method(self, method: str) -> "Tuning":
+    def of_baseline(self, baseline: str, method: str) -> "Tuning":
         """This section for a baseline with this method, with only the ranges that it draws from."""
         if not (search := self.random_search):
             return self
-        ranges = read_ranges(search.ranges)
-        own = {section: ranges[section] for section in (ALL, method) if section in ranges}
+        ranges = search.ranges
+        ranges = read_ranges(ranges) if isinstance(ranges, str) else ranges
+        own = {name: ranges[name] for name in (ALL, method, baseline) if name in ranges}
         return self.model_copy(update={"random_search": search.model_copy(update={"ranges": own})})
 
 

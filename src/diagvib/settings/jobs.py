@@ -154,7 +154,7 @@ def stage_settings(
         with within(f"tuning of {baseline}"):
             check_baseline(found["baseline"], config, [study])
             check_selection(found["baseline"].get("selection", ""), [config.study(study)])
-        found["tuning"] = config.tuning.of_method(found["baseline"]["method"]["name"])
+        found["tuning"] = config.tuning.of_baseline(baseline, found["baseline"]["method"]["name"])
     if study is not None:
         definition = config.study(study)
         found["scene"] = definition.scene

@@ -6,7 +6,8 @@ on the seed, the number of the trial and its own name: trial 7 is the same among
 100, whatever else is drawn, and for all methods.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Annotated, Any
@@ -26,13 +27,15 @@ from diagvib.foundation.validation import (
     text_like,
     unique,
 )
-from diagvib.methods.registry import declaration
+from diagvib.methods.registry import METHODS, declaration
 from diagvib.settings.baselines import as_declared, complete, is_frozen
 
 # The section of the ranges for all methods.
 ALL = "all"
 # Drawn and written with this many significant digits, so that what is read is what was trained.
 DIGITS = 4
+# How often a trial is drawn anew if earlier ones have the same values.
+_ATTEMPTS = 1000
 
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -98,19 +101,21 @@ class RandomSearch(Strict):
     """another seed draws other trials"""
     ranges: Name | Ranges = "domainbed"
     """what settings are drawn from: a set of config/search_ranges.yaml, or your own in the same
-    form: under `all` for every method, under a method's name for it alone"""
+    form: under `all` for every baseline, under the name of a method or baseline for it alone"""
 
 
-def read_ranges(ranges: str | Ranges) -> Ranges:
-    """Ranges by method. DiagvibError for an unknown set or method."""
+def read_ranges(ranges: str | Ranges, baselines: Collection[str] = ()) -> Ranges:
+    """Ranges by method or baseline. DiagvibError for an unknown set or name."""
     if isinstance(ranges, str):
         known = _shipped()
         if ranges not in known:
             raise unknown_name("set of ranges", ranges, known, "config/search_ranges.yaml")
         return known[ranges]
-    for method in ranges:
-        if method != ALL:
-            declaration(method)
+    for name in ranges:
+        if ":" in name:
+            declaration(name)
+        elif name not in (ALL, *METHODS, *baselines):
+            raise unknown_name("method or baseline", name, [ALL, *METHODS, *baselines])
     return ranges
 
 
@@ -120,13 +125,14 @@ def _shipped() -> dict[str, Ranges]:
 
 
 def search_space(settings: dict, ranges: Ranges, where: str, baseline: str) -> dict[str, Range]:
-    """The range for each setting drawn for a baseline: those of all methods and of its own, which
-    take precedence.
+    """The range for each setting drawn for a baseline: those of all, of its method and of itself;
+    later ones take precedence.
 
     settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning
     with `where`, if the baseline lacks a setting or cannot have a value in its range.
     """
-    space = ranges.get(ALL, {}) | ranges.get(settings["method"]["name"], {})
+    sections = (ALL, settings["method"]["name"], baseline)
+    space = {key: its for name in sections for key, its in ranges.get(name, {}).items()}
     for key, own in space.items():
         if key.startswith("model.") and is_frozen(settings):
             raise DiagvibError(
@@ -166,17 +172,34 @@ def with_values(settings: dict, values: Mapping[str, JsonValue], where: str = "r
 
 
 def trial_values(
-    settings: dict, space: Mapping[str, Range], seed: int, trial: int
+    settings: dict, space: Mapping[str, Range], seed: int, trial: int, attempt: int = 0
 ) -> dict[str, JsonValue]:
-    """A trial's values for the settings in a space; trial 0 has the baseline's own."""
+    """A trial's values for the settings in a space; trial 0 has the baseline's own. attempt: from 1
+    on, other values of the same trial."""
     if trial == 0:
         return {key: present(settings, key) for key in space}
-    return {
-        key: _fitting(
-            settings, key, own, own.at(named_generator("random search", seed, trial, key).random())
-        )
-        for key, own in space.items()
+    names = ["random search", seed, trial]
+    draws = {
+        key: named_generator(*names, key, *[attempt] * bool(attempt)).random() for key in space
     }
+    return {key: _fitting(settings, key, its, its.at(draws[key])) for key, its in space.items()}
+
+
+def distinct_trials(
+    settings: dict, space: Mapping[str, Range], seed: int, trials: int
+) -> list[dict[str, JsonValue]]:
+    """The values of this many trials, or of fewer if a space has no others; no two are the same."""
+    distinct: dict[str, dict] = {}
+    for trial in range(trials):
+        for attempt in range(_ATTEMPTS):
+            values = trial_values(settings, space, seed, trial, attempt)
+            text = json.dumps(values, sort_keys=True)
+            if text not in distinct:
+                distinct[text] = values
+                break
+        else:
+            break
+    return [*distinct.values()]
 
 
 def described(space: Mapping[str, Range]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.epochs import check_sampling, epoch_batches, epoch_shape
 from diagvib.training.optimisers import forget_where, make_optimiser
+from diagvib.training.plain_state import changed_place, plain_state
 from diagvib.training.protocol import Protocol, deterministic, epoch_seed
 from diagvib.training.running_metrics import (
     RunningMetrics,
@@ -122,6 +123,7 @@ class Trainer:
                         f"method: {phase} of {self.method.name}: max_epochs must be None or an "
                         f"integer from 1 up, and selection None or one of {', '.join(offered)}"
                     )
+            self._plain = plain_state(self.method)
             if not self._restore():
                 self._start_phase()
             self.callback.on_run(self.progress.history)
@@ -202,14 +204,30 @@ class Trainer:
             **self._validate(),
         }
         self._check_losses(row)
-        if self._versions() != self._given:
-            raise DiagvibError(
-                f"method: {self.method.name} changes images or labels in place, which a run that "
-                "continues would not repeat; change a copy (`clone()`), and keep it in `self.memory`"
-            )
+        self._check_state()
         if self.tracker and row["val_accuracy"] is not None:
             row |= self.tracker(self.method)
         return row
+
+    def _check_state(self) -> None:
+        """DiagvibError for state that a checkpoint would not have."""
+        name, why = self.method.name, "which a run that continues would not repeat"
+        if self._versions() != self._given:
+            raise DiagvibError(
+                f"method: {name} changes images or labels in place, {why}; change a copy (`clone()`), "
+                "and keep it in `self.memory`"
+            )
+        for key, value in self.method.memory.items():
+            if not isinstance(value, Tensor):
+                raise DiagvibError(
+                    f"method: self.memory of {name} has {key}, of type {type(value).__name__}, but a "
+                    "checkpoint keeps tensors; write torch.tensor(...)"
+                )
+        if place := changed_place(self._plain, plain_state(self.method)):
+            raise DiagvibError(
+                f"method: {name} changes {place} while it trains, {why}, since it is no parameter or "
+                "buffer; keep it as a tensor in `self.memory`, or make it in `setup`"
+            )
 
     def _versions(self) -> list[int]:
         """How often each tensor of images and labels has been changed in place."""
@@ -368,8 +386,14 @@ class Trainer:
                 raise Diverged(
                     f"{key} is {row[key]} in epoch {row['epoch']}; lower the lr of "
                     f"{self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
-                    f"{', or set training.precision: fp32' if bf16 else ''}"
+                    f"{self._numbers()}{', or set training.precision: fp32' if bf16 else ''}"
                 )
+
+    def _numbers(self) -> str:
+        """The options of the method that are numbers, which may be to blame for a loss."""
+        options = vars(self.method.options).items()
+        numbers = [f"{key} {value:g}" for key, value in options if type(value) in (int, float)]
+        return f", or change the options of its method ({', '.join(numbers)})" * bool(numbers)
 
     @property
     def _phase_seed(self) -> int:

@@ -12,7 +12,7 @@ import pandas as pd
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import print_rows
 from diagvib.settings.grid import Run
-from diagvib.settings.search_space import Range, described, present, search_space, trial_values
+from diagvib.settings.search_space import Range, described, distinct_trials, present, search_space
 from diagvib.training.selection_rules import (
     LAST,
     ORACLE,
@@ -85,16 +85,12 @@ def tune(task: Task) -> Trial:
 
 def drawn_trials(task: Task, space: Mapping[str, Range]) -> list[Trial]:
     """The trials of a random search: the first has the baseline's own settings. A method without
-    drawn settings has no other."""
+    drawn settings has no other, and choices alone as many as there are combinations."""
     search = task.tuning.random_search
+    values = distinct_trials(task.job.settings, space, search.seed, search.trials if space else 1)
     return [
-        Trial(
-            f"trial {number}",
-            f"trial{number}",
-            trial_values(task.job.settings, space, search.seed, number),
-            own=number == 0,
-        )
-        for number in range(search.trials if space else 1)
+        Trial(f"trial {number}", f"trial{number}", its, own=number == 0)
+        for number, its in enumerate(values)
     ]
 
 
