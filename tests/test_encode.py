@@ -492,7 +492,7 @@ def test_names_decide_which_tensor_is_which(package, images, tmp_path):
     first = next(iter(saved))
     odd = {key.replace(first, "x"): value for key, value in saved.items()}
     for state, said in (
-        (odd, rf"another model: .*do not fit: body\.{re.escape(first)}, head\.x$"),
+        (odd, rf"another model: .*do not fit: body\.{re.escape(first)}, x$"),
         ({"model": saved}, "no dict of tensors; perhaps they are under 'model'"),
     ):
         with pytest.raises(DiagvibError, match=said):

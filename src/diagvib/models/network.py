@@ -18,10 +18,11 @@ class Network(nn.Module):
     if not (a network that does not end in a linear layer), `features` gives the logits and `head`
     does nothing. has_features: whether `features` are other than the logits. frozen_statistics:
     batch norm in the body normalises as in evaluation, also during training. dropout: the share of
-    the features that are 0 during training.
+    the features that are 0 during training. cut_from: the head's name in the model that was cut.
     """
 
     frozen_statistics = False
+    cut_from = ""
     dropout = 0.0
 
     def __init_subclass__(cls, **keywords):
@@ -147,7 +148,9 @@ def separated(net: nn.Module, n_classes: int) -> Network:
     if found is None or found[1].out_features != n_classes:
         return Network(net, nn.Identity(), separable=False)
     net.set_submodule(found[0], nn.Identity())
-    return Network(net, found[1])
+    network = Network(net, found[1])
+    network.cut_from = found[0]
+    return network
 
 
 @torch.no_grad()

@@ -38,7 +38,9 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
         return net
     hooked = net._forward_hooks or net._forward_pre_hooks
     if type(net) is nn.Sequential and isinstance(net[-1], nn.Linear) and not hooked:
-        return Network(net[:-1], net[-1])
+        network = Network(net[:-1], net[-1])
+        network.cut_from = str(len(net) - 1)
+        return network
     network = Whole(net, n_classes)
     check_logits(network.eval(), where, n_classes, image_size)  # also finds its features
     return network

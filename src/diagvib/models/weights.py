@@ -15,12 +15,10 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import file_sha256, named_hash
 from diagvib.foundation.plug_ins import packaged_files
 from diagvib.models.network import Network
+from diagvib.models.tensor_names import COUNTER, classes_of, match_tensors
 
 if TYPE_CHECKING:
     from torchvision.models import WeightsEnum
-
-
-_COUNTER = "num_batches_tracked"
 
 
 def load_weights(
@@ -53,6 +51,7 @@ def load_weights(
         key if key in own else re.sub(r"\.(norm|conv)\.(\d)\.", r".\1\2.", key): value
         for key, value in saved.items()
     }
+    _check_types(own, renamed, path)
     try:
         net.load_state_dict(renamed)
     except RuntimeError as error:
@@ -66,51 +65,63 @@ def of_file(
 ) -> Network:
     """A network with the weights of a file, and a new head if that has another number of classes.
 
-    make: the network's family. The file's tensors have the names of the network's own, as a whole
-    or cut before its last layer, also after a prefix that all of them have; or other names and the
-    same shapes in the same order. Without a last layer, as self-supervised training leaves them, the
-    head is new. DiagvibError for a file that is missing, has another hash, or does not fit.
+    make: the network's family. `match_tensors` says which tensor is which. Without a last layer, as
+    self-supervised training leaves them, the head is new. DiagvibError for a file that is missing,
+    has another hash, or does not fit.
     """
-    given = settings["weights"]
-    path = Path(given["file"]) if given["file"] else _in_package(given["package"])
-    _check_hash(path, given["sha256"].lower(), True)
-    saved = read_state(path)
-    saved.pop("n_averaged", None)  # of torch's AveragedModel
-    # The last layer is mostly the last one; where it is not, its name or the shapes tell.
-    last = next(reversed(saved.values()))
-    classes = len(last) if last.ndim else n_classes
-    network = make({**settings, "weights": None}, classes, image_size)
-    own = network.state_dict()
-    saved = _renamed(own, saved)
-    # Files of old versions of torch have no such counters.
-    saved = {key: value for key, value in own.items() if key.endswith(_COUNTER)} | saved
-    heads = [key for key in own if key in saved and key.startswith("head.")]
-    if not heads and settings.get("head") != "published":
-        saved |= {key: value for key, value in own.items() if key.startswith("head.")}
-    sizes = [len(saved[key]) for key in heads if saved[key].ndim]
-    found = sizes[-1] if sizes else classes if _fits(own, saved) else n_classes
-    if found != classes:
-        classes, network = found, make({**settings, "weights": None}, found, image_size)
-    fill(network, saved, path)
-    if type(network.body).__module__.startswith("torchvision.") and hasattr(
-        network.body, "transform_input"
-    ):
+    weights, plain = settings["weights"], {**settings, "weights": None}
+    path = Path(weights["file"]) if weights["file"] else _in_package(weights["package"])
+    _check_hash(path, weights["sha256"].lower(), True)
+    tensors = read_state(path)
+    tensors.pop("n_averaged", None)  # of torch's AveragedModel
+    published_head = settings.get("head") == "published"
+
+    drawn = torch.get_rng_state()
+    network = make(plain, n_classes, image_size)
+    tensors = match_tensors(network, tensors, n_classes, path)
+    classes = classes_of(network.state_dict(), tensors, n_classes)
+    if classes != n_classes:
+        torch.set_rng_state(drawn)  # a head drawn below is the same for any number of classes
+        network = make(plain, classes, image_size)
+    fill(network, _completed(network, tensors, not published_head), path)
+    _scale_inputs(network.body, settings["name"], path)
+
+    if classes == n_classes or published_head:
+        return network
+    if isinstance(network.head, nn.Linear):
+        network.head = nn.Linear(network.head.in_features, n_classes)
+    elif network.separable:
+        network.head = make(plain, n_classes, image_size).head
+    elif not settings.get("frozen"):  # whose features need no head
+        raise DiagvibError(
+            f"model: {settings['name']} does not say where its last layer begins, so none for {n_classes} "
+            "classes can replace it; return diagvib.models.network.Network(body, head)"
+        )
+    return network
+
+
+def _completed(network: Network, tensors: dict[str, Tensor], new_head: bool) -> dict[str, Tensor]:
+    """Tensors with those that a file may lack: the counters of batch norm, which old versions of
+    torch did not have; a tensor that is tied to another; and, if `new_head`, a whole head."""
+    state = network.state_dict()
+    tied = {value.data_ptr(): tensors[key] for key, value in state.items() if key in tensors}
+    new_head = new_head and not any(key.startswith("head.") for key in tensors)
+    missing = {key: value for key, value in state.items() if key not in tensors}
+    for key, value in missing.items():
+        if key.endswith(COUNTER) or (new_head and key.startswith("head.")):
+            tensors = tensors | {key: value}
+        elif value.data_ptr() in tied:
+            tensors = tensors | {key: tied[value.data_ptr()]}
+    return tensors
+
+
+def _scale_inputs(body: nn.Module, name: str, path: Path) -> None:
+    """Of googlenet and inception_v3, torchvision's own weights need inputs that are scaled so."""
+    if type(body).__module__.startswith("torchvision.") and hasattr(body, "transform_input"):
         from torchvision.models import get_model_weights
 
-        # Of googlenet and inception_v3, torchvision's own weights need inputs that are scaled so.
-        hashes = [named_hash(known.url) for known in get_model_weights(settings["name"])]
-        network.body.transform_input = file_sha256(path).startswith(tuple(hashes))
-    if classes != n_classes and settings.get("head") != "published":
-        if isinstance(network.head, nn.Linear):
-            network.head = nn.Linear(network.head.in_features, n_classes)
-        elif network.separable:
-            network.head = make({**settings, "weights": None}, n_classes, image_size).head
-        elif not settings.get("frozen"):  # whose features need no head
-            raise DiagvibError(
-                f"model: {settings['name']} does not say where its last layer begins, so none for {n_classes} "
-                "classes can replace it; return diagvib.models.network.Network(body, head)"
-            )
-    return network
+        hashes = [named_hash(weights.url) for weights in get_model_weights(name)]
+        body.transform_input = file_sha256(path).startswith(tuple(hashes))
 
 
 def _in_package(name: str) -> Path:
@@ -142,44 +153,36 @@ def read_state(path: Path) -> dict[str, Tensor]:
     )
 
 
-def _renamed(own: Mapping[str, Tensor], saved: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors under the names of a network: those of a state dict of it, or of the model that was
-    cut to make it; in their order unless more than half of the names agree."""
-    body = {key for key in own if key.startswith("body.")}
-    found, rest = {}, saved
-    while rest:
-        last = {key: value for key, value in rest.items() if f"body.{key}" not in own}
-        cut = {f"body.{key}": value for key, value in rest.items() if key not in last}
-        heads = {f"head.{key.rpartition('.')[2]}": value for key, value in last.items()}
-        cut |= heads if len(heads) == len(last) else {}  # several layers are no last layer
-        found = max(found, rest, cut, key=lambda names: len(names.keys() & body))
-        # Without a prefix of all names, such as `module.` or `model.`
-        prefixes = {key.partition(".")[0] for key in rest}
-        shorter = {key.partition(".")[2]: value for key, value in rest.items()}
-        rest = {} if len(prefixes) > 1 or "" in shorter else shorter
-    if 2 * len(found.keys() & body) <= len(body):
-        for names in ([*own], [name for name in own if not name.endswith(_COUNTER)]):
-            ordered = dict(zip(names, saved.values(), strict=False))
-            if _fits(own, {key: ordered[key] for key in ordered if key in body}):
-                return ordered | dict([*saved.items()][len(names) :])
-    return found
-
-
-def _fits(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> bool:
-    return all(value.shape == own[key].shape for key, value in saved.items() if key in own)
-
-
-def fill(network: Network, saved: dict[str, Tensor], path: Path) -> None:
+def fill(network: Network, tensors: dict[str, Tensor], path: Path) -> None:
     """Fill a network with tensors under its names. DiagvibError if they are of another model."""
-    own = network.state_dict()
-    odd = [*own.keys() - saved.keys(), *saved.keys() - own.keys()]
-    odd += [key for key in own if key in saved and saved[key].shape != own[key].shape]
+    state = network.state_dict()
+    odd = [*state.keys() - tensors.keys(), *tensors.keys() - state.keys()]
+    for key in state.keys() & tensors.keys():
+        found, expected = tensors[key].shape, state[key].shape
+        if found != expected:
+            turned = ", perhaps transposed" * (found == expected[::-1])
+            odd.append(f"{key} ({[*found]} for {[*expected]}{turned})")
     if odd:
         raise DiagvibError(
-            f"{path}: holds the weights of another model: {len(saved)} tensors for {len(own)}; "
+            f"{path}: holds the weights of another model: {len(tensors)} tensors for {len(state)}; "
             f"these do not fit: {', '.join(sorted(odd)[:5])}{', ...' if len(odd) > 5 else ''}"
         )
-    network.load_state_dict(saved)
+    _check_types(state, tensors, path)
+    network.load_state_dict(tensors)
+
+
+def _check_types(state: Mapping[str, Tensor], tensors: Mapping[str, Tensor], path: Path) -> None:
+    """DiagvibError if integers, such as quantised weights, stand for real numbers, or the
+    reverse."""
+    for key, value in tensors.items():
+        counter = key.endswith(COUNTER)  # which averaging turns into real numbers
+        if key in state and not counter:
+            found, expected = value.dtype, state[key].dtype
+            if found.is_floating_point != expected.is_floating_point:
+                raise DiagvibError(
+                    f"{path}: {key} is {found}, not {expected}; save the weights as they were "
+                    "before they were quantised"
+                )
 
 
 def state_digest(module: nn.Module) -> str:
