@@ -19,6 +19,7 @@ from hypothesis import strategies
 from diagvib.commands.rates import read_rates
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml
+from diagvib.foundation.plug_ins import imported
 from diagvib.images.files import read_images
 from diagvib.methods.registry import declaration, make_baseline
 from diagvib.scenes.digits.scene import read_published_samples
@@ -246,7 +247,7 @@ MODELS = [
 OWN_METHOD = """
 import diagvib.methods.method
 from diagvib.methods.method import Method
-class ByModule(diagvib.methods.method.Method):
+class ByCall(type(Method)("Made", (Method,), {})):
     pass
 class Logged:
     pass
@@ -269,7 +270,7 @@ class Bounded(Method):
 """
 METHODS = [
     ("broken_model:C", "broken_model.py is not valid Python"),
-    ("own_method:ByModule", "from diagvib.methods.method import Method"),
+    ("own_method:ByCall", "own_method:ByCall is no subclass of diagvib.methods.method.Method"),
     ("own_method:Computed", "must be literals"),
     ("own_method:Unknown", "Unknown: supervision.0"),
     ("own_method:Bare", "Bare: options.rate"),
@@ -292,6 +293,55 @@ def own_folder(tmp_path_factory):
 def test_a_mixin_may_come_before_method(own_folder, monkeypatch):
     monkeypatch.syspath_prepend(own_folder)
     assert declaration("own_method:Mixed").defaults == {"supervision": "none", "rate": 1.0}
+
+
+INHERITED = """
+import diagvib.methods.method
+import diagvib.methods.jtt as twice
+from diagvib.methods import group_dro
+from . import sibling
+from .sibling import Renamed as Base
+Alias = twice.Jtt
+class Dotted(diagvib.methods.method.Method):
+    options = {"rate": {"default": 1.0}}
+class ByModule(group_dro.GroupDro): pass
+class ByAlias(Alias): pass
+class Relative(sibling.Renamed): pass
+class RelativeName(Base): pass
+class Both(group_dro.GroupDro, twice.Jtt):
+    options = {"copies": {"default": 2}}
+class Diamond(Dotted, group_dro.GroupDro): pass
+"""
+GROUPS = {"supervision": "cues", "step_size": 0.01, "balanced": True}
+TWICE = {"identify_epochs": 1, "copies": 100, "restart": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "defaults"),
+    {
+        "own_package.base:Dotted": {"supervision": "none", "rate": 1.0},
+        "own_package.base:ByModule": GROUPS,
+        "own_package.base:ByAlias": {"supervision": "none", **TWICE},
+        "own_package.base:Relative": GROUPS,
+        "own_package.base:RelativeName": GROUPS,
+        "own_package.base:Both": {**TWICE, **GROUPS, "copies": 2},
+        "own_package.base:Diamond": {**GROUPS, "rate": 1.0},
+        "own_package:ByModule": GROUPS,
+    }.items(),
+)
+def test_a_method_has_the_options_of_all_its_bases_however_they_are_named(
+    tmp_path, monkeypatch, name, defaults
+):
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package/base.py").write_text(INHERITED)
+    (tmp_path / "own_package/__init__.py").write_text("from .base import ByModule")
+    (tmp_path / "own_package/sibling.py").write_text(
+        "from diagvib.methods.group_dro import GroupDro as Renamed"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert declaration(name).defaults == defaults
+    kind = imported(name, "method")
+    assert declaration(name).supervision == list(kind.supervision)
 
 
 @pytest.mark.parametrize(("changed", "says"), MODELS, ids=lambda value: str(value)[:60])

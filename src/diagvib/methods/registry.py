@@ -5,8 +5,12 @@ the source.
 """
 
 import ast
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from importlib.util import resolve_name
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
@@ -133,8 +137,8 @@ def declaration(name: str) -> Declaration:
     found = _shipped(name) if name in METHODS else _read(*name.split(":", 1))
     if not found.supervision:
         raise DiagvibError(
-            f"method: {name} is not a subclass of diagvib.methods.method.Method, imported with `from "
-            "diagvib.methods.method import Method`"
+            f"method: {name} is no subclass of diagvib.methods.method.Method or of a method, as far "
+            "as its file says; import the base class, and name it in the class statement"
         )
     return found
 
@@ -155,7 +159,21 @@ def check_scene(method: dict, scene: str) -> None:
 
 
 def _read(module: str, class_name: str) -> Declaration:
+    mirror, values, options = _mirror(module, class_name, {}), {}, {}
+    for kind in reversed(mirror.__mro__[:-1]):
+        values |= kind.values
+        # Unlike what is validated, this keeps the schemas as they were written.
+        options |= {key: _typed(schema) for key, schema in kind.values.get("options", {}).items()}
+    as_lists = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+    return Declaration().model_copy(update={**as_lists, "options": options})
+
+
+def _mirror(module: str, class_name: str, mirrors: dict[str, type | None]) -> type:
+    """A class without any code that has the bases, and as `values` the declarations, of a method's
+    class or a mixin; Python puts the bases in order. mirrors: those so far; None is unfinished."""
     path, where = find_source(module), f"method: {module}:{class_name}"
+    if mirrors.get(where):
+        return mirrors[where]
     if path is None:
         raise DiagvibError(
             f"{where} cannot be found: there is no module {module}, neither installed nor in the "
@@ -166,41 +184,91 @@ def _read(module: str, class_name: str) -> Declaration:
         raise DiagvibError(
             f"{where} cannot be read: {path} is not valid Python ({one_line(wrong)})"
         )
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    if class_name not in classes:
-        raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")
-    found = classes[class_name]
-    given = {
-        target.id: node.value
-        for node in found.body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    names = _bindings(tree, module, path)
+    node = next((n for n in tree.body if getattr(n, "name", "") == class_name), None)
+    if not isinstance(node, ast.ClassDef):
+        if class_name not in names or where in mirrors:
+            raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")
+        mirrors[where] = None
+        return _mirror(*_split(names[class_name]), mirrors)
+    values, bases = _literals(node, path, where), []
+    for base in node.bases if where != _BASE and where not in mirrors else ():
+        mirrors[where] = None
+        root, _, rest = ast.unparse(base).partition(".")
+        dotted = ".".join(filter(None, [names.get(root, f"{module}.{root}"), rest]))
+        # What cannot be read is no method, such as a mixin of a compiled package.
+        with suppress(_Unreadable):
+            bases.append(_base(dotted, mirrors))
+    try:
+        mirrors[where] = type(class_name, tuple(bases), {"values": values})
+        return mirrors[where]
+    except TypeError as error:
+        raise DiagvibError(f"{where}: {path}: {one_line(error)}") from None
+
+
+# Its bases declare nothing.
+_BASE = "method: diagvib.methods.method:Method"
+
+
+class _Unreadable(Exception):
+    """A base class whose source is not there."""
+
+
+def _base(dotted: str, mirrors: dict[str, type | None]) -> type:
+    module, class_name = _split(dotted)
+    source = find_source(module) if re.fullmatch(r"\w+(\.\w+)+", dotted) else None
+    if source is None or not re.search(rf"\b{class_name}\b", source.read_text(errors="replace")):
+        raise _Unreadable
+    return _mirror(module, class_name, mirrors)
+
+
+def _split(dotted: str) -> tuple[str, str]:
+    module, _, name = dotted.rpartition(".")
+    return module, name
+
+
+def _bindings(tree: ast.Module, module: str, path: Path) -> dict[str, str]:
+    """The dotted path of what each name of a module stands for, of those that are imported or
+    other names."""
+    package, names = module if path.name == "__init__.py" else _split(module)[0], {}
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                names[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            source = "." * node.level + (node.module or "")
+            with suppress(ImportError):  # above the topmost package
+                source = resolve_name(source, package)
+            names |= {each.asname or each.name: f"{source}.{each.name}" for each in node.names}
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
+            root, _, rest = ast.unparse(node.value).partition(".")
+            dotted = ".".join(filter(None, [names.get(root, f"{module}.{root}"), rest]))
+            names |= {target.id: dotted for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _literals(node: ast.ClassDef, path: Path, where: str) -> dict:
+    """The declarations in the body of a class."""
+    written = {
+        target.id: statement.value
+        for statement in node.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for target in (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
         if isinstance(target, ast.Name) and target.id in Declaration.model_fields
     }
     try:
-        values = {key: ast.literal_eval(value) for key, value in given.items()}
+        values = {key: ast.literal_eval(value) for key, value in written.items()}
     except (TypeError, ValueError):
         raise DiagvibError(
-            f"{where}: {', '.join(given)} of {class_name} in {path} must be literals, because they "
+            f"{where}: {', '.join(written)} of {node.name} in {path} must be literals, because they "
             "are read without running the code"
         ) from None
     as_lists = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
-    validated(Declaration, as_lists, f"{where}: {path}: {class_name}")
-    # Classes of this module, and those imported by `from module import name`.
-    known = {name: (module, name) for name in classes}
-    known |= {
-        alias.asname or alias.name: (node.module, alias.name)
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and not node.level
-        for alias in node.names
-    }
-    bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in known]
-    declared = (_read(*known[base]) for base in bases)  # a mixin declares nothing
-    base = next((each for each in declared if each.supervision), Declaration())
-    # Unlike what is validated, this keeps the schemas as they were written.
-    options = {key: _typed(schema) for key, schema in values.get("options", {}).items()}
-    options = {**base.options, **options}
-    return base.model_copy(update={**as_lists, "options": options})
+    validated(Declaration, as_lists, f"{where}: {path}: {node.name}")
+    return values
 
 
 def _typed(schema: dict) -> dict:
