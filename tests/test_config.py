@@ -178,3 +178,28 @@ def test_a_selection_that_a_study_lacks_is_named_at_planning(rule, lacks, has):
 @pytest.mark.parametrize("written", ["./outputs/mine/", "outputs//mine"])
 def test_a_root_has_one_name_however_it_is_written(written):
     assert load_config(overrides=[f"root={written}"]).root == "outputs/mine"
+
+
+@pytest.mark.parametrize(
+    ("studies", "baseline", "says"),
+    [
+        (
+            "zgo",
+            "group_dro",
+            "study zgo: method: group_dro needs train images of every combination",
+        ),
+        (
+            "cgo-1, zgo, fgo-1",
+            "group_dro",
+            "group_dro: studies cgo-1, zgo: method",
+        ),
+        ("o2o-easy", "group_dro", "choose `supervision: environments`; or restrict .* `studies`"),
+        ("o2o-easy", "rwg", "choose another method"),
+    ],
+)
+def test_groups_that_a_studys_rows_leave_empty_are_named_before_anything_runs(
+    studies, baseline, says
+):
+    chosen = [f"studies=[{studies}]", f"baselines=[{baseline}]", "samples=1"]
+    with pytest.raises(DiagvibError, match=says):
+        load_config(None, chosen)

@@ -13,6 +13,7 @@ class Rwg(Method):
     """
 
     supervision = ("cues", "cue")
+    every_group = True
 
     def sampling(self, phase, data):
         return balancing_weights(*group_index(data, self.options.supervision, self.name))
@@ -33,6 +34,7 @@ class SubG(Method):
     """
 
     supervision = ("cues", "cue")
+    every_group = True
 
     def sampling(self, phase, data):
         return equal_groups(*group_index(data, self.options.supervision, self.name)).flatten()

@@ -28,6 +28,7 @@ class Dfr(Method):
     """
 
     supervision = ("cues", "cue")
+    every_group = True
     options = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
         "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},

@@ -23,6 +23,7 @@ class Dpe(Retraining):
     """
 
     supervision = ("none", "cues", "cue")
+    every_group = True
     options = {
         "members": {"minimum": 1, "maximum": 1000, "default": 16},
         "head_epochs": {"minimum": 1, "maximum": 100_000, "default": 20},

@@ -18,6 +18,7 @@ class GroupDro(Method):
     """
 
     supervision = ("cues", "cue", "environments")
+    every_group = True
     options = {
         "step_size": {"exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
         "balanced": {"default": True},

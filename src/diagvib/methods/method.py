@@ -171,7 +171,7 @@ class Method(nn.Module):
     optimisers. `build`, `setup` and `phases` are called again; what a step or `start_phase` writes to any
     other attribute, such as a counter, is lost.
 
-    `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels` and `uses_features` are
+    `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels`, `uses_features` and `every_group` are
     read from the source, without running it, so that a configuration is checked quickly: they must
     be written as literals.
     """
@@ -193,6 +193,9 @@ class Method(nn.Module):
     # Whether it changes pixels or reads more of them than features, and so cannot train a head on
     # stored features.
     pixels = False
+    # Whether it needs images of every combination of classes of the target and the cues of its
+    # supervision.
+    every_group = False
     # Whether it asks something of the features, so that these must be trained.
     uses_features = False
     # Whether it needs a network whose head it may replace, or apply to anything but the features of

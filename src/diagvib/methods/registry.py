@@ -110,6 +110,7 @@ class Declaration(Strict):
     needs: list[Literal[tuple(ABILITIES)]] = Field([])
     pixels: bool = False
     uses_features: bool = False
+    every_group: bool = False
 
     @property
     def schemas(self) -> dict[str, dict]:

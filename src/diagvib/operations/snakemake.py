@@ -3,7 +3,9 @@ its hooks. Figures: benchmarks/README.md."""
 
 import atexit
 import gc
+import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -114,6 +116,12 @@ def after_failure(workflow) -> None:
     """At exit, say what failed, since Snakemake goes on to print where its own log is and that
     something failed."""
     said = what_failed(workflow.scheduler.failed)
+    if any(job.rule.name == "train" for job in workflow.scheduler.failed if not job.is_group()):
+        changed = (workflow.config_settings.config or {}).items()
+        sets = [f"--set {shlex.quote(f'{key}={json.dumps(its)}')}" for key, its in changed]
+        files = [f"--config {file}" for file in workflow.configfiles[-1:]]
+        option = " ".join([*files, *sets])
+        said += f"\ntables and page of the other runs: diagvib tabulate {option} && diagvib plot {option}"
     if _STOPPED.is_set():
         said = "error: stopped by SIGTERM; the same command goes on from there"
     atexit.register(print, said, file=sys.stderr)

@@ -1,7 +1,7 @@
 """The configuration: read, validated, resolved."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from inspect import signature
 from pathlib import Path
@@ -10,7 +10,7 @@ from shlex import quote
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.validation import read_valid, validated
-from diagvib.methods.registry import check_scene
+from diagvib.methods.registry import check_scene, declaration
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
@@ -25,7 +25,7 @@ from diagvib.settings.configuration import (
 from diagvib.settings.grid import folder_name
 from diagvib.settings.search_space import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
-from diagvib.studies.scarcity import check_counts, check_names
+from diagvib.studies.scarcity import check_counts, check_names, empty_groups
 from diagvib.studies.study import Study, load_studies
 
 _SCALAR = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|null|true|false", re.I)
@@ -233,10 +233,12 @@ def check_selection(selection: str, studies: Iterable[Study]) -> None:
 def check_baseline(settings: dict, config: Configuration, studies: list[str]) -> None:
     """DiagvibError unless every study has the supervision that a baseline's method needs, its scene
     can do what method and views need, and its selection fits the configuration."""
+    problems = {}
     for name in studies:
         study, method = config.study(name), settings["method"]
         try:
             check_supervision(method, len(study.cues), len(study.environments))
+            _check_groups(method, study, config.counts)
             check_scene(method, study.scene)
             model, scene = settings.get("model") or {}, load_scene(study.scene)
             if prepared_input(model) and "crop" not in signature(scene.renderer).parameters:
@@ -259,16 +261,43 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
                         f"configuration, and a scene that can {ABILITIES['exchange']}"
                     )
         except DiagvibError as error:
-            raise DiagvibError(
-                f"study {name}: {error}; or restrict the baseline to other studies with its key "
-                "`studies`"
-            ) from None
+            problems.setdefault(str(error), []).append(name)
+    for problem, names in problems.items():
+        noun = "study" if len(names) == 1 else "studies"
+        raise DiagvibError(
+            f"{noun} {', '.join(names)}: {problem}; or restrict the baseline to other studies with its "
+            "key `studies`"
+        ) from None
     patience = config.training.patience
     if patience is not None and settings.get("selection") == "last":
         raise DiagvibError(
             f"training.patience: {patience} never stops a training with selection: last, which "
             "keeps the last epoch whatever it is; set training.patience: null, or leave this baseline "
             "out"
+        )
+
+
+def _check_groups(method: dict, study: Study, counts: Mapping[str, int]) -> None:
+    """DiagvibError if a method that needs images of every group would get none of one."""
+    declared, supervision = declaration(method["name"]), method["supervision"]
+    split = "val" if method.get("images") == "validation" else "train"
+    if not declared.every_group or not supervision.startswith("cue"):
+        return
+    if empty_groups(study, counts, split, supervision):
+        words = (word for word in declared.supervision if word in ("none", "environments"))
+        cues = [f"cue-{number + 1}" for number in range(len(study.cues))]
+        possible = [word for word in words if word == "none" or len(study.environments) > 1]
+        if "cue" in declared.supervision:
+            possible += [cue for cue in cues if not empty_groups(study, counts, split, cue)]
+        remedy = (
+            f"choose `supervision: {' or '.join(possible)}`"
+            if possible
+            else "choose another method"
+        )
+        raise DiagvibError(
+            f"method: {method['name']} needs {split} images of every combination of the target's "
+            f"classes with those of {supervision}, but by the study's rows and counts.{split} some "
+            f"have none; {remedy}"
         )
 
 

@@ -4,6 +4,7 @@ for testing, of every cell. No pandas needed."""
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
+from itertools import product
 
 import numpy as np
 
@@ -79,6 +80,20 @@ def check_counts(study: Study, counts: Mapping[str, int]) -> None:
                 f"counts.{group or 'test'}: with {images} images of study {study.name}, cell "
                 f"{list(empty[2])} of the group {empty[1]} may have none; raise the number to {least} or more"
             )
+
+
+def empty_groups(
+    study: Study, counts: Mapping[str, int], split: str, supervision: str
+) -> list[tuple[int, ...]]:
+    """The combinations of classes, of the target and the cues of a method's supervision, that occur
+    in a split, but not together, or in less than one image."""
+    first, last = (1, None) if supervision == "cues" else [int(supervision[4:])] * 2
+    weights: dict[tuple[int, ...], float] = defaultdict(float)
+    for (*_, cell), weight in _weights(study, split).items():
+        weights[cell[0], *(cell[first:] if last is None else cell[last : last + 1])] += weight
+    least = 0 if study.as_published else sum(weights.values()) / counts[split]
+    occurring = (sorted(set(classes)) for classes in zip(*weights, strict=True))
+    return [group for group in product(*occurring) if weights.get(group, 0) <= least * (1 - 1e-9)]
 
 
 def _empty(images: int, weights: Mapping[tuple, float], rounded: bool) -> tuple | None:
