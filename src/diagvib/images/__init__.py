@@ -10,8 +10,8 @@ FEATURES_FILE = "features.json"
 def made_from(recipes: dict, size: int) -> dict:
     """Digests of everything that images are made from, given the metadata of their recipe file:
     part of DIGESTS_FILE."""
-    noted = {key: recipes.get(key) for key in ("digests", "sources_digest")}
-    return {"recipes": noted, "image_size": size}
+    digests = {key: recipes.get(key) for key in ("digests", "sources_digest")}
+    return {"recipes": digests, "image_size": size}
 
 
 def view_path(path: Path, view: str) -> Path:

@@ -35,8 +35,12 @@ class SceneCounterfactuals:
         return self._scene.rendering(self.prepared, self.images.pixels.shape[1], self.device)
 
     def exchanged(self, index: torch.Tensor, cue: int, donors: torch.Tensor) -> torch.Tensor:
-        own, others = (self.images.table.take(at.cpu().numpy()) for at in (index, donors))
-        return self._render(self._scene.exchange(own, self.cues[cue], others)).to(self.device)
+        recipes, donor_recipes = (
+            self.images.table.take(rows.cpu().numpy()) for rows in (index, donors)
+        )
+        return self._render(self._scene.exchange(recipes, self.cues[cue], donor_recipes)).to(
+            self.device
+        )
 
     def object_boxes(self, index: torch.Tensor) -> torch.Tensor:
         return self._boxes[index]
@@ -44,10 +48,10 @@ class SceneCounterfactuals:
     @cached_property
     def _boxes(self) -> torch.Tensor:
         boxes = self._scene.object_boxes(self.images.table, self.images.pixels.shape[1])
-        found = torch.as_tensor(boxes, device=self.device)
-        if found.is_floating_point() or found.shape != (len(self.images.table), 4):
+        positions = torch.as_tensor(boxes, device=self.device)
+        if positions.is_floating_point() or positions.shape != (len(self.images.table), 4):
             raise DiagvibError(
-                f"scene {self.images.metadata['scene']}: object_boxes gives {found.dtype} of shape "
-                f"{[*found.shape]}; pixels as integers, one box of 4 for each image, are needed"
+                f"scene {self.images.metadata['scene']}: object_boxes gives {positions.dtype} of shape "
+                f"{[*positions.shape]}; pixels as integers, one box of 4 for each image, are needed"
             )
-        return found
+        return positions

@@ -117,8 +117,8 @@ class ImageFiles:
 
     def check(self, sample: int, split: str) -> None:
         """DiagvibError if a file is not the one that was rendered."""
-        path, noted = self.path(sample, split), self._digests.get(self.name(sample, split))
-        if noted and path.exists() and file_sha256(path) != noted:
+        path, digest = self.path(sample, split), self._digests.get(self.name(sample, split))
+        if digest and path.exists() and file_sha256(path) != digest:
             raise DiagvibError(
                 f"{path}: changed since it was rendered: {self.folder / DIGESTS_FILE} has another "
                 "sha256; delete it and run again to make a new one"
@@ -186,15 +186,21 @@ class RenderedRecipes:
         name, digests = f"{sample}/{split}", self._noted["digests"]
         if name not in digests:
             self.table(sample, split)  # says which samples there are
-        noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
-        drawn = DatasetSample(**noted)
+        description = next(
+            entry for entry in self._noted["dataset_samples"] if entry["number"] == sample
+        )
+        dataset_sample = DatasetSample(**description)
         return {
             "sample": sample,
             "split": split,
             "recipe_digest": digests[name],
             **self._shared,
             "cue_label": cue_label_names(
-                self._study, self._noted["roles"], drawn, self._factors, self._trained(sample)
+                self._study,
+                self._noted["roles"],
+                dataset_sample,
+                self._factors,
+                self._trained(sample),
             ),
         }
 

@@ -44,15 +44,15 @@ class FeatureFiles:
         }
 
     def load(self, sample: int, split: str) -> Images:
-        path, noted = self.path(sample, split), self.metadata(sample, split)
-        files = split_files(path, noted.get("views", ()))
-        if not all(file.exists() for file in files) or files_digest(files) != noted["sha256"]:
+        path, metadata = self.path(sample, split), self.metadata(sample, split)
+        files = split_files(path, metadata.get("views", ()))
+        if not all(file.exists() for file in files) or files_digest(files) != metadata["sha256"]:
             raise DiagvibError(
                 f"{path}: missing, or changed since it was made; delete "
                 f"{self.folder / FEATURES_FILE} and run again to make it anew"
             )
         values = torch.from_numpy(np.load(path, mmap_mode="c"))
-        return Images(values, read_table(files[1]), noted)
+        return Images(values, read_table(files[1]), metadata)
 
     @cached_property
     def _noted(self) -> dict:

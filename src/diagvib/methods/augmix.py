@@ -62,8 +62,10 @@ class AugMix(Method):
         weights = (
             Dirichlet(parameters, validate_args=False).sample((2, len(pixels))).transpose(1, 2)
         )
-        kept = random_share(alpha, pixels.device, 2, len(pixels))[..., None, None, None]
-        mixtures = kept * clean + (1 - kept) * (weights[..., None, None, None] * inputs).sum(1)
+        clean_share = random_share(alpha, pixels.device, 2, len(pixels))[..., None, None, None]
+        mixtures = clean_share * clean + (1 - clean_share) * (
+            weights[..., None, None, None] * inputs
+        ).sum(1)
         return torch.cat([clean[None], mixtures])
 
 
@@ -98,10 +100,13 @@ def change_in_chains(images: Tensor, depth: int, strength: float) -> None:
     for length in range(depth):
         longer = order[: n - n * length // depth]
         shuffled = longer[torch.rand(len(longer), device=device).argsort()]
-        for operation, at in zip(OPERATIONS, shuffled.tensor_split(len(OPERATIONS)), strict=True):
-            if len(at):
-                images[at] = operation(
-                    images[at], torch.empty(len(at), device=device).uniform_(0.01, strength)
+        for operation, chain_images in zip(
+            OPERATIONS, shuffled.tensor_split(len(OPERATIONS)), strict=True
+        ):
+            if len(chain_images):
+                images[chain_images] = operation(
+                    images[chain_images],
+                    torch.empty(len(chain_images), device=device).uniform_(0.01, strength),
                 )
 
 

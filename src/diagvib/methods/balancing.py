@@ -44,5 +44,5 @@ class SubY(Method):
     """`subg` whose groups are the target's classes."""
 
     def sampling(self, phase, data):
-        found, index = data.labels.unique(return_inverse=True)
-        return equal_groups(index, len(found)).flatten()
+        classes, index = data.labels.unique(return_inverse=True)
+        return equal_groups(index, len(classes)).flatten()

@@ -29,7 +29,7 @@ def split_sets(environments: int, batch: Batch) -> Tensor:
     """float[2, B]: 1 for the images of each set, else 0. An environment with n images in the batch
     gives 0 to n - 1 of them to the first set, each number with equal probability."""
     device, images = batch.environment.device, len(batch.environment) // environments
-    first = torch.arange(images, device=device) < torch.randint(
+    first_half = torch.arange(images, device=device) < torch.randint(
         images, (environments, 1), device=device
     )
-    return torch.stack([first.flatten(), ~first.flatten()]).float()
+    return torch.stack([first_half.flatten(), ~first_half.flatten()]).float()

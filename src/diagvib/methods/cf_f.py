@@ -48,13 +48,13 @@ class CounterfactualAndFactual(Method):
         return torch.where(inside, batch.inputs, noise), batch.inputs.masked_fill(inside, 0)
 
     def training_step(self, phase, batch, update):
-        both = torch.cat([batch.inputs, *self.changed(batch)])
-        logits, factual, counterfactual = self.model(both).float().chunk(3)
-        others = (1 - F.one_hot(batch.labels, self.n_classes).float()) / (self.n_classes - 1)
+        inputs = torch.cat([batch.inputs, *self.changed(batch)])
+        logits, factual, counterfactual = self.model(inputs).float().chunk(3)
+        wrong_classes = (1 - F.one_hot(batch.labels, self.n_classes).float()) / (self.n_classes - 1)
         losses = (
             self.losses(logits, batch.labels)
             + self.losses(factual, batch.labels)
-            + self.losses(counterfactual, others)
+            + self.losses(counterfactual, wrong_classes)
         )
         update("model", self.combine(losses, batch))
         return StepOutput(losses, logits)

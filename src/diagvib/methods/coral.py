@@ -24,8 +24,8 @@ class Coral(ByEnvironment):
         sets = self.compared(batch)
         with torch.autocast(features.device.type, enabled=False):
             distances = self.distances(features.float(), sets)
-        both = [one * other for one, other in combinations((sets.sum(1) > 1).float(), 2)]
-        return self.options.gamma * (torch.stack(distances) * torch.stack(both)).mean()
+        pair_weights = [left * right for left, right in combinations((sets.sum(1) > 1).float(), 2)]
+        return self.options.gamma * (torch.stack(distances) * torch.stack(pair_weights)).mean()
 
     def compared(self, batch: Batch) -> Tensor:
         """The sets of images whose features should be alike: float[sets, B], 1 or 0; an image is in

@@ -37,5 +37,5 @@ def _span(side: Tensor, size: int) -> Tensor:
     """Which of `size` pixels are in a stretch of side x size pixels around a random one,
     bool[size]."""
     centre, half = torch.randint(size, (), device=side.device), (side * size / 2).floor()
-    at = torch.arange(size, device=side.device)
-    return (at >= centre - half) & (at < centre + half)
+    pixels = torch.arange(size, device=side.device)
+    return (pixels >= centre - half) & (pixels < centre + half)

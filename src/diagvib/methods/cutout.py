@@ -47,15 +47,15 @@ class Cutout(Method):
     def _boxes(self, batch: Batch) -> Tensor:
         """The pixels to erase, bool[B, H, W]."""
         images, size = len(batch.inputs), batch.inputs.shape[3]
-        drawn = torch.empty(2, images, _ATTEMPTS, device=batch.inputs.device)
-        area = drawn[0].uniform_(*sorted(self.options.area)) * size**2
-        ratio = drawn[1].uniform_(*map(math.log, sorted(self.options.ratio))).exp()
+        proposals = torch.empty(2, images, _ATTEMPTS, device=batch.inputs.device)
+        area = proposals[0].uniform_(*sorted(self.options.area)) * size**2
+        ratio = proposals[1].uniform_(*map(math.log, sorted(self.options.ratio))).exp()
         sides = torch.stack([area * ratio, area / ratio]).sqrt().round()
         fits = (sides < size).all(0)
-        first = fits.int().argmax(1).expand(2, images)[:, :, None]
-        side = sides.gather(2, first)  # [2, B, 1]: height and width
+        first_fit = fits.int().argmax(1).expand(2, images)[:, :, None]
+        side = sides.gather(2, first_fit)  # [2, B, 1]: height and width
         erased = fits.any(1, keepdim=True) & (torch.rand_like(side[0]) < self.options.p)
         start = (torch.rand_like(side) * (size - side + 1)).floor()
-        at = torch.arange(size, device=side.device)
-        rows, columns = (at >= start) & (at < start + side)
+        pixels = torch.arange(size, device=side.device)
+        rows, columns = (pixels >= start) & (pixels < start + side)
         return rows[:, :, None] & columns[:, None, :] & erased[:, :, None]

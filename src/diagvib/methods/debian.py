@@ -69,7 +69,7 @@ def part_means(
     member = membership(labels, probabilities.shape[1])
     p = of_label(probabilities, labels)
     inside, outside = (
-        (member * each * p).sum(1) / ((member * each).sum(1) + eps) for each in (part, 1 - part)
+        (member * side * p).sum(1) / ((member * side).sum(1) + eps) for side in (part, 1 - part)
     )
     return inside, outside, member
 

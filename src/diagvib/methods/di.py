@@ -31,8 +31,10 @@ class DomainIndependent(Method):
     def training_step(self, phase, batch, update):
         logits = self.model.head.each(self.model.features(batch.inputs))
         # A product with the membership [B, domains]: sums in a fixed order.
-        own = self.domain[batch.index][:, None] == torch.arange(self.domains, device=logits.device)
-        logits = (own[:, :, None] * logits).sum(1)
+        own_domain = self.domain[batch.index][:, None] == torch.arange(
+            self.domains, device=logits.device
+        )
+        logits = (own_domain[:, :, None] * logits).sum(1)
         losses = self.losses(logits, batch.labels)
         update("model", losses.mean())
         return StepOutput(losses, logits)

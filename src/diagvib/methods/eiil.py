@@ -67,7 +67,7 @@ def inferred_environments(slope: Tensor, part: Tensor, steps: int, lr: float) ->
     """
     member = F.one_hot(part).T.float()
     weighted = member / member.sum(1, keepdim=True).clamp(min=1) * slope  # [parts, N]
-    own = weighted.sum(0)
+    environment_loss = weighted.sum(0)
     e = torch.randn_like(slope)
     mean, square = torch.zeros_like(e), torch.zeros_like(e)
     for step in range(1, steps + 1):
@@ -75,7 +75,7 @@ def inferred_environments(slope: Tensor, part: Tensor, steps: int, lr: float) ->
         # For the part, d/dw mean(s l) - d/dw mean((1 - s) l).
         with torch.autocast(s.device.type, enabled=False):
             contrast = (weighted @ (2 * s - 1))[part]
-        gradient = own * contrast * s * (1 - s)
+        gradient = environment_loss * contrast * s * (1 - s)
         mean.lerp_(gradient, 1 - _MEAN)
         square.lerp_(gradient.square(), 1 - _SQUARE)
         root = (square / (1 - _SQUARE**step)).sqrt_().add_(_EPSILON)

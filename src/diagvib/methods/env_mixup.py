@@ -23,6 +23,6 @@ class EnvMixup(ByEnvironment):
         images = len(batch.labels) // environments
         order = torch.rand(environments, device=device).argsort()
         following = order.roll(-1)[order.argsort()]
-        other = (following[:, None] * images + torch.arange(images, device=device)).flatten()
+        partners = (following[:, None] * images + torch.arange(images, device=device)).flatten()
         share = random_share(self.options.alpha, device, environments).repeat_interleave(images)
-        return blended(batch, batch.inputs[other], batch.labels[other], share, self.n_classes)
+        return blended(batch, batch.inputs[partners], batch.labels[partners], share, self.n_classes)

@@ -102,8 +102,8 @@ def total_correlation(logits: Tensor) -> Tensor:
 
 def discriminator_loss(of_images: Tensor, of_shuffled: Tensor) -> Tensor:
     """Mean cross entropy of telling the two kinds of codes apart, from logits [B, 2] of each."""
-    first = torch.zeros(len(of_images), dtype=torch.int64, device=of_images.device)
-    return (F.cross_entropy(of_images, first) + F.cross_entropy(of_shuffled, first + 1)) / 2
+    real = torch.zeros(len(of_images), dtype=torch.int64, device=of_images.device)
+    return (F.cross_entropy(of_images, real) + F.cross_entropy(of_shuffled, real + 1)) / 2
 
 
 def shuffled(code: Tensor) -> Tensor:

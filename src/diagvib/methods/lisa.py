@@ -25,20 +25,20 @@ class Lisa(ByEnvironment):
         super().setup(data)
         self.of_label = Partners(data.labels, data.environment)
         self.of_environment = Partners(data.environment, data.labels)
-        for label, at in self.of_label.lonely():
+        for label, environment in self.of_label.lonely():
             raise DiagvibError(
                 f"method: {self.name} blends images of one class from two environments, but all images of "
-                f"{data.classes[label]} are in {data.environments[at]}; choose another study or method"
+                f"{data.classes[label]} are in {data.environments[environment]}; choose another study or method"
             )
-        for at, label in self.of_environment.lonely():
+        for environment, label in self.of_environment.lonely():
             raise DiagvibError(
                 f"method: {self.name} blends images of two classes from one environment, but all images in "
-                f"{data.environments[at]} are of {data.classes[label]}; choose another study or method"
+                f"{data.environments[environment]} are of {data.classes[label]}; choose another study or method"
             )
 
     def augment(self, batch):
         labels, environment, device = batch.labels, batch.environment, batch.labels.device
-        other = self.data.batch(
+        partner = self.data.batch(
             torch.where(
                 torch.rand((), device=device) < self.options.same_label,
                 self.of_label.draw(labels, environment),
@@ -46,4 +46,4 @@ class Lisa(ByEnvironment):
             )
         )
         share = random_share(self.options.alpha, device, len(labels))
-        return blended(batch, other.inputs, other.labels, share, self.n_classes)
+        return blended(batch, partner.inputs, partner.labels, share, self.n_classes)

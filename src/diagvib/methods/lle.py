@@ -67,10 +67,10 @@ class Lle(Method):
         donors = self.donors.draw(torch.zeros_like(batch.labels), batch.labels)
         pixels = batch.pixels.clone()
         for cue in range(self.shift.out_features - 1):
-            at = (shift == cue + 1).nonzero().flatten()
-            if len(at):
-                pixels[at] = self.data.augment(
-                    self.data.counterfactuals.exchanged(batch.index[at], cue, donors[at])
+            images = (shift == cue + 1).nonzero().flatten()
+            if len(images):
+                pixels[images] = self.data.augment(
+                    self.data.counterfactuals.exchanged(batch.index[images], cue, donors[images])
                 )
         return replace(batch, pixels=pixels, inputs=self.data.inputs(pixels)), shift
 

@@ -60,8 +60,8 @@ class MaskTune(Method):
             (gradient,) = torch.autograd.grad(largest, maps)
         with torch.no_grad():
             weight = (gradient * maps).sum((2, 3)) / (maps.sum((2, 3)) + 1e-7)
-            found = (weight[:, :, None, None] * maps).sum(1).clamp(min=0)
-            return found - found.amin((1, 2), keepdim=True)
+            heat = (weight[:, :, None, None] * maps).sum(1).clamp(min=0)
+            return heat - heat.amin((1, 2), keepdim=True)
 
 
 def hot(heat: Tensor, size: int, deviations: float) -> Tensor:

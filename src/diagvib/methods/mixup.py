@@ -21,8 +21,8 @@ class Mixup(Method):
 
     def augment(self, batch):
         share = random_share(self.options.alpha, batch.inputs.device)
-        others = batch.inputs.roll(1, 0), batch.labels.roll(1)
-        return blended(batch, *others, share, self.n_classes)
+        partners = batch.inputs.roll(1, 0), batch.labels.roll(1)
+        return blended(batch, *partners, share, self.n_classes)
 
 
 def blended(batch: Batch, inputs: Tensor, labels: Tensor, share: Tensor, n_classes: int) -> Batch:
@@ -41,13 +41,13 @@ def random_share(alpha: float, device: torch.device, *shape: int) -> Tensor:
     return Beta(alpha, alpha, validate_args=False).sample()
 
 
-def mixed_labels(labels: Tensor, others: Tensor, share: Tensor, n_classes: int) -> Tensor:
+def mixed_labels(labels: Tensor, partner_labels: Tensor, share: Tensor, n_classes: int) -> Tensor:
     """float[B, n_classes]: `share`, float[] or float[B], of each image's own label int64[B], the
     rest of the other's."""
     # Not one_hot, which inspects the values on the CPU.
-    own, other = (
-        (of[:, None] == torch.arange(n_classes, device=labels.device)).float()
-        for of in (labels, others)
+    label_hot, partner_hot = (
+        (indices[:, None] == torch.arange(n_classes, device=labels.device)).float()
+        for indices in (labels, partner_labels)
     )
     share = share.reshape(-1, 1)
-    return share * own + (1 - share) * other
+    return share * label_hot + (1 - share) * partner_hot

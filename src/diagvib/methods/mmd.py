@@ -24,4 +24,4 @@ class Mmd(Coral):
         squared = squares[:, None] + squares - 2 * features @ features.T
         squared = squared.clamp(min=0).fill_diagonal_(0)
         kernel = sum((-scale * squared).exp() for scale in SCALES)
-        return [(one - other) @ kernel @ (one - other) for one, other in combinations(shares, 2)]
+        return [(left - right) @ kernel @ (left - right) for left, right in combinations(shares, 2)]

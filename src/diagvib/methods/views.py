@@ -45,8 +45,8 @@ class Augmented(Method):
     }
 
     def augment(self, batch):
-        drawn = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.options.p
-        inputs = torch.where(drawn, seen(self, self.options.view, batch), batch.inputs)
+        viewed = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.options.p
+        inputs = torch.where(viewed, seen(self, self.options.view, batch), batch.inputs)
         return replace(batch, inputs=inputs)
 
 
@@ -57,10 +57,10 @@ class Mixed(Method):
     options = {"view": {"type": "string", "default": "mixup"}}
 
     def augment(self, batch):
-        features, share, other = seen(self, self.options.view, batch).split(
+        features, share, partner = seen(self, self.options.view, batch).split(
             [batch.inputs.shape[1], 1, 1], 1
         )
-        labels = mixed_labels(batch.labels, other[:, 0].long(), share[:, 0], self.n_classes)
+        labels = mixed_labels(batch.labels, partner[:, 0].long(), share[:, 0], self.n_classes)
         return replace(batch, inputs=features, labels=labels)
 
 

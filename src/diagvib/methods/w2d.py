@@ -12,7 +12,7 @@ from diagvib.models.maps import evidence
 from diagvib.models.network import Network
 
 # By how much erasing must lower a probability, as in the authors' code.
-_LEAST = 1e-4
+_MIN_DROP = 1e-4
 
 
 class W2d(Method):
@@ -73,8 +73,8 @@ class W2d(Method):
         losses = self.losses(logits, batch.labels)
         hard = self.hard(losses.detach())
         erased = self.erased(maps.detach(), batch.labels, hard)
-        rest = self.model.dropped(self.pool(maps.masked_fill(erased, 0)).flatten(1))
-        of_rest = self.losses(self.model.head(rest), batch.labels)
+        remaining_features = self.model.dropped(self.pool(maps.masked_fill(erased, 0)).flatten(1))
+        of_rest = self.losses(self.model.head(remaining_features), batch.labels)
         update("model", (hard * of_rest).sum() / hard.sum())
         self.memory["step"].add_(1)
         return StepOutput(losses, logits)
@@ -97,7 +97,7 @@ class W2d(Method):
                 lowered = (logits.softmax(1) - without.softmax(1)).gather(1, labels[:, None])[:, 0]
         images = (self.options.erased_images * hard.sum().double()).round()
         lowered.masked_fill_(~hard, 0)
-        lowered_most = _largest(lowered, images) & (lowered > _LEAST)
+        lowered_most = _largest(lowered, images) & (lowered > _MIN_DROP)
         return decisive[:, None] & lowered_most[:, None, None, None]
 
     def classified(self, maps: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[T
     """Features [B, D], and the map [B, channels, H, W] from which `pool`, a part of the model, made
     them."""
     maps = []
-    with pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])):
+    with pool.register_forward_pre_hook(lambda module, inputs: maps.append(inputs[0])):
         features = model.features(inputs)
     return features, maps[-1]
 

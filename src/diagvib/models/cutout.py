@@ -35,15 +35,15 @@ def without_mask(folder: Path) -> list[Path]:
     """The photos in a folder and its subfolders that need a mask: there is none next to them, and
     they have no transparency. Unreadable files are named on standard error.
     """
-    found: dict[Path, Path] = {}
+    mask_photos: dict[Path, Path] = {}
     for path in map(folder.joinpath, files_in(folder)):
         photo = path.suffix.lower() in EXTENSIONS and not path.name.endswith(MASK)
         mask = path.with_suffix(MASK)
         if not photo or mask.exists():
             continue
-        if mask in found:
-            said = "because another photo has this name, and so the same mask; rename one"
-            leave_out(path, said)
+        if mask in mask_photos:
+            reason = "because another photo has this name, and so the same mask; rename one"
+            leave_out(path, reason)
             continue
         try:
             opaque = (open_photo(path, "RGBA")[..., 3] == 255).all()
@@ -51,8 +51,8 @@ def without_mask(folder: Path) -> list[Path]:
             leave_out(path, str(error).removeprefix(f"{path}: "))
             continue
         if opaque:
-            found[mask] = path
-    return [*found.values()]
+            mask_photos[mask] = path
+    return [*mask_photos.values()]
 
 
 def load_network(
@@ -69,21 +69,23 @@ def load_network(
     return net.to(device).eval()
 
 
-def class_indices(wanted: Sequence[str]) -> torch.Tensor:
+def class_indices(names: Sequence[str]) -> torch.Tensor:
     """The network's class indices of COCO's categories. DiagvibError for an unknown one."""
-    known = categories()
-    for name in wanted:
-        if name not in known or name in _NO_CATEGORIES:
+    all_categories = categories()
+    for name in names:
+        if name not in all_categories or name in _NO_CATEGORIES:
             raise unknown_name(
-                "category", name, [one for one in known if one not in _NO_CATEGORIES]
+                "category",
+                name,
+                [category for category in all_categories if category not in _NO_CATEGORIES],
             )
-    return torch.tensor([known.index(name) for name in wanted])
+    return torch.tensor([all_categories.index(name) for name in names])
 
 
 def cut_out_photos(
     net: nn.Module,
     photos: Sequence[Path],
-    wanted: Sequence[str],
+    names: Sequence[str],
     device: torch.device,
     advance: Callable[[int], None],
 ) -> int:
@@ -92,11 +94,11 @@ def cut_out_photos(
 
     wanted: names of COCO's categories. advance: called with the number of further photos processed.
     """
-    indices, written = class_indices(wanted).to(device), 0
+    indices, written = class_indices(names).to(device), 0
     for path in photos:
         mask = largest_instance(net, open_photo(path), indices)
         if mask is None:
-            leave_out(path, f"because no {' or '.join(wanted)} was found in it")
+            leave_out(path, f"because no {' or '.join(names)} was found in it")
         else:
             with whole_file(path.with_suffix(MASK)) as temporary:
                 Image.fromarray(mask).save(temporary, "PNG")
@@ -113,9 +115,12 @@ def largest_instance(net: nn.Module, photo: np.ndarray, indices: torch.Tensor) -
     None if there is no instance with a high enough score.
     """
     pixels = torch.from_numpy(photo.copy()).to(indices.device).permute(2, 0, 1) / 255
-    (found,) = net([pixels])
+    (detections,) = net([pixels])
     masks = (
-        found["masks"][torch.isin(found["labels"], indices) & (found["scores"] >= SURE), 0] >= SURE
+        detections["masks"][
+            torch.isin(detections["labels"], indices) & (detections["scores"] >= SURE), 0
+        ]
+        >= SURE
     )
     areas = masks.sum((1, 2))
     if not len(areas) or not areas.max():

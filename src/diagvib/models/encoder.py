@@ -30,17 +30,17 @@ class Encoder(nn.Module):
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("factor", torch.tensor(std).reciprocal(), persistent=False)
         if layer is not None:
-            known = dict(network.body.named_modules())
-            if layer not in known or not layer:
-                raise unknown_name("layer", layer, [name for name in known if name], "model.layer")
-            known[layer].register_forward_hook(self._keep)
+            layers = dict(network.body.named_modules())
+            if layer not in layers or not layer:
+                raise unknown_name("layer", layer, [name for name in layers if name], "model.layer")
+            layers[layer].register_forward_hook(self._keep)
         self.layer = layer
         self.of_inputs = self.compute
         self.to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
-    def _keep(self, module: nn.Module, given: object, made: object) -> None:
+    def _keep(self, module: nn.Module, inputs: object, output: object) -> None:
         # A copy, since the next operation may work in place.
-        self.made = made.clone() if isinstance(made, Tensor) else None
+        self.made = output.clone() if isinstance(output, Tensor) else None
 
     def inputs(self, pixels: Tensor) -> Tensor:
         """Resize and normalise images for the network: float32[B, 3, S, S]."""

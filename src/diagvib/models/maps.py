@@ -13,17 +13,17 @@ def last_map() -> Iterator[list[Tensor]]:
     """A list that holds the last map that any module made while it was open, but for pooled ones:
     square, of several cells, one for each image. Empty if there was none, or if tokens, [B, N, D],
     came after it."""
-    found: list[Tensor] = []
+    maps: list[Tensor] = []
     pools = nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d
 
-    def note(module: nn.Module, given: tuple, made: object) -> None:
-        several = isinstance(made, Tensor) and made.ndim in (3, 4) and 1 not in made.shape[2:]
+    def note(module: nn.Module, inputs: tuple, output: object) -> None:
+        several = isinstance(output, Tensor) and output.ndim in (3, 4) and 1 not in output.shape[2:]
         if several and not isinstance(module, pools):
-            is_map = made.ndim == 4 and made.shape[2] == made.shape[3]
-            found[:] = [made] if is_map else []
+            is_map = output.ndim == 4 and output.shape[2] == output.shape[3]
+            maps[:] = [output] if is_map else []
 
     with register_module_forward_hook(note):
-        yield found
+        yield maps
 
 
 def evidence(
@@ -37,8 +37,8 @@ def evidence(
     on get nothing, also if the head tells cells apart (HiResCAM, Draelos and Carin, 2020); for a
     head that reads the mean over all cells, it is the same.
     """
-    chosen = logits.gather(1, classes[:, None]).sum()
-    (gradient,) = torch.autograd.grad(chosen, maps, allow_unused=True)
+    class_logits = logits.gather(1, classes[:, None]).sum()
+    (gradient,) = torch.autograd.grad(class_logits, maps, allow_unused=True)
     if gradient is None:
         return None
     if averaged:

@@ -20,9 +20,9 @@ def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
 
     own_head = tag and settings.get("head") == "published"
     classes = {} if own_head else {"num_classes": n_classes}
-    named = f"{name}.{tag}" if tag else name
+    full_name = f"{name}.{tag}" if tag else name
     try:
-        net = timm.create_model(named, pretrained=bool(tag), **classes, **settings["options"])
+        net = timm.create_model(full_name, pretrained=bool(tag), **classes, **settings["options"])
     except Exception as error:  # timm may raise anything for an invalid value, or without network
         if tag:
             raise DiagvibError(
@@ -41,17 +41,19 @@ def timm_input(model: str, tag: str | None) -> tuple[str | None, dict]:
     import timm
     from timm.data import resolve_data_config
 
-    known = [each.partition(".")[2] for each in timm.list_pretrained(f"{name}.*")]
-    if tag and tag not in known:
-        raise unknown_name(f"weights of {model}", tag, known)
-    found = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name).to_dict()
-    given = resolve_data_config(pretrained_cfg=found)
-    side = given["input_size"][1]
-    scaling = {key: [*given[key]] for key in ("mean", "std")}
-    scaling |= {"size": side, "interpolation": given["interpolation"]}
-    if given["crop_mode"] != "squash":  # by which the whole photo becomes the square
-        scaling["resize"] = int(side / given["crop_pct"])
-    return found["tag"] if known else None, scaling
+    tags = [
+        pretrained_name.partition(".")[2] for pretrained_name in timm.list_pretrained(f"{name}.*")
+    ]
+    if tag and tag not in tags:
+        raise unknown_name(f"weights of {model}", tag, tags)
+    published_config = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name).to_dict()
+    data_config = resolve_data_config(pretrained_cfg=published_config)
+    side = data_config["input_size"][1]
+    scaling = {key: [*data_config[key]] for key in ("mean", "std")}
+    scaling |= {"size": side, "interpolation": data_config["interpolation"]}
+    if data_config["crop_mode"] != "squash":  # by which the whole photo becomes the square
+        scaling["resize"] = int(side / data_config["crop_pct"])
+    return published_config["tag"] if tags else None, scaling
 
 
 def _known(model: str) -> str:

@@ -14,9 +14,9 @@ from diagvib.models.weights import load_weights, published
 
 def check_name(name: str) -> str:
     """The name of a torchvision classifier. DiagvibError, with similar names, for any other."""
-    known = torchvision.models.list_models(module=torchvision.models)
-    if name not in known:
-        unknown = unknown_name("torchvision classifier", name, [*known, "small_cnn"], "model")
+    names = torchvision.models.list_models(module=torchvision.models)
+    if name not in names:
+        unknown = unknown_name("torchvision classifier", name, [*names, "small_cnn"], "model")
         raise DiagvibError(f"{unknown}; one of timm is timm/NAME, your own package.module:function")
     return name
 
@@ -49,15 +49,15 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
 def torchvision_input(name: str, weights: str | None) -> tuple[str, dict]:
     """The name of published weights, by default torchvision's first, and the baseline's `input` with
     which they were trained."""
-    known = torchvision.models.get_model_weights(check_name(name))
-    weights = weights or next(iter(known)).name
-    given = published(name, weights).transforms()
+    published_weights = torchvision.models.get_model_weights(check_name(name))
+    weights = weights or next(iter(published_weights)).name
+    transforms = published(name, weights).transforms()
     return weights, {
-        "size": given.crop_size[0],
-        "resize": given.resize_size[0],
-        "interpolation": given.interpolation.value,
-        "mean": [*given.mean],
-        "std": [*given.std],
+        "size": transforms.crop_size[0],
+        "resize": transforms.resize_size[0],
+        "interpolation": transforms.interpolation.value,
+        "mean": [*transforms.mean],
+        "std": [*transforms.std],
     }
 
 

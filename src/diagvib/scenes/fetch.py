@@ -62,10 +62,10 @@ def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> N
     for source in sources:
         target = raw / source.path
         if target.is_file():
-            found = file_sha256(target)
-            if found == source.sha256:
+            digest = file_sha256(target)
+            if digest == source.sha256:
                 continue
-            say(f"{target}: has sha256 {found}, expected {source.sha256}; replacing it")
+            say(f"{target}: has sha256 {digest}, expected {source.sha256}; replacing it")
         with whole_file(target) as temporary:
             if mirror is not None:
                 _copy(source, mirror, temporary)
@@ -91,10 +91,10 @@ def _copy(source: Source, mirror: Path, temporary: Path) -> None:
             f"{source.sha256}; put it there, or set `mirror: null` to download it"
         )
     shutil.copyfile(path, temporary)
-    found = file_sha256(temporary)
-    if found != source.sha256:
+    digest = file_sha256(temporary)
+    if digest != source.sha256:
         raise DiagvibError(
-            f"{path}: has sha256 {found}, expected {source.sha256}; replace it in the mirror, or set "
+            f"{path}: has sha256 {digest}, expected {source.sha256}; replace it in the mirror, or set "
             "`mirror: null` to download it"
         )
 
@@ -119,9 +119,9 @@ def _download(source: Source, temporary: Path) -> str:
             except requests.RequestException as error:
                 reasons[url] = one_line(error, 160)
             else:
-                found = file_sha256(temporary)
-                if found == source.sha256:
+                digest = file_sha256(temporary)
+                if digest == source.sha256:
                     return ""
-                reasons[url] = f"wrong content, sha256 {found}"
+                reasons[url] = f"wrong content, sha256 {digest}"
             say(f"{source.path}: {reasons[url]}")
     return "; ".join(f"{url}: {reason}" for url, reason in reasons.items())

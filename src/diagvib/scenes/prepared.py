@@ -39,9 +39,9 @@ def is_prepared(folder: Path) -> bool:
         return False
 
 
-def mismatch(folder: Path, what: str) -> DiagvibError:
+def mismatch(folder: Path, kind: str) -> DiagvibError:
     """The error for prepared files, called `what`, that differ from those described."""
     return DiagvibError(
-        f"{folder}: the prepared {what} are not those that {DESCRIPTION} describes; delete the folder "
+        f"{folder}: the prepared {kind} are not those that {DESCRIPTION} describes; delete the folder "
         "and run `diagvib prepare` again"
     )

@@ -54,8 +54,8 @@ def ground(pattern: str, size: int, generator: np.random.Generator) -> np.ndarra
     """One of PATTERNS in a dark and a light shade of grey, slightly tinted, uint8[size, size, 3]:
     shifted, slightly turned, about five periods wide."""
     periods, turn = 5 * generator.uniform(0.8, 1.2), generator.uniform(-0.15, 0.15)
-    at = (np.arange(size * _FINER) + 0.5) / (size * _FINER)
-    x, y = np.meshgrid(at, at)
+    coordinates = (np.arange(size * _FINER) + 0.5) / (size * _FINER)
+    x, y = np.meshgrid(coordinates, coordinates)
     shift = generator.random(2)
     u = periods * (x * np.cos(turn) - y * np.sin(turn)) + shift[0]
     v = periods * (x * np.sin(turn) + y * np.cos(turn)) + shift[1]

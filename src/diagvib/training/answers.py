@@ -11,7 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import counting
 
 # Photos at a time.
-_TOGETHER = 128
+_PHOTOS_PER_CHUNK = 128
 
 
 @torch.inference_mode()
@@ -30,17 +30,22 @@ def answers(
     photos: photo, watermark, group, label. logits_of: rows int64[B] -> [B, classes]; each row once,
     the rows of a photo together. groups: class index -> group, as of ImageNet-9.
     """
-    known, index = np.array(classes), [*classes].index(watched)
+    class_names, index = np.array(classes), [*classes].index(watched)
     rendered = set(photos.loc[photos["group"] == "in-r", "label"])
     among = torch.tensor(
-        [at for at, name in enumerate(classes) if name in rendered or not rendered]
+        [position for position, name in enumerate(classes) if name in rendered or not rendered]
     )
-    first_in = {group: at for at, group in sorted(groups.items(), reverse=True)}
+    first_in = {group: position for position, group in sorted(groups.items(), reverse=True)}
     # For each class, the first of its group; itself without a group.
-    first = torch.tensor([first_in.get(groups.get(at), at) for at in range(len(classes))])
+    first_of_group = torch.tensor(
+        [first_in.get(groups.get(position), position) for position in range(len(classes))]
+    )
     order = np.argsort(photos["photo"].to_numpy(), kind="stable")
     ends = (
-        np.flatnonzero(np.diff(photos["photo"].to_numpy()[order]))[_TOGETHER - 1 :: _TOGETHER] + 1
+        np.flatnonzero(np.diff(photos["photo"].to_numpy()[order]))[
+            _PHOTOS_PER_CHUNK - 1 :: _PHOTOS_PER_CHUNK
+        ]
+        + 1
     )
     parts = []
     with counting("answers", len(photos), "images") as advance:
@@ -48,21 +53,25 @@ def answers(
             log_p = logits_of(rows).float().log_softmax(1).cpu()
             if log_p.isnan().any():
                 raise DiagvibError("the logits of some photos are no numbers; check the network")
-            own = photos.iloc[rows].reset_index(drop=True)
-            at = own.index.to_series()
-            clean = at.where(own["watermark"] == "absent").groupby(own["photo"]).transform("first")
-            raised = log_p - log_p[torch.tensor(clean.fillna(at).to_numpy(int))]
+            chunk = photos.iloc[rows].reset_index(drop=True)
+            position = chunk.index.to_series()
+            clean = (
+                position.where(chunk["watermark"] == "absent")
+                .groupby(chunk["photo"])
+                .transform("first")
+            )
+            raised = log_p - log_p[torch.tensor(clean.fillna(position).to_numpy(int))]
             probability = log_p.exp()
             top, predicted = probability.max(1)
-            mixed = torch.tensor(own["group"].str.startswith("mixed").to_numpy())
-            alike = first == first[predicted][:, None]
-            found = {
-                "prediction": known[torch.where(mixed, first[predicted], predicted)],
-                "confidence": torch.where(mixed, (probability * alike).sum(1), top),
+            mixed = torch.tensor(chunk["group"].str.startswith("mixed").to_numpy())
+            same_group = first_of_group == first_of_group[predicted][:, None]
+            columns = {
+                "prediction": class_names[torch.where(mixed, first_of_group[predicted], predicted)],
+                "confidence": torch.where(mixed, (probability * same_group).sum(1), top),
                 "log_p": log_p[:, index],
                 "raised_more": (raised > raised[:, [index]]).sum(1),
-                "among": known[among[log_p[:, among].argmax(1)]],
+                "among": class_names[among[log_p[:, among].argmax(1)]],
             }
-            parts.append(pd.DataFrame(found, index=rows))
+            parts.append(pd.DataFrame(columns, index=rows))
             advance(len(rows))
     return pd.concat(parts).sort_index()

@@ -62,14 +62,14 @@ def jittered(pixels: Tensor, factors: Tensor, order: Tensor) -> Tensor:
         grey = F.rgb_to_grayscale(images)
         # Each except the hue moves an image towards or away from another one: black, its mean grey,
         # itself in grey.
-        other = torch.where(kind == _CONTRAST, grey.mean((1, 2, 3), keepdim=True), grey)
-        other = other.masked_fill(kind == _BRIGHTNESS, 0)
-        hue, *others = _rgb_to_hsv(images).unbind(1)
+        anchor = torch.where(kind == _CONTRAST, grey.mean((1, 2, 3), keepdim=True), grey)
+        anchor = anchor.masked_fill(kind == _BRIGHTNESS, 0)
+        hue, *saturation_and_value = _rgb_to_hsv(images).unbind(1)
         turned = _hsv_to_rgb(
-            torch.stack([(hue + factor.view(-1, 1, 1) - 1).remainder(1), *others], 1)
+            torch.stack([(hue + factor.view(-1, 1, 1) - 1).remainder(1), *saturation_and_value], 1)
         )
         images = torch.where(
-            kind == _HUE, turned, (factor * images + (1 - factor) * other).clamp(0, 1)
+            kind == _HUE, turned, (factor * images + (1 - factor) * anchor).clamp(0, 1)
         )
     return (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 

@@ -58,19 +58,19 @@ class _Bar(Callback):
 
     def on_step(self, images):
         speed = self._bar.tasks[0].speed
-        said = f"{speed:,.0f} images/s" if speed else ""
-        self._bar.update(self._task, advance=images, speed=said)
+        rate = f"{speed:,.0f} images/s" if speed else ""
+        self._bar.update(self._task, advance=images, speed=rate)
 
     def on_epoch(self, row):
         self._draw(row)
         state = f"epoch {row['epoch']}, val loss {row['val_loss']:.4f}"
         self._bar.update(self._task, state=state)
-        left, terminal = self._bar.tasks[0].time_remaining, os.environ.get(TERMINAL)
-        if terminal and left and time.monotonic() > self._told + _SECONDS:
+        seconds_left, terminal = self._bar.tasks[0].time_remaining, os.environ.get(TERMINAL)
+        if terminal and seconds_left and time.monotonic() > self._told + _SECONDS:
             self._told = time.monotonic()
             with suppress(OSError), open(terminal, "a") as file:  # it may be another machine's
                 file.write(
-                    f"{self._name}: {state}, at most {left / 60:.1f} min left in this phase\n"
+                    f"{self._name}: {state}, at most {seconds_left / 60:.1f} min left in this phase\n"
                 )
 
     def _draw(self, row: dict) -> None:

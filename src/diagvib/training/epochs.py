@@ -8,33 +8,33 @@ from diagvib.methods.method import Sampling
 
 
 def epoch_batches(
-    chosen: Sampling, n: int, size: int, generator: torch.Generator, drop_last: bool = True
+    sampling: Sampling, n: int, size: int, generator: torch.Generator, drop_last: bool = True
 ) -> tuple[Tensor, ...]:
     """Indices of an epoch's batches, int64[images] each, from a method's `sampling` of n images.
 
     Each of several sets is used in random order, and in a new random order when it is exhausted.
     """
-    images, size = epoch_shape(chosen, n, size, drop_last)
-    if isinstance(chosen, list):
-        share = size // len(chosen)
+    images, size = epoch_shape(sampling, n, size, drop_last)
+    if isinstance(sampling, list):
+        share = size // len(sampling)
         parts = [
-            _repeated(indices.cpu(), images // len(chosen), generator).view(-1, share)
-            for indices in chosen
+            _repeated(indices.cpu(), images // len(sampling), generator).view(-1, share)
+            for indices in sampling
         ]
         order = torch.cat(parts, 1).flatten()
-    elif chosen is None:
+    elif sampling is None:
         order = torch.randperm(n, generator=generator)
-    elif chosen.is_floating_point():
-        order = torch.multinomial(chosen.cpu(), n, replacement=True, generator=generator)
+    elif sampling.is_floating_point():
+        order = torch.multinomial(sampling.cpu(), n, replacement=True, generator=generator)
     else:
-        order = chosen.cpu()[torch.randperm(len(chosen), generator=generator)]
+        order = sampling.cpu()[torch.randperm(len(sampling), generator=generator)]
     return order[:images].split(size)
 
 
-def check_sampling(chosen: Sampling, n: int) -> None:
+def check_sampling(sampling: Sampling, n: int) -> None:
     """DiagvibError for weights of another number of images than n, or negative indices, either of
     which torch would take for those of other images. Reads them; not for use in a step."""
-    for part in chosen if isinstance(chosen, list) else [] if chosen is None else [chosen]:
+    for part in sampling if isinstance(sampling, list) else [] if sampling is None else [sampling]:
         if len(part) != n if part.is_floating_point() else part.min() < 0:
             raise DiagvibError(
                 f"method: sampling gives {one_line(part, 120)}; None, a weight for each of the {n} "
@@ -42,19 +42,19 @@ def check_sampling(chosen: Sampling, n: int) -> None:
             )
 
 
-def epoch_shape(chosen: Sampling, n: int, size: int, drop_last: bool) -> tuple[int, int]:
+def epoch_shape(sampling: Sampling, n: int, size: int, drop_last: bool) -> tuple[int, int]:
     """Images in an epoch, and in each full batch. With fewer images than a batch, one batch has all
     of them; otherwise drop_last leaves out the last, incomplete one. With several sets there is
     none. DiagvibError if a batch is too small for an image of every set."""
-    if isinstance(chosen, list):
-        if size < len(chosen):
+    if isinstance(sampling, list):
+        if size < len(sampling):
             raise DiagvibError(
                 f"batch_size {size} is less than the number of sets of images, such as environments, "
-                f"that every batch draws from; raise it to {len(chosen)} or more"
+                f"that every batch draws from; raise it to {len(sampling)} or more"
             )
-        share = size - size % len(chosen)
+        share = size - size % len(sampling)
         return n // size * share, share
-    images = n if chosen is None else len(chosen)
+    images = n if sampling is None else len(sampling)
     size = min(size, images)
     return images - drop_last * (images % size), size
 

@@ -33,12 +33,12 @@ OPTIMISERS = {
 }
 
 
-def make_optimiser(given: Optimiser) -> torch.optim.Optimizer:
+def make_optimiser(optimiser: Optimiser) -> torch.optim.Optimizer:
     """A new optimiser, as a method requests it. Fused on the CPU too: this is faster there for
     small networks, and just as deterministic."""
-    settings = {**given.settings}
+    settings = {**optimiser.settings}
     kind = OPTIMISERS[settings.pop("name")]
-    return kind(list(dict.fromkeys(given.parameters)), **settings, fused=True)
+    return kind(list(dict.fromkeys(optimiser.parameters)), **settings, fused=True)
 
 
 def forget_where(optimiser: torch.optim.Optimizer, condition: Tensor) -> None:

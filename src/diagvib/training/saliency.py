@@ -41,12 +41,12 @@ def saliency(
             inputs = batch.inputs.requires_grad_()
             with last_map() as maps, protocol.autocast(batches.device):
                 logits = method.predict(Unlabelled(batch.pixels, inputs.clone()))
-            found = _spread(logits, inputs, maps) if logits.requires_grad else None
-            if found is None:
+            spread = _spread(logits, inputs, maps) if logits.requires_grad else None
+            if spread is None:
                 return None
-            parts.append((logits.detach().float().cpu(), found.cpu()))
-    logits, where = (torch.cat(part) for part in zip(*parts, strict=True))
-    return logits, where / where.sum((1, 2), keepdim=True).clamp_min(1e-12)
+            parts.append((logits.detach().float().cpu(), spread.cpu()))
+    logits, heat = (torch.cat(part) for part in zip(*parts, strict=True))
+    return logits, heat / heat.sum((1, 2), keepdim=True).clamp_min(1e-12)
 
 
 def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor | None:
@@ -60,8 +60,8 @@ def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor | 
         if cells is not None:
             cells = cells.detach().float().clamp_min(0)[:, None]
             return F.interpolate(cells, inputs.shape[2:], mode="bilinear")[:, 0]
-    chosen = logits.gather(1, classes[:, None]).sum()
-    (gradient,) = torch.autograd.grad(chosen, inputs, allow_unused=True)
+    class_logits = logits.gather(1, classes[:, None]).sum()
+    (gradient,) = torch.autograd.grad(class_logits, inputs, allow_unused=True)
     return None if gradient is None else gradient.float().abs().sum(1)
 
 
@@ -77,22 +77,22 @@ def shares(
     the image shows it, and the mean `area` of that region as a share of the image. Empty if the
     scene does not say where, or the method has no `saliency`."""
     region = getattr(load_scene(test.metadata["scene"]), "region", None)
-    found = region and saliency(method, batches, rows, protocol)
-    if not found:
+    saliency_maps = region and saliency(method, batches, rows, protocol)
+    if not saliency_maps:
         return {}
-    where, pixels = found[1].numpy(), test.pixels[torch.tensor(rows)].cpu().numpy()
-    shown = where.any((1, 2))
+    heat, pixels = saliency_maps[1].numpy(), test.pixels[torch.tensor(rows)].cpu().numpy()
+    has_heat = heat.any((1, 2))
     result = {}
-    for factor in factors if shown.any() else ():
-        there = np.asarray(region(factor, test.table.take(rows), pixels))
-        if there.dtype != bool or there.shape != where.shape:
+    for factor in factors if has_heat.any() else ():
+        inside = np.asarray(region(factor, test.table.take(rows), pixels))
+        if inside.dtype != bool or inside.shape != heat.shape:
             raise DiagvibError(
-                f"scene {test.metadata['scene']}: region gives {there.dtype}{[*there.shape]} for {factor}; "
-                f"bool{[*where.shape]} is needed"
+                f"scene {test.metadata['scene']}: region gives {inside.dtype}{[*inside.shape]} for {factor}; "
+                f"bool{[*heat.shape]} is needed"
             )
-        there = there[shown]
+        inside = inside[has_heat]
         result[factor] = {
-            "share": round(float((where[shown] * there).sum((1, 2)).mean()), 6),
-            "area": round(float(there.mean()), 6),
+            "share": round(float((heat[has_heat] * inside).sum((1, 2)).mean()), 6),
+            "area": round(float(inside.mean()), 6),
         }
     return result

@@ -64,10 +64,10 @@ class Task:
     def made(self, train_images: int) -> str:
         """The amount of training, for an entry's origin."""
         metadata = next(iter(self.datasets.values())).metadata(self.tuning.samples[0], "train")
-        own = self.job.settings.get("max_epochs", self.job.protocol.max_epochs)
+        epochs = self.job.settings.get("max_epochs", self.job.protocol.max_epochs)
         return (
             f"{train_images} training images of {metadata['image_shape'][0]} pixels from "
-            f"{metadata['sources']} sources and {self.tuning.max_epochs or own} epochs"
+            f"{metadata['sources']} sources and {self.tuning.max_epochs or epochs} epochs"
         )
 
     def write(self, table: pd.DataFrame, best: Trial, origin: str) -> None:
@@ -91,7 +91,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
     fewer = {"max_epochs": task.tuning.max_epochs} if task.tuning.max_epochs else {}
     settings, count = {**task.job.settings, **fewer}, 0
     versions = package_versions(settings)
-    of = len(trials) * len(task.datasets) * len(task.tuning.samples)
+    total = len(trials) * len(task.datasets) * len(task.tuning.samples)
     for (binding, datasets), sample in product(task.datasets.items(), task.tuning.samples):
         run = Run(task.baseline, task.tuning.study, binding, sample)
         metadata, loaded = dataset_metadata(datasets, run), None
@@ -100,15 +100,15 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
         folder = task.kept / binding / str(sample)
         for trial in trials:
             count += 1
-            own = replace(job, settings=trial.applied(settings))
-            asked = own.made_from(run, metadata)
-            checkpoint = own.checkpoint(asked, folder / f"{trial.file}.pt")
+            trial_job = replace(job, settings=trial.applied(settings))
+            provenance = trial_job.made_from(run, metadata)
+            checkpoint = trial_job.checkpoint(provenance, folder / f"{trial.file}.pt")
             result = folder / f"{trial.file}.json"
             outcome = read_json(result) if result.exists() else {}
             if outcome.get("digest") != checkpoint.digest:
                 loaded = loaded or load(job, run)
-                name = f"{run.name}, {trial.name} ({count} of {of})"
-                trained = _train(own, run, loaded, checkpoint, name)
+                name = f"{run.name}, {trial.name} ({count} of {total})"
+                trained = _train(trial_job, run, loaded, checkpoint, name)
                 outcome = {"digest": checkpoint.digest, **trained}
                 if outcome["status"] != "out of memory":  # another process may be to blame
                     write_json(result, outcome)

@@ -41,12 +41,12 @@ def tune(task: Task) -> Trial:
     if search:
         space = search_space(task.job.settings, search.ranges, _RANGES, task.baseline)
         trials = drawn_trials(task, space)
-        said = f"of a random search of {len(trials)} (seed {search.seed}; "
-        said += f"{'; '.join(described(space)) or 'nothing drawn'})"
+        description = f"of a random search of {len(trials)} (seed {search.seed}; "
+        description += f"{'; '.join(described(space)) or 'nothing drawn'})"
     else:
         trials = grid(task.tuning.batch_sizes, task.tuning.learning_rates)
-        sizes, rates = (", ".join(f"{v:g}" for v in its) for its in _tried(trials).values())
-        said = f"among batch sizes {sizes} and learning rates {rates}"
+        sizes, rates = (", ".join(f"{v:g}" for v in values) for values in _tried(trials).values())
+        description = f"among batch sizes {sizes} and learning rates {rates}"
         untracked = replace(task.job.protocol, track_test=False)
         task = replace(task, job=replace(task.job, protocol=untracked))
     for trial in trials:
@@ -67,13 +67,13 @@ def tune(task: Task) -> Trial:
     number, score = choices.loc[rule, "trial"], choices.loc[rule, "score"]
     best, criterion = trials[number], f"{'highest' if search else 'lowest'} {RULES[rule]}"
     origin = (
-        f"diagvib tune; {criterion} ({score:.4g}) on {task.on_datasets()}, {best.name} {said}, with "
+        f"diagvib tune; {criterion} ({score:.4g}) on {task.on_datasets()}, {best.name} {description}, with "
         f"{task.made(min(outcome['train_images'] for *_, outcome in trained))}"
     )
     # `chosen`: the trial that a rule would choose.
-    chosen = table["rule"].map(choices["trial"]) == table["trial"]
+    winners = table["rule"].map(choices["trial"]) == table["trial"]
     whole_numbers = {"epochs": "Int64", "epoch": "Int64"}
-    task.write(table.astype(whole_numbers).assign(chosen=chosen), best, origin)
+    task.write(table.astype(whole_numbers).assign(chosen=winners), best, origin)
     _print_ranking(task, table, trials, rule, criterion)
     if search:
         _print_choices(choices)
@@ -118,16 +118,16 @@ def _rows(run: Run, number: int, trial: Trial, outcome: dict, search: bool) -> I
     classifier's cross entropy on the codes, so that an encoder is judged by what can be read from
     its code, as the benchmark will judge it. A training that gave no number has a single row without
     a rule."""
-    about = {
+    trial_columns = {
         **run.names,
         "trial": number,
         **trial.values,
         "status": outcome["status"],
         "epochs": outcome["epochs"],
     }
-    kept = {"rule": LOSS, "epoch": outcome["selected_epoch"], "score": outcome["val_loss"]}
-    rows = rule_rows(outcome["history"]) if search else [kept] if outcome["history"] else []
-    yield from ({**about, **row} for row in rows or [{}])
+    selected_row = {"rule": LOSS, "epoch": outcome["selected_epoch"], "score": outcome["val_loss"]}
+    rows = rule_rows(outcome["history"]) if search else [selected_row] if outcome["history"] else []
+    yield from ({**trial_columns, **row} for row in rows or [{}])
 
 
 def rule_rows(history: Sequence[dict]) -> list[dict]:
@@ -146,16 +146,18 @@ def rule_rows(history: Sequence[dict]) -> list[dict]:
         if name != "phase"
     }
     columns[TESTED] = np.array([tested(row) for row in history])
-    judged = {LAST: training_domain(list(columns)), ORACLE: TESTED}
+    score_columns = {LAST: training_domain(list(columns)), ORACLE: TESTED}
     return [
         {
             "rule": rule,
-            "epoch": history[at]["epoch"],
-            "score": columns[judged.get(rule, rule)][at],
-            TESTED: columns[TESTED][at],
-            **{name: history[at][name] for name in history[at] if is_tested(name)},
+            "epoch": history[epoch_index]["epoch"],
+            "score": columns[score_columns.get(rule, rule)][epoch_index],
+            TESTED: columns[TESTED][epoch_index],
+            **{
+                name: history[epoch_index][name] for name in history[epoch_index] if is_tested(name)
+            },
         }
-        for rule, at in kept_epochs(columns).items()
+        for rule, epoch_index in kept_epochs(columns).items()
     ]
 
 
@@ -171,15 +173,15 @@ def choose(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
     table: a row for each training and rule. Ties go to the trial with the lower number. A trial
     that lacks a number on any dataset is excluded. DiagvibError if all are.
     """
-    whole = _whole(table)
-    if not len(whole):
+    complete = _whole(table)
+    if not len(complete):
         raise DiagvibError(
             f"tune {baseline}: no trial ends with a score on every dataset; try other settings in "
             "the section `tuning`, such as lower learning rates"
         )
     rows = []
-    for rule in [rule for rule in RULES if rule in set(whole["rule"])]:
-        of_rule = whole[whole["rule"] == rule].reindex(columns=["trial", "score", TESTED])
+    for rule in [rule for rule in RULES if rule in set(complete["rule"])]:
+        of_rule = complete[complete["rule"] == rule].reindex(columns=["trial", "score", TESTED])
         means = of_rule.groupby("trial").mean()
         trial = means["score"].idxmin() if rule == LOSS else means["score"].idxmax()
         rows.append({"rule": rule, "trial": int(trial), **means.loc[trial]})
@@ -191,22 +193,22 @@ def _print_ranking(
 ) -> None:
     """Every trial with its settings, its score by `rule` on each dataset and on all, and the test
     accuracy at that epoch, best first."""
-    own = _whole(table).reindex(columns=["trial", "binding", "rule", "score", TESTED])
-    own = own[own["rule"] == rule]
-    each = own.pivot_table("score", "trial", "binding", sort=False)
-    means = own.groupby("trial")[["score", TESTED]].mean().reindex(range(len(trials)))
+    ranking = _whole(table).reindex(columns=["trial", "binding", "rule", "score", TESTED])
+    ranking = ranking[ranking["rule"] == rule]
+    scores = ranking.pivot_table("score", "trial", "binding", sort=False)
+    means = ranking.groupby("trial")[["score", TESTED]].mean().reindex(range(len(trials)))
     ranked = means.sort_values("score", ascending=rule == LOSS, kind="stable")
     now = [present(task.job.settings, key) for key in trials[0].values]
     print_rows(
         f"{task.baseline}: {criterion} on {task.study} first",
-        ("trial", *trials[0].values, RULES[rule], "test accuracy", *each),
+        ("trial", *trials[0].values, RULES[rule], "test accuracy", *scores),
         [
             (
                 f"{number}{' (now)' if [*trials[number].values.values()] == now else ''}",
                 *trials[number].values.values(),
                 "no number" if np.isnan(score) else _text(score, rule),
                 _text(accuracy),
-                *(_text(its, rule) for its in each.reindex([number]).to_numpy()[0]),
+                *(_text(score, rule) for score in scores.reindex([number]).to_numpy()[0]),
             )
             for number, score, accuracy in ranked.itertuples()
         ],

@@ -22,7 +22,7 @@ from diagvib.training.saliency import saliency
 
 # Number of test images shown, and of those whose saliency is counted, spread evenly over groups,
 # classes and cells.
-SHOWN, COUNTED = 12, 48
+SHOWN, SALIENCY_IMAGES = 12, 48
 # Brightness of what does not speak for the prediction.
 _DIM = 0.2
 # A picture is stored losslessly if that takes at most this many bytes, as for every input;
@@ -57,23 +57,23 @@ def write_visualisations(
     dimension, kl and value (of a latent dimension, else empty), prediction (if asked for), group
     and classes of the image, picture (WebP).
     """
-    shown = shown_images(test, run)
-    images = test.table.take(shown).select(["group", *test.factors])
+    rows = shown_images(test, run)
+    images = test.table.take(rows).select(["group", *test.factors])
     method.eval()
     with (
         torch.inference_mode(),
         deterministic(batches.device, protocol.threads),
         protocol.autocast(batches.device),
     ):
-        batch = batches.batch(torch.tensor(shown))
+        batch = batches.batch(torch.tensor(rows))
         seed_generators(protocol.seed)
-        drawn = method.visualisations(
+        pictures = method.visualisations(
             Unlabelled(batch.pixels, batch.inputs),
             denormalisation(batches.scaling, batches.device),
         )
     if run.sample == 0:
-        drawn = [*drawn, *_looks(method, batches, shown, protocol, drawn)]
-    content = visualisation_table(drawn, images, test.factors[run.target])
+        pictures = [*pictures, *_looks(method, batches, rows, protocol, pictures)]
+    content = visualisation_table(pictures, images, test.factors[run.target])
     facts = {key: test.metadata[key] for key in ("sources", "comparable")}
     write_table(path, content, run.names | facts)
 
@@ -81,20 +81,20 @@ def write_visualisations(
 def _looks(
     method: Method,
     batches: Batches,
-    shown: np.ndarray,
+    rows: np.ndarray,
     protocol: Protocol,
-    drawn: Sequence[Visualisation],
+    pictures: Sequence[Visualisation],
 ) -> Iterator[Visualisation]:
     """The images, unless they are drawn already, and again with everything dimmed that does not speak
     for the prediction (`saliency`); nothing if there is no saliency."""
-    found = saliency(method, batches, shown, protocol)
-    if found is None:
+    saliency_maps = saliency(method, batches, rows, protocol)
+    if saliency_maps is None:
         return
-    logits, where = found
-    pixels = batches.pixels[torch.tensor(shown)].cpu()
-    if not drawn:
+    logits, heat = saliency_maps
+    pixels = batches.pixels[torch.tensor(rows)].cpu()
+    if not pictures:
         yield Visualisation("input", pixels)
-    strength = where / where.amax((1, 2), keepdim=True).clamp_min(1e-12)
+    strength = heat / heat.amax((1, 2), keepdim=True).clamp_min(1e-12)
     bright = pixels * (_DIM + (1 - _DIM) * strength[..., None])
     yield Visualisation(LOOKS, bright.round().to(torch.uint8), logits)
 
@@ -105,10 +105,10 @@ def shown_images(test: Images, run: Run, count: int = SHOWN) -> np.ndarray:
     the file."""
     factors = {name: pd.CategoricalDtype(test.factors[name]) for name in (run.target, *run.cues)}
     frame = test.table.select(["group", *factors]).to_pandas().astype(factors)
-    for alike in (["group", *factors], ["group", run.target]):
-        frame = frame.iloc[frame.groupby(alike, observed=True).cumcount().argsort(kind="stable")]
-    shown = frame.groupby("group").head(max(count // frame["group"].nunique(), 1))
-    return shown.sort_values(["group", *factors], kind="stable").index.to_numpy()
+    for columns in (["group", *factors], ["group", run.target]):
+        frame = frame.iloc[frame.groupby(columns, observed=True).cumcount().argsort(kind="stable")]
+    rows = frame.groupby("group").head(max(count // frame["group"].nunique(), 1))
+    return rows.sort_values(["group", *factors], kind="stable").index.to_numpy()
 
 
 def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
@@ -126,30 +126,30 @@ def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
 
 
 def visualisation_table(
-    visualisations: list[Visualisation], shown: pa.Table, names: tuple[str, ...]
+    visualisations: list[Visualisation], image_rows: pa.Table, names: tuple[str, ...]
 ) -> pa.Table:
     """A file's rows. shown: group and factor classes of the images; names: the target's classes."""
-    images, rows = shown.to_pylist(), []
-    for given in visualisations:
-        predictions = [None] * len(given.pixels)
-        if given.logits is not None:
-            predictions = [names[at] for at in given.logits.argmax(1).tolist()]
-        for position, pixels in enumerate(given.pixels.cpu().numpy()):
-            latent = given.dimension is not None
+    images, rows = image_rows.to_pylist(), []
+    for picture in visualisations:
+        predictions = [None] * len(picture.pixels)
+        if picture.logits is not None:
+            predictions = [names[class_index] for class_index in picture.logits.argmax(1).tolist()]
+        for position, pixels in enumerate(picture.pixels.cpu().numpy()):
+            latent = picture.dimension is not None
             image = 0 if latent else position
             rows.append(
                 {
-                    "what": given.what,
+                    "what": picture.what,
                     "image": image,
-                    "dimension": given.dimension,
-                    "kl": given.kl,
-                    "value": given.values[position] if latent else None,
+                    "dimension": picture.dimension,
+                    "kl": picture.kl,
+                    "value": picture.values[position] if latent else None,
                     "prediction": predictions[position],
                     **images[image],
                     "picture": _webp(pixels),
                 }
             )
-    return pa.Table.from_pylist(rows, schema=visualisation_schema(shown.column_names[1:]))
+    return pa.Table.from_pylist(rows, schema=visualisation_schema(image_rows.column_names[1:]))
 
 
 def _webp(pixels: np.ndarray) -> bytes:

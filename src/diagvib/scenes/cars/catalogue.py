@@ -33,7 +33,7 @@ class CarCatalogue(Catalogue):
 
         DiagvibError, with a number of images that would fit, if a class has too few in the split.
         """
-        chosen = np.empty(len(names), dtype=np.int64)
+        indices = np.empty(len(names), dtype=np.int64)
         for name in np.unique(names.astype(str)):
             rows = np.flatnonzero(names == name)
             pool = np.flatnonzero((self.splits[factor] == split) & (self.classes[factor] == name))
@@ -43,8 +43,8 @@ class CarCatalogue(Catalogue):
                     f"but the split has {len(pool):,}; set it to {len(names) * len(pool) // len(rows):,} or less, or "
                     "add photos"
                 )
-            chosen[rows] = generator.permutation(pool)[: len(rows)]
-        return chosen
+            indices[rows] = generator.permutation(pool)[: len(rows)]
+        return indices
 
 
 def load_catalogue(folder: Path) -> CarCatalogue:

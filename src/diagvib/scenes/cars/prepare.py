@@ -29,7 +29,7 @@ from diagvib.scenes.shapes import ground, shape
 
 # Stand-ins for photos are drawn at half the size: shapes for cars and the objects next to them,
 # patterns for backgrounds.
-_DRAWN = 128
+_DRAWN_SIDE = 128
 # For each factor and class.
 COUNT = 300
 
@@ -63,19 +63,22 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
         photos, pixels = _listed(listing), partial(_pixels, folder)
     else:
         photos, pixels = _drawn(), _draw
-    canvas, tenths = (CANVAS, 1) if official else (_DRAWN, 2)
+    canvas, tenths = (CANVAS, 1) if official else (_DRAWN_SIDE, 2)
     packs, rows = {}, []
     for factor in FACTORS:
-        own, side = [photo for photo in photos if photo.factor == factor], tile_side(factor, canvas)
-        shape = (len(own), *(() if factor == "background" else (2,)), side, side, 3)
-        packs[factor] = write_pack(out / f"{factor}.npy", in_threads(pixels, own), shape)
-        for photo, split in zip(own, assign_splits(own, tenths), strict=True):
+        factor_photos, side = (
+            [photo for photo in photos if photo.factor == factor],
+            tile_side(factor, canvas),
+        )
+        shape = (len(factor_photos), *(() if factor == "background" else (2,)), side, side, 3)
+        packs[factor] = write_pack(out / f"{factor}.npy", in_threads(pixels, factor_photos), shape)
+        for photo, split in zip(factor_photos, assign_splits(factor_photos, tenths), strict=True):
             rows.append({"class": photo.name, "split": split, **photo._asdict()})
     table = pa.Table.from_pylist(rows, SCHEMA)
     digest = text_sha256(json.dumps([packs, rows]))
-    noted = {"sources": sources, "comparable": official, "digest": digest}
-    write_table(out / CATALOGUE, table, noted)
-    write_json(out / DESCRIPTION, noted)
+    metadata = {"sources": sources, "comparable": official, "digest": digest}
+    write_table(out / CATALOGUE, table, metadata)
+    write_json(out / DESCRIPTION, metadata)
 
 
 def write_pack(path: Path, photos: Iterable[np.ndarray], shape: tuple[int, ...]) -> str:
@@ -101,12 +104,14 @@ def assign_splits(photos: list[Photo], tenths: int) -> list[str]:
     """
     splits = dict.fromkeys(photos, "train")
     for name in CLASSES:
-        own = sorted(
+        class_photos = sorted(
             (photo for photo in photos if photo.name == name),
-            key=lambda one: name_digest("cars", one.sha256),
+            key=lambda photo: name_digest("cars", photo.sha256),
         )
-        part = max(1, len(own) * tenths // 10)
-        splits |= dict.fromkeys(own[:part], "val") | dict.fromkeys(own[part : 2 * part], "test")
+        part = max(1, len(class_photos) * tenths // 10)
+        splits |= dict.fromkeys(class_photos[:part], "val") | dict.fromkeys(
+            class_photos[part : 2 * part], "test"
+        )
     return [splits[photo] for photo in photos]
 
 
@@ -127,8 +132,8 @@ def _pixels(folder: Path, photo: Photo) -> np.ndarray:
         return square(open_photo(path, data=data), side)
     mask = None
     if photo.mask_sha256:
-        beside = folder / mask_of(photo.path)
-        mask = open_photo(beside, "L", read_listed(beside, photo.mask_sha256))
+        mask_path = folder / mask_of(photo.path)
+        mask = open_photo(mask_path, "L", read_listed(mask_path, photo.mask_sha256))
     return layers(cut_out_tile(open_photo(path, "RGBA", data), mask, side))
 
 
@@ -144,7 +149,10 @@ def _drawn() -> list[Photo]:
 
 def _draw(photo: Photo) -> np.ndarray:
     """A stand-in, always the same, as in its pack."""
-    kind, side = photo.path.partition("/")[2].rpartition("-")[0], tile_side(photo.factor, _DRAWN)
+    kind, side = (
+        photo.path.partition("/")[2].rpartition("-")[0],
+        tile_side(photo.factor, _DRAWN_SIDE),
+    )
     generator = named_generator("stand-ins", photo.factor, photo.path)
     if photo.factor == "background":
         return ground(kind, side, generator)

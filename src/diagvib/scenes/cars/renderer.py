@@ -26,8 +26,10 @@ def make_renderer(
     Packs of photos are mapped into memory, so that those that are not needed take none of it.
     DiagvibError if the folder is incomplete, or a pack is damaged.
     """
-    known = load_catalogue(prepared).classes
-    packs = {factor: _opened(prepared / f"{factor}.npy", len(known[factor])) for factor in FACTORS}
+    classes = load_catalogue(prepared).classes
+    packs = {
+        factor: _opened(prepared / f"{factor}.npy", len(classes[factor])) for factor in FACTORS
+    }
     # Some methods exchange photos in every batch.
     resized = cache(lambda factor, row: scaled(packs[factor][row], tile_side(factor, size)))
 

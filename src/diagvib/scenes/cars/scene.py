@@ -42,9 +42,9 @@ class Cars(Scene):
                 f"{', '.join(f'{self.name}/{place}' for place in PLACES)} (docs/urbancars.md), or set "
                 "`sources: embedded`"
             )
-        hashes, every = list_sources(folder := mirror / self.name)
+        hashes, files = list_sources(folder := mirror / self.name)
         table = pa.table({"path": [*hashes], "sha256": [*hashes.values()]})
-        write_listing(raw, table, folder, every)
+        write_listing(raw, table, folder, files)
 
     def prepare(self, raw, prepared, sources):
         from diagvib.scenes.cars.prepare import prepare

@@ -27,16 +27,16 @@ def list_sources(folder: Path) -> tuple[dict[str, str], int]:
     from diagvib.scenes.cars.tiles import cut_out
     from diagvib.scenes.photos.decoding import in_threads, open_photo
 
-    every, placed = files_in(folder), []
-    for path in every:
+    files, placed = files_in(folder), []
+    for path in files:
         if place_of(path) in PLACES:
             placed.append(path)
         else:
             leave_out(folder / path, f"because it is in none of the folders {', '.join(PLACES)}")
-    found = {path: sha256 for path, (sha256, _) in usable(folder, placed).items()}
-    photos = [path for path in found if not path.endswith(MASK)]
-    masks = {path: mask_of(path) for path in photos if mask_of(path) in found}
-    for path in found:
+    digests = {path: sha256 for path, (sha256, _) in usable(folder, placed).items()}
+    photos = [path for path in digests if not path.endswith(MASK)]
+    masks = {path: mask_of(path) for path in photos if mask_of(path) in digests}
+    for path in digests:
         if path.endswith(MASK) and path not in masks.values():
             leave_out(
                 folder / path,
@@ -54,20 +54,20 @@ def list_sources(folder: Path) -> tuple[dict[str, str], int]:
         return ""
 
     good = {}
-    for path, why in zip(photos, in_threads(wrong, photos), strict=True):
-        if why:
-            leave_out(folder / masks.get(path, path), why)
+    for path, reason in zip(photos, in_threads(wrong, photos), strict=True):
+        if reason:
+            leave_out(folder / masks.get(path, path), reason)
         else:
-            good[path] = found[path]
-    kept = without_twins(folder, good)
-    used = {*kept, *(mask for path, mask in masks.items() if path in kept)}
-    empty = [place for place in PLACES if place not in set(map(place_of, kept))]
+            good[path] = digests[path]
+    unique_photos = without_twins(folder, good)
+    used = {*unique_photos, *(mask for path, mask in masks.items() if path in unique_photos)}
+    empty = [place for place in PLACES if place not in set(map(place_of, unique_photos))]
     if empty:
         raise DiagvibError(
             f"{folder / empty[0]}: no photo that can be used ({', '.join(EXTENSIONS)})"
             + (f", nor in {len(empty) - 1} more of the folders" if empty[1:] else "")
         )
-    return {path: sha256 for path, sha256 in found.items() if path in used}, len(every)
+    return {path: sha256 for path, sha256 in digests.items() if path in used}, len(files)
 
 
 def place_of(path: str) -> str:

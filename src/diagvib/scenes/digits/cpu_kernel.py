@@ -27,15 +27,15 @@ def resize_tables(largest: int) -> tuple[np.ndarray, ...]:
     many a row has.
     """
     matrices = np.zeros((largest + 1, largest + 1, OBJECT_SIDE), dtype=np.float32)
-    first = np.zeros((largest + 1, largest + 1), dtype=np.int64)
+    first_taps = np.zeros((largest + 1, largest + 1), dtype=np.int64)
     taps = np.zeros(largest + 1, dtype=np.int64)
     for n in range(1, largest + 1):
         matrix = resize_matrix(n)
         weighs = matrix != 0
         low, high = weighs.argmax(1), OBJECT_SIDE - weighs[:, ::-1].argmax(1)
         taps[n] = (high - low).max()
-        matrices[n, :n], first[n, :n] = matrix, np.minimum(low, OBJECT_SIDE - taps[n])
-    return matrices, first, taps
+        matrices[n, :n], first_taps[n, :n] = matrix, np.minimum(low, OBJECT_SIDE - taps[n])
+    return matrices, first_taps, taps
 
 
 # A helper that is inlined into the loop that calls it: two calls per row would nearly double an
@@ -50,11 +50,11 @@ def compiled(function):
     Numba checks only this file to tell whether the compiled code is stale: constants of other
     modules must be arguments.
     """
-    how = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    options = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
     try:
-        return njit(function, cache=True, **how)
+        return njit(function, cache=True, **options)
     except RuntimeError:  # neither folder is writable
-        return njit(function, **how)
+        return njit(function, **options)
 
 
 @inlined
@@ -70,13 +70,13 @@ def combine(out, rows, start, weights):
 
 
 @inlined
-def seen(first, taps, box, at, size):
+def seen(first_taps, taps, box, corner, size):
     """The rows (or columns) of an object, from and to below, that lie in the image and that the
     digit can reach. at: the position of the first one in the image."""
-    start, end = max(0, -at), min(len(first), size - at)
-    while start < end and first[start] + taps <= box[0]:
+    start, end = max(0, -corner), min(len(first_taps), size - corner)
+    while start < end and first_taps[start] + taps <= box[0]:
         start += 1
-    while start < end and first[end - 1] >= box[1]:
+    while start < end and first_taps[end - 1] >= box[1]:
         end -= 1
     return start, end
 
@@ -87,13 +87,13 @@ def load_column(out, texture, mask, colour):
     40]."""
     h = len(texture)
     for channel in range(3):
-        part, second = out[channel * h : channel * h + h], colour[1, channel]
-        slope = (colour[0, channel] - second) / np.float32(255)
+        part, second_colour = out[channel * h : channel * h + h], colour[1, channel]
+        slope = (colour[0, channel] - second_colour) / np.float32(255)
         # (first * t + second * (255 - t)) // 255; half a unit is added because the quotient is
         # inexact
-        second += np.float32(0.5 / 255)
+        second_colour += np.float32(0.5 / 255)
         for j in range(len(part)):
-            part[j] = np.float32(np.int32(second + slope * np.float32(texture[j])))
+            part[j] = np.float32(np.int32(second_colour + slope * np.float32(texture[j])))
     part = out[3 * h : 4 * h]
     for j in range(len(part)):
         part[j] = np.float32(mask[j])
@@ -122,7 +122,7 @@ def draw_images(
     textures,
     boxes,
     matrices,
-    first,
+    first_taps,
     taps,
     digit,
     texture,
@@ -143,34 +143,36 @@ def draw_images(
     size, square = images.shape[1], masks.shape[1]
     source = np.empty((square, 4 * square), np.float32)
     narrow = np.empty((size, 4 * square), np.float32)
-    turned, done = np.empty((square, 4 * size), np.float32), np.empty(4 * size, np.float32)
+    turned, finished_row = np.empty((square, 4 * size), np.float32), np.empty(4 * size, np.float32)
     planes = np.empty((3, size), np.uint8)
     for i in range(len(images)):
         image, n, (top, left), box = images[i], side[i], corner[i], boxes[digit[i]]
         image[:] = np.uint8(canvas)
-        y0, y1 = seen(first[n, :n], taps[n], box[0], top, size)
-        x0, x1 = seen(first[n, :n], taps[n], box[1], left, size)
+        y0, y1 = seen(first_taps[n, :n], taps[n], box[0], top, size)
+        x0, x1 = seen(first_taps[n, :n], taps[n], box[1], left, size)
         if y0 >= y1 or x0 >= x1:
             continue
         # of the source, what these come from
-        row, column = first[n, y0], first[n, x0]
-        h, w = first[n, y1 - 1] + taps[n] - row, x1 - x0
-        for c in range(column, first[n, x1 - 1] + taps[n]):
-            at = crop[i, 0] + row
+        row, column = first_taps[n, y0], first_taps[n, x0]
+        h, w = first_taps[n, y1 - 1] + taps[n] - row, x1 - x0
+        for c in range(column, first_taps[n, x1 - 1] + taps[n]):
+            texture_row = crop[i, 0] + row
             load_column(
                 source[c - column, : 4 * h],
-                textures[texture[i], crop[i, 1] + c, at : at + h],
+                textures[texture[i], crop[i, 1] + c, texture_row : texture_row + h],
                 masks[digit[i], c, row : row + h],
                 colour[i],
             )
         for x in range(x0, x1):
-            c = first[n, x]
+            c = first_taps[n, x]
             combine(narrow[x - x0, : 4 * h], source, c - column, matrices[n, x, c : c + taps[n]])
         for r in range(h):
             for layer in range(4):
                 for x in range(w):
                     turned[r, layer * w + x] = narrow[x, layer * h + r]
         for y in range(y0, y1):
-            r = first[n, y]
-            combine(done[: 4 * w], turned, r - row, matrices[n, y, r : r + taps[n]])
-            lay_over(image[top + y, left + x0 : left + x1], done[: 4 * w], planes, canvas, guard)
+            r = first_taps[n, y]
+            combine(finished_row[: 4 * w], turned, r - row, matrices[n, y, r : r + taps[n]])
+            lay_over(
+                image[top + y, left + x0 : left + x1], finished_row[: 4 * w], planes, canvas, guard
+            )

@@ -57,12 +57,12 @@ def prepare_digit(digit: np.ndarray) -> np.ndarray:
 def split_by_class(labels: np.ndarray, fraction: float, name: str) -> np.ndarray:
     """Choose `fraction` of each class at random: bool[N]. The choice depends only on the labels and
     on `name`."""
-    chosen = np.zeros(len(labels), dtype=bool)
+    selected = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         order = named_generator(name, label).permutation(len(members))
-        chosen[members[order[: round(fraction * len(members))]]] = True
-    return chosen
+        selected[members[order[: round(fraction * len(members))]]] = True
+    return selected
 
 
 def split_names(training: RawDigits, test: RawDigits) -> np.ndarray:

@@ -81,7 +81,9 @@ def draw_realizations(
     return values % 360 if factor == "hue" else values
 
 
-def narrowed(factor: str, chosen: Sequence[str], values: np.ndarray, spread: float) -> np.ndarray:
+def narrowed(
+    factor: str, class_names: Sequence[str], values: np.ndarray, spread: float
+) -> np.ndarray:
     """Values of SPREAD_COLUMNS, float64[N, K], moved towards a common centre.
 
     spread: what is left of the distance, 0 to 1; classes stay apart at any spread above 0. The
@@ -91,7 +93,9 @@ def narrowed(factor: str, chosen: Sequence[str], values: np.ndarray, spread: flo
     if factor == "texture":
         centre = values.mean(axis=1, keepdims=True)
     else:
-        centres = np.array([REGIONS[factor][name] for name in chosen]).mean(axis=-1)  # [chosen, K]
+        centres = np.array([REGIONS[factor][name] for name in class_names]).mean(
+            axis=-1
+        )  # [chosen, K]
         centre = _hue_centre(centres[:, 0]) if factor == "hue" else centres.mean(axis=0)
     distance = values - centre
     if factor == "hue":

@@ -60,10 +60,10 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
             path = raw / source.path
             if not path.is_file():
                 raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
-            found = file_sha256(path)
-            if found != source.sha256:
+            digest = file_sha256(path)
+            if digest != source.sha256:
                 raise DiagvibError(
-                    f"{path}: not the published file: its sha256 is {found}, expected {source.sha256}; run "
+                    f"{path}: not the published file: its sha256 is {digest}, expected {source.sha256}; run "
                     "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
                     "config/sources.yaml"
                 )
@@ -103,10 +103,10 @@ def load_catalogue(folder: Path) -> DigitCatalogue:
 def load_pixels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """The digits uint8[D, 40, 40] and textures uint8[5, 256, 256], in class order, of a prepared
     folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
-    known, column = load_catalogue(folder), read_table(folder / TABLE, ["digit"])["digit"]
+    catalogue, column = load_catalogue(folder), read_table(folder / TABLE, ["digit"])["digit"]
     digits = from_binary(column, (DIGIT_SIZE, DIGIT_SIZE))
     textures = [read_texture(path) for path in _texture_paths(folder)]
-    if _digest(digits, known.label, known.split, textures) != known.digest:
+    if _digest(digits, catalogue.label, catalogue.split, textures) != catalogue.digest:
         raise mismatch(folder, "digits and textures")
     return digits, np.stack(textures)
 

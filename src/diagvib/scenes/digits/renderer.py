@@ -70,7 +70,7 @@ class Renderer:
         self.device, self.size = torch.device(device), int(size)
         if not 64 <= self.size <= 256:
             raise DiagvibError(f"image size {size}: sizes from 64 to 256 pixels can be rendered")
-        digits = _stack(digits, "digits", most=OBJECT_SIDE)
+        digits = _stack(digits, "digits", largest_side=OBJECT_SIDE)
         masks = np.uint8(255) * (digits > MASK_THRESHOLD)
         textures = _stack(textures, "textures")
         height, width = textures.shape[1:]
@@ -96,12 +96,12 @@ class Renderer:
 
         index = {"digit": digit, "texture": texture, "crop": crop}
         value = {"hue": hue, "lightness": lightness, "position": position, "scale": scale}
-        given = {
+        arrays = {
             name: self._checked(name, numbers, len(digit))
             for name, numbers in (index | value).items()
         }
-        side, corner = placement(given["position"], given["scale"], self.size)
-        colour = np.stack([hls_to_rgb(given["hue"], its) for its in given["lightness"].T], 1)
+        side, corner = placement(arrays["position"], arrays["scale"], self.size)
+        colour = np.stack([hls_to_rgb(arrays["hue"], level) for level in arrays["lightness"].T], 1)
         # No study has objects larger than the image.
         largest = side.max(initial=0)
         tables = self._tables if largest <= self.size else resize_tables(largest)
@@ -111,7 +111,7 @@ class Renderer:
             images,
             *self._sources,
             *tables,
-            *(given[name] for name in index),
+            *(arrays[name] for name in index),
             side,
             corner,
             colour.astype(np.float32),
@@ -128,9 +128,9 @@ class Renderer:
         shape = (count, 2) if name in _PAIRS else (count,)
         if array.shape != shape:
             raise DiagvibError(f"{name}: shape {array.shape} given, {shape} expected")
-        wrong = ~np.isfinite(array) if limit is None else (array < 0) | (array >= limit)
-        if wrong.any():
-            row = int(wrong.nonzero()[0][0])
+        outside = ~np.isfinite(array) if limit is None else (array < 0) | (array >= limit)
+        if outside.any():
+            row = int(outside.nonzero()[0][0])
             problem = (
                 "is not a finite number"
                 if limit is None
@@ -140,12 +140,16 @@ class Renderer:
         return array
 
 
-def _stack(images, name: str, most: int | None = None) -> np.ndarray:
+def _stack(images, name: str, largest_side: int | None = None) -> np.ndarray:
     stack = torch.as_tensor(images, device="cpu").numpy()
     fits = stack.ndim == 3 and min(stack.shape[1:]) >= OBJECT_SIDE
-    if stack.dtype != np.uint8 or not fits or (most and max(stack.shape[1:]) > most):
-        wanted = "N, 40, 40" if most else "N, H >= 40, W >= 40"
+    if (
+        stack.dtype != np.uint8
+        or not fits
+        or (largest_side and max(stack.shape[1:]) > largest_side)
+    ):
+        expected_shape = "N, 40, 40" if largest_side else "N, H >= 40, W >= 40"
         raise DiagvibError(
-            f"{name}: {stack.dtype}{list(stack.shape)} given, uint8[{wanted}] expected"
+            f"{name}: {stack.dtype}{list(stack.shape)} given, uint8[{expected_shape}] expected"
         )
     return stack

@@ -31,11 +31,11 @@ def resize_matrix(n: int, side: int = OBJECT_SIDE) -> np.ndarray:
             w * np.eye(side)[_mirror(np.arange(side) + o, side)]
             for o, w in zip(offsets, weights / weights.sum(), strict=True)
         )
-    at = (np.arange(n) + 0.5) * side / n - 0.5
-    low = np.floor(at).astype(int)
+    centres = (np.arange(n) + 0.5) * side / n - 0.5
+    low = np.floor(centres).astype(int)
     interpolate = np.zeros((n, side))
-    np.add.at(interpolate, (np.arange(n), _mirror(low, side)), 1 - (at - low))
-    np.add.at(interpolate, (np.arange(n), _mirror(low + 1, side)), at - low)
+    np.add.at(interpolate, (np.arange(n), _mirror(low, side)), 1 - (centres - low))
+    np.add.at(interpolate, (np.arange(n), _mirror(low + 1, side)), centres - low)
     matrix = interpolate @ blur
     # Rows whose weights sum to just below one in double precision turn 255 into 254.999..., which
     # the published generator truncates to 254. float32 would lose this; one part in a million keeps

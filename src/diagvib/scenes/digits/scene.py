@@ -41,7 +41,11 @@ class Digits(Scene):
     factors = {factor: tuple(REGIONS[factor]) for factor in FACTORS}  # noqa: RUF012
     columns = pa.schema(
         [
-            *((name, pa.float64()) for one in _BY_NUMBERS for name in REALIZATION_COLUMNS[one]),
+            *(
+                (name, pa.float64())
+                for factor in _BY_NUMBERS
+                for name in REALIZATION_COLUMNS[factor]
+            ),
             ("digit", pa.int32()),
             ("crop_row", pa.int16()),
             ("crop_column", pa.int16()),
@@ -90,18 +94,22 @@ class Digits(Scene):
         instance = np.empty(len(classes["shape"]), dtype=np.int64)
         for shape in np.unique(classes["shape"].astype(str)):
             rows = np.flatnonzero(classes["shape"] == shape)
-            known = (catalogue.split == split) & (catalogue.label == int(shape))
-            instance[rows] = generator.choice(np.flatnonzero(known), len(rows))
+            candidates = (catalogue.split == split) & (catalogue.label == int(shape))
+            instance[rows] = generator.choice(np.flatnonzero(candidates), len(rows))
         # 0 to 215, as in the published generator; 216 would fit too.
         crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE, (2, len(instance)))
         return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
 
     def narrow(
-        self, columns: Mapping[str, np.ndarray], factor: str, chosen: Sequence[str], spread: float
+        self,
+        columns: Mapping[str, np.ndarray],
+        factor: str,
+        class_names: Sequence[str],
+        spread: float,
     ) -> dict[str, np.ndarray]:
         names = SPREAD_COLUMNS[factor]
         values = np.stack([columns[name] for name in names], 1)
-        moved = narrowed(factor, chosen, values, spread)
+        moved = narrowed(factor, class_names, values, spread)
         return {**columns, **dict(zip(names, moved.T, strict=True))}
 
     def renderer(self, prepared, size, device):
@@ -115,8 +123,8 @@ class Digits(Scene):
         image."""
         from diagvib.scenes.digits.renderer import placement
 
-        given = _realizations(recipes)
-        side, corner = placement(given["position"], given["scale"][:, 0], size)
+        realizations = _realizations(recipes)
+        side, corner = placement(realizations["position"], realizations["scale"][:, 0], size)
         return np.concatenate([corner, corner + side[:, None]], 1).clip(0, size)
 
     def region(self, factor: str, recipes: pa.Table, pixels: np.ndarray) -> np.ndarray:
@@ -155,15 +163,15 @@ class RecipeRenderer:
         self._render, self.size, self.device = renderer.render, renderer.size, renderer.device
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
-        given, lookup = _realizations(recipes), list(REGIONS["texture"])
+        realizations, lookup = _realizations(recipes), list(REGIONS["texture"])
         return self._render(
-            digit=given["shape"][:, 0],
+            digit=realizations["shape"][:, 0],
             texture=np.array([lookup.index(name) for name in recipes["texture"].to_pylist()], int),
-            crop=given["texture"],
-            hue=given["hue"][:, 0],
-            lightness=given["lightness"],
-            position=given["position"],
-            scale=given["scale"][:, 0],
+            crop=realizations["texture"],
+            hue=realizations["hue"][:, 0],
+            lightness=realizations["lightness"],
+            position=realizations["position"],
+            scale=realizations["scale"][:, 0],
         )
 
 
