@@ -121,7 +121,8 @@ def after_failure(workflow) -> None:
         sets = [f"--set {shlex.quote(f'{key}={json.dumps(its)}')}" for key, its in changed]
         files = [f"--config {file}" for file in workflow.configfiles[-1:]]
         option = " ".join([*files, *sets])
-        said += f"\ntables and page of the other runs: diagvib tabulate {option} && diagvib plot {option}"
+        tables = f"diagvib tabulate {option} && diagvib plot {option}"
+        said = f"tables and page of the other runs: {tables}\n{said}"
     if _STOPPED.is_set():
         said = "error: stopped by SIGTERM; the same command goes on from there"
     atexit.register(print, said, file=sys.stderr)
