@@ -16,7 +16,7 @@ from diagvib.methods.groups import random_share
 from diagvib.methods.logit_correction import joint
 from diagvib.methods.masktune import hot
 from diagvib.methods.registry import make_baseline
-from diagvib.methods.retraining import fit
+from diagvib.methods.retraining import Selection, fit
 from diagvib.methods.self_disagreement import disagreement
 from diagvib.methods.xrm import class_balanced, flip_chance
 from diagvib.models.network import Network
@@ -29,6 +29,11 @@ from test_methods_inferring import Fixed, caught, probable
 def three(name, **options):
     """The method for three classes."""
     return make_baseline(settings_of(method={"name": name, **options}), 3, SIZE, 0)
+
+
+def last():
+    """Keeps the last epoch of a head."""
+    return Selection(torch.empty(0, 1))
 
 
 def test_how_often_images_of_groups_and_classes_are_drawn():
@@ -97,7 +102,11 @@ def test_sgd_on_features_has_momentum_and_weight_decay():
     """Without features, the loss has no gradient with respect to the weights: only decay, twice."""
     head, decay = nn.Linear(1, 2).double(), 1e-4
     nn.init.ones_(head.weight)
-    fit(head, torch.zeros(4, 1).double(), torch.tensor([0, 0, 1, 1]), [[0, 2], [1, 3]], lr=2.0)
+    epochs = [[[0, 2], [1, 3]]]
+    assert (
+        len([*fit(head, torch.zeros(4, 1).double(), torch.tensor([0, 0, 1, 1]), epochs, lr=2.0)])
+        == 1
+    )
     once = 1 - 2 * decay
     twice = once - 2 * (0.9 * decay + decay * once)
     assert head.weight.flatten().tolist() == pytest.approx([twice] * 2, rel=1e-9)
@@ -124,7 +133,7 @@ def test_weights_of_afr_and_a_step():
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     # All p are 1/2: weights 1/4, 1/4, 1/2. Only the two images of class 0 have a feature.
-    method.retrain(torch.tensor([[1.0], [1.0], [0.0]]), labels)
+    method.retrain(torch.tensor([[1.0], [1.0], [0.0]]), labels, last())
     # The gradient of the first step is (-1/4, 1/4) for the weight, and none for the bias.
     first = 0.5 / 4
     p = 1 / (1 + exp(-2 * first))
@@ -135,7 +144,7 @@ def test_weights_of_afr_and_a_step():
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     method.options.head_epochs = 1
-    method.retrain(torch.tensor([[100.0], [100.0], [0.0]]), labels)
+    method.retrain(torch.tensor([[100.0], [100.0], [0.0]]), labels, last())
     # The gradient (-25, 25) is scaled to length 1.
     assert head.weight.flatten().tolist() == pytest.approx([0.5 / sqrt(2), -0.5 / sqrt(2)])
 
@@ -156,15 +165,16 @@ def test_self_uses_the_images_whose_prediction_changed_most(monkeypatch):
     features, labels = torch.tensor([[0.0], [6.0], [0.0], [-6.0]]), torch.tensor([0, 0, 1, 1])
     method.memory["early"] = torch.tensor([[4.0, 0], [0, 0], [0, 0], [0, 0]])
 
-    def fit(head, features, labels, batches, lr):
-        used.extend([features.flatten().tolist(), labels.tolist(), batches])
+    def fit(head, features, labels, epochs, lr):
+        used.extend([features.flatten().tolist(), labels.tolist(), [batch for (batch,) in epochs]])
+        return [None]
 
     monkeypatch.setattr("diagvib.methods.self_disagreement.fit", fit)
-    method.retrain(features, labels)
+    method.retrain(features, labels, last())
     assert sorted(used[0]) == [-6, 6] and sorted(used[1]) == [0, 1] and not method.doubts
     method.options.finetuned, labels = 10, torch.tensor([0, 0, 0, 1])
     assert "at most 10 images are held out" in method.doubts[0]
-    method.retrain(features, labels)
+    method.retrain(features, labels, last())
     assert [len(batch) for batch in used[5]] == [16] * 30
     drawn = torch.tensor(used[4])[torch.cat(used[5])]
     assert drawn.float().mean().item() == pytest.approx(0.5, abs=0.1), "classes alike"
@@ -230,12 +240,16 @@ def test_the_loss_of_unsupervised_logit_adjustment(batches):
     wanted = corrected([0.25, 0.5, 0.25], given[1], 1)
     assert output.loss[2].item() == pytest.approx(wanted, rel=1e-5)
     assert set(losses) == {"model"}
-    method, data = made("ula", bias_epochs=3), batches[0].training_data()
+    method, (train, val) = made("ula", bias_epochs=3), batches
+    data = replace(train.training_data(), validation=val.training_data())
     method.setup(data)
     before = {name: value.clone() for name, value in method.state_dict().items()}
     method.start_phase("classify", data)
     changed = [n for n, value in method.state_dict().items() if not torch.equal(value, before[n])]
     assert changed == ["biased.head.weight", "biased.head.bias"]
+    validated = val.batch(torch.arange(20))
+    cue = method.biased.eval()(validated.inputs).argmax(1)
+    assert torch.equal(method.memory["validation_group"], 6 * cue + val.labels)
     whole = batches[0].batch(torch.arange(64))
     assert method.memory["prior"].sum().item() == pytest.approx(1)
     assert torch.allclose(
@@ -278,10 +292,12 @@ def test_groups_of_xrm_are_what_either_twin_gets_wrong():
     twins = [F.one_hot(torch.tensor(each), 3).float() for each in said]
     data = known(labels)
     data = replace(data, in_order=lambda: [batch_of(data, range(5))])
+    data = replace(data, validation=data)
     method.setup(data)
     method.twins = nn.ModuleList(Fixed(each) for each in twins)
     method.start_phase("classify", data)
     assert method.memory["group"].tolist() == [0, 1, 1, 2, 2], "no group of class 1 is wrong"
+    assert method.memory["validation_group"].tolist() == [0, 1, 1, 2, 2]
     assert method.memory["q"].tolist() == pytest.approx([1 / 3] * 3) and not method.doubts
     method.twins = nn.ModuleList(Fixed(F.one_hot(data.labels, 3).float()) for _ in range(2))
     method.start_phase("classify", data)
@@ -317,10 +333,10 @@ def test_the_loss_of_a_set_of_prototypes(monkeypatch):
 
 def test_each_set_of_prototypes_has_balanced_images_of_its_own(monkeypatch):
     method, added = made("dpe", members=2), []
-    monkeypatch.setattr(method, "add", lambda number, *images: added.append(images))
+    monkeypatch.setattr(method, "add", lambda number, *images: [added.append(images)])
     method.group = torch.tensor([0] * 40 + [1] * 4)
     method.memory["held_out"] = torch.ones(44, dtype=torch.bool)
-    method.retrain(torch.randn(44, 5), method.group)
+    method.retrain(torch.randn(44, 5), method.group, last())
     (one, labels), (other, _) = added
     assert labels.bincount().tolist() == [4, 4] and not torch.equal(one, other)
 
@@ -333,7 +349,7 @@ def test_prototypes_are_fitted_to_standardised_features():
         method = made("dpe", members=1, head_epochs=1)
         method.setup(known([0, 1, 2, 3] * 2))
         torch.manual_seed(0)
-        method.retrain(given, torch.tensor([0, 1, 2, 3] * 2))
+        method.retrain(given, torch.tensor([0, 1, 2, 3] * 2), last())
         points.append(method.members[0].points.detach().clone())
     assert torch.allclose(*points, atol=1e-5) and points[0].abs().max() > 0
 

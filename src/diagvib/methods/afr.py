@@ -11,7 +11,8 @@ from diagvib.methods.retraining import Retraining, descend
 class Afr(Retraining):
     """Starts from the head of plain training, and descends the gradient, cut to norm 1, of the sum
     of the held-out images' weighted cross entropies plus `pull` times the squared distance of the
-    parameters from where they started: `head_epochs` steps on all images at once.
+    parameters from where they started: `head_epochs` steps on all images at once, of which the
+    run's rule of selection keeps one.
 
     Published for Waterbirds: gamma one of 4, 4.5, ... 20, pull one of 0, 0.1, 0.2, 0.3; the
     defaults are those of the authors' example.
@@ -25,7 +26,7 @@ class Afr(Retraining):
         "head_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
     }
 
-    def retrain(self, features, labels):
+    def retrain(self, features, labels, selection):
         head, given = self.model.head, self.options
         start = parameters_to_vector(head.parameters()).detach()
         believed = head(features).detach()
@@ -36,7 +37,8 @@ class Afr(Retraining):
             moved = parameters_to_vector(head.parameters()) - start
             return fit + given.pull * moved.square().sum()
 
-        descend(head, range(given.head_epochs), loss, clip=1.0, lr=given.head_lr)
+        epochs = ((epoch,) for epoch in range(given.head_epochs))
+        selection.keep_best(head, descend(head, epochs, loss, clip=1.0, lr=given.head_lr))
 
 
 def image_weights(logits: Tensor, labels: Tensor, gamma: float, class_balanced: bool) -> Tensor:

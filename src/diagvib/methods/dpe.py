@@ -1,6 +1,8 @@
 """`dpe`, diverse prototypical ensembles: classes are recognised by their distances from prototypes,
 of which there are many, learnt one after the other and unlike each other (To et al., 2025)."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,9 +14,10 @@ from diagvib.methods.retraining import Retraining, batches, descend
 class Dpe(Retraining):
     """`members` sets of prototypes, one per class, read the features of held-out images, each
     image's standardised to mean 0 and variance 1. Each set is fitted for `head_epochs` of SGD to a
-    subset of its own, with equally many images of every class, or of every group: target x all cues
-    (`supervision: cues`), or x one (`cue-1`). With groups, the share `held_out` of each is held out,
-    but at least one image. A prediction is the mean of the sets' probabilities.
+    subset of its own, with equally many images of every class, or of every group; the run's rule of
+    selection keeps one epoch of each. Groups: target x all cues (`supervision: cues`), or x one
+    (`cue-1`). With groups, the share `held_out` of each is held out, but at least one image. A
+    prediction is the mean of the sets' probabilities.
 
     The logits are minus the distances, times a learnt scale (`Prototypes`). The loss is the cross
     entropy of `entropic_scale` times the logits, plus `shrinkage` times the mean squared norm of
@@ -50,16 +53,18 @@ class Dpe(Retraining):
                 share = self.options.held_out
                 self.memory["held_out"] = random_share(self.group, groups, share)
 
-    def retrain(self, features, labels):
+    def retrain(self, features, labels, selection):
         features = standardised(features)
+        selection.features = standardised(selection.features)
         found, group = self.group[self.memory["held_out"]].unique(return_inverse=True)
         for number in range(len(self.members)):
             subset = equal_groups(group, len(found)).flatten()
-            self.add(number, features[subset], labels[subset])
+            epochs = self.add(number, features[subset], labels[subset])
+            selection.keep_best(self.members[number], epochs)
         self.fitted.fill_(True)
 
-    def add(self, number: int, features: Tensor, labels: Tensor) -> None:
-        """Fit the set of that number to these images; earlier ones are fitted."""
+    def add(self, number: int, features: Tensor, labels: Tensor) -> Iterator[None]:
+        """Fit the set of that number to these images, epoch by epoch; earlier ones are fitted."""
         given, member = self.options, self.members[number]
         earlier = [other.points.detach() for other in self.members[:number]]
 
@@ -69,7 +74,7 @@ class Dpe(Retraining):
             return error + size + given.diversity * overlap(member.points, earlier)
 
         drawn = batches(len(labels), self.settings["batch_size"], given.head_epochs)
-        descend(member, drawn, loss, lr=given.head_lr, momentum=0.9)
+        return descend(member, drawn, loss, lr=given.head_lr, momentum=0.9)
 
     def predict(self, batch):
         features = self.model.features(batch.inputs)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.lff import Lff, generalised
-from diagvib.methods.method import Method, StepOutput
+from diagvib.methods.method import Method, StepOutput, TrainingData
 from diagvib.methods.retraining import batches, fit
 
 
@@ -52,7 +52,8 @@ class UnsupervisedLogitAdjustment(Method):
     beginning, unaugmented and in evaluation mode, for `bias_epochs`; z is the class that it then
     finds most probable. The network learns by the cross entropy of its logits plus `strength` times
     log P(y | z), with P the mean over the training images of the layer's probability of z in those
-    with label y. The original begins with self-supervised weights, such as a baseline may name."""
+    with label y. `selection: val_worst_inferred_group` chooses an epoch by validation images of each
+    z and y. The original begins with self-supervised weights, such as a baseline may name."""
 
     options = {
         "bias_epochs": {"minimum": 1, "maximum": 100_000, "default": 50},
@@ -60,6 +61,7 @@ class UnsupervisedLogitAdjustment(Method):
         "strength": {"minimum": 0, "maximum": 1.0e9, "default": 1.0},
     }
     uses_head = True
+    groups_validation = True
 
     def build(self):
         super().build()
@@ -67,13 +69,20 @@ class UnsupervisedLogitAdjustment(Method):
 
     def start_phase(self, phase, data):
         head, size = self.biased.head, self.settings["batch_size"]
-        with torch.no_grad():
-            seen = [self.biased.eval().features(batch.inputs) for batch in data.in_order()]
-        features = torch.cat(seen).float()
+        features, validation = self._features(data), data.validation
         with torch.autocast(features.device.type, enabled=False):
             drawn = batches(len(data), size, self.options.bias_epochs)
-            fit(head, features, data.labels, drawn, self.options.bias_lr)
+            for _ in fit(head, features, data.labels, drawn, self.options.bias_lr):
+                pass
             self.memory["prior"] = joint(head(features).detach().softmax(1), data.labels)
+            cue = head(self._features(validation)).argmax(1)
+        self.memory["validation_group"] = self.n_classes * cue + validation.labels
+
+    @torch.no_grad()
+    def _features(self, data: TrainingData) -> Tensor:
+        """Of the network before training, float32[N, D]."""
+        network = self.biased.eval()
+        return torch.cat([network.features(batch.inputs) for batch in data.in_order()]).float()
 
     def training_step(self, phase, batch, update):
         with torch.no_grad():

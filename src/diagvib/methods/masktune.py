@@ -34,7 +34,7 @@ class MaskTune(Method):
         self.trained = deepcopy(self.model)
 
     def phases(self, data):
-        return [*super().phases(data), Phase("mask", self.options.mask_epochs, "last")]
+        return [*super().phases(data), Phase("mask", self.options.mask_epochs)]
 
     def start_phase(self, phase, data):
         if phase == "mask":

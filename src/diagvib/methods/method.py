@@ -72,9 +72,11 @@ class TrainingData:
     target's classes; cue_classes: those of each cue, by the cue's name; environments: names.
     in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs:
     pixels uint8[B, H, W, 3] as inputs. counterfactuals: present if a method `needs` them.
-    validation: the same about the validation images. augment: the baseline's random changes to
-    training images, uint8[B, H, W, 3]; `batch` has applied them, `in_order` has not. views: of a
-    frozen network, features of changed training images, float[N, D], by the change.
+    validation: the same about the validation images. rank: of logits of all validation images, [N,
+    classes], by the run's rule of selection, the larger the better; None: it keeps the last.
+    augment: the baseline's random changes to training images, uint8[B, H, W, 3]; `batch` has
+    applied them, `in_order` has not. views: of a frozen network, features of changed training
+    images, float[N, D], by the change.
     """
 
     labels: Tensor
@@ -88,6 +90,7 @@ class TrainingData:
     inputs: Callable[[Tensor], Tensor]
     counterfactuals: Counterfactuals | None = None
     validation: "TrainingData | None" = None
+    rank: Callable[[Tensor], tuple[float, ...]] | None = None
     max_epochs: int = 1
     augment: Callable[[Tensor], Tensor] = lambda pixels: pixels
     views: Mapping[str, Tensor] = field(default_factory=dict)
@@ -171,9 +174,9 @@ class Method(nn.Module):
     optimisers. `build`, `setup` and `phases` are called again; what a step or `start_phase` writes to any
     other attribute, such as a counter, is lost.
 
-    `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels`, `uses_features` and `every_group` are
-    read from the source, without running it, so that a configuration is checked quickly: they must
-    be written as literals.
+    `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels`, `uses_features`,
+    `every_group` and `groups_validation` are read from the source, without running it, so that a
+    configuration is checked quickly: they must be written as literals.
     """
 
     # The labels besides the target's that it can use: "none", "cues" (the class of each cue), "cue"
@@ -201,6 +204,15 @@ class Method(nn.Module):
     # Whether it needs a network whose head it may replace, or apply to anything but the features of
     # the latest pass.
     uses_head = False
+    # Whether it groups the validation images, too, in `memory["validation_group"]`, int64[N]; then
+    # their worst group can select epochs.
+    groups_validation = False
+
+    @property
+    def selections(self) -> Mapping[str, Sequence[int]]:
+        """Selections within phases, for the metrics of a finished training, from its
+        `memory`."""
+        return {}
 
     @property
     def doubts(self) -> Sequence[str]:

@@ -111,6 +111,7 @@ class Declaration(Strict):
     pixels: bool = False
     uses_features: bool = False
     every_group: bool = False
+    groups_validation: bool = False
 
     @property
     def schemas(self) -> dict[str, dict]:

@@ -1,23 +1,48 @@
 """`llr`, last-layer retraining: a new last layer, learnt from training images that the network has
 not seen (LaBonte et al., 2023); and the base of methods that do it in other ways."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import balancing_weights
-from diagvib.methods.method import Method, Phase
+from diagvib.methods.method import Method, Phase, TrainingData
+
+
+@dataclass
+class Selection:
+    """Keeps the best epoch of a head. features: of the validation images, float[N, D]; rank: as in
+    `TrainingData`. epochs: those kept, from 1, one for each head."""
+
+    features: Tensor
+    rank: Callable[[Tensor], tuple[float, ...]] | None = None
+    epochs: list[int] = field(default_factory=list)
+
+    def keep_best(self, head: nn.Module, epochs: Iterable) -> None:
+        """Go through the epochs, which train the head, and leave it as it was after the best; of
+        equal ones, the first."""
+        best_score = ()
+        for epoch, _ in enumerate(epochs, 1):
+            with torch.no_grad():
+                score = self.rank(head(self.features)) if self.rank else (epoch,)
+            if score > best_score:
+                best_score, best_epoch = score, epoch
+                weights = {name: value.clone() for name, value in head.state_dict().items()}
+        head.load_state_dict(weights)
+        self.epochs.append(best_epoch)
 
 
 class Retraining(Method):
     """Phase `classify`: plain training on all but a random share of the training images,
     `held_out`. Then `retrain`, of a subclass, changes the head, given these images' features,
-    unaugmented and in evaluation mode. The phase `retrain` has one epoch, without updates, which
-    measures it.
+    unaugmented and in evaluation mode; of the head's epochs, the run's rule of selection keeps one.
+    The phase `retrain` itself has one epoch, without updates, which measures the head.
 
-    images: `validation` trains on all training images, and takes those of validation for the head.
+    images: `validation` trains on all training images, and takes those of validation for the head;
+    then the same images select.
     """
 
     options = {
@@ -38,7 +63,7 @@ class Retraining(Method):
         held = torch.randperm(n) < (n if self.apart else self.options.held_out * n)
         self.memory["held_out"] = held.to(data.labels.device)
 
-    def retrain(self, features: Tensor, labels: Tensor) -> None:
+    def retrain(self, features: Tensor, labels: Tensor, selection: Selection) -> None:
         """features: float32[M, D]; labels: int64[M]."""
         raise NotImplementedError
 
@@ -48,17 +73,31 @@ class Retraining(Method):
     def start_phase(self, phase, data):
         if phase == "retrain":
             features, labels = self.held_out()
+            selection = Selection(self._validation_features(data), data.rank)
             with torch.autocast(features.device.type, enabled=False):
-                self.retrain(features, labels)
+                self.retrain(features, labels, selection)
+            self.memory["head_epochs"] = torch.tensor(selection.epochs)
 
-    @torch.no_grad()
+    @property
+    def selections(self):
+        return {"head_epochs": self.memory["head_epochs"].tolist()}
+
     def held_out(self) -> tuple[Tensor, Tensor]:
         """The features, float32[M, D], and labels, int64[M], of the images for the head."""
-        self.eval()
         held = self.memory["held_out"]
         inputs = (batch.inputs[held[batch.index]] for batch in self.source.in_order())
-        features = [self.model.features(each) for each in inputs if len(each)]
-        return torch.cat(features).float(), self.source.labels[held]
+        return self._features(inputs), self.source.labels[held]
+
+    def _validation_features(self, data: TrainingData) -> Tensor:
+        """float32[N, D]; of no image if the last epoch is kept."""
+        images = data.validation.in_order() if data.rank else ()
+        return self._features(batch.inputs for batch in images)
+
+    @torch.no_grad()
+    def _features(self, inputs: Iterable[Tensor]) -> Tensor:
+        self.eval()
+        parts = [self.model.features(batch).float() for batch in inputs if len(batch)]
+        return torch.cat(parts) if parts else torch.empty(0, 1)
 
     def optimisers(self, phase):
         return {} if phase == "retrain" else super().optimisers(phase)
@@ -91,44 +130,53 @@ class Llr(Retraining):
         "head_lr": {"exclusiveMinimum": 0, "maximum": 1000, "default": 3.0e-3},
     }
 
-    def retrain(self, features, labels):
+    def retrain(self, features, labels, selection):
         head, size = self.model.head, self.settings["batch_size"]
         head.reset_parameters()
         weights = balancing_weights(labels, self.n_classes) if self.options.class_balanced else None
-        drawn = batches(len(labels), size, self.options.head_epochs, weights)
-        fit(head, features, labels, drawn, self.options.head_lr)
+        epochs = batches(len(labels), size, self.options.head_epochs, weights)
+        selection.keep_best(head, fit(head, features, labels, epochs, self.options.head_lr))
 
 
-def batches(n: int, size: int, epochs: int, weights: Tensor | None = None) -> Iterator[Tensor]:
-    """Indices int64[B] of n images, from torch's CPU generator: each once per epoch, or n drawn
-    with replacement with these weights, float[n]. The last batch of an epoch may be smaller."""
+def batches(
+    n: int, size: int, epochs: int, weights: Tensor | None = None
+) -> Iterator[Sequence[Tensor]]:
+    """The batches of each epoch, indices int64[B] of n images, from torch's CPU generator: each
+    image once, or n drawn with replacement with these weights, float[n]. The last batch of an epoch
+    may be smaller."""
     for _ in range(epochs):
         drawn = torch.randperm(n) if weights is None else torch.multinomial(weights.cpu(), n, True)
-        yield from drawn.split(size)
+        yield drawn.split(size)
 
 
 def fit(
-    head: nn.Module, features: Tensor, labels: Tensor, batches: Iterable[Tensor], lr: float
-) -> None:
-    """SGD on the mean cross entropy of these batches, with the momentum and weight decay of LaBonte
-    et al. (2023). features: float[M, D]; labels: int64[M]."""
+    head: nn.Module,
+    features: Tensor,
+    labels: Tensor,
+    epochs: Iterable[Sequence[Tensor]],
+    lr: float,
+) -> Iterator[None]:
+    """SGD on the mean cross entropy of these epochs' batches, with the momentum and weight decay of
+    LaBonte et al. (2023). features: float[M, D]; labels: int64[M]."""
     entropy = nn.CrossEntropyLoss()
     decayed = {"lr": lr, "momentum": 0.9, "weight_decay": 1e-4}
-    descend(head, batches, lambda at: entropy(head(features[at]), labels[at]), **decayed)
+    return descend(head, epochs, lambda at: entropy(head(features[at]), labels[at]), **decayed)
 
 
 def descend(
     module: nn.Module,
-    batches: Iterable,
+    epochs: Iterable[Iterable],
     loss: Callable[..., Tensor],
     clip: float = torch.inf,
     **sgd: float,
-) -> None:
-    """A step of SGD on the loss of each batch. clip: the largest norm of a step's gradient; sgd:
-    torch's arguments."""
+) -> Iterator[None]:
+    """A step of SGD on the loss of each batch of each epoch; yields after each epoch. clip: the
+    largest norm of a step's gradient; sgd: torch's arguments."""
     optimiser = torch.optim.SGD(module.parameters(), **sgd)
-    for batch in batches:
-        optimiser.zero_grad()
-        loss(batch).backward()
-        nn.utils.clip_grad_norm_(module.parameters(), clip)
-        optimiser.step()
+    for epoch in epochs:
+        for batch in epoch:
+            optimiser.zero_grad()
+            loss(batch).backward()
+            nn.utils.clip_grad_norm_(module.parameters(), clip)
+            optimiser.step()
+        yield

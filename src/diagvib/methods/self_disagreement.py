@@ -14,7 +14,8 @@ class SelfDisagreement(Retraining):
     """Plain training for the share `early` of the epochs (phase `early`), then for the others
     (`classify`). Of the held-out images, the `finetuned` with the largest divergence of the final
     prediction from the early one are used for `steps` steps of SGD, which start from the head of
-    plain training; batches are drawn with replacement, every class equally often.
+    plain training; batches are drawn with replacement, every class equally often. The run's rule of
+    selection keeps one step.
 
     Published for Waterbirds: early 0.1, 0.2 or 0.5, finetuned 20, 100 or 500, lr 1e-4, 1e-3 or
     1e-2; the defaults are those of the authors' demo.
@@ -49,14 +50,15 @@ class SelfDisagreement(Retraining):
             f"at most {most} images are held out, so none is chosen among them; lower finetuned"
         ]
 
-    def retrain(self, features, labels):
+    def retrain(self, features, labels, selection):
         head, given = self.model.head, self.options
         apart = disagreement(self.memory["early"], head(features).detach())
         chosen = apart.topk(min(given.finetuned, len(apart))).indices
         labels, size = labels[chosen], self.settings["batch_size"]
         weights = balancing_weights(labels, self.n_classes).cpu()
         drawn = torch.multinomial(weights, given.steps * size, True)
-        fit(head, features[chosen], labels, drawn.split(size), given.head_lr)
+        epochs = ((batch,) for batch in drawn.split(size))
+        selection.keep_best(head, fit(head, features[chosen], labels, epochs, given.head_lr))
 
 
 def disagreement(early: Tensor, final: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ class Xrm(InferredGroups):
     probability `flip_chance`. Phase `classify`: group DRO; the groups are class x whether either
     network is wrong about the original label.
 
-    twin_epochs null: as many as the baseline's.
+    twin_epochs null: as many as the baseline's. The validation images are grouped in the same way;
+    `selection: val_worst_inferred_group` chooses an epoch of group DRO by them.
     """
 
     options = {
@@ -27,6 +28,8 @@ class Xrm(InferredGroups):
             "default": None,
         },
     }
+
+    groups_validation = True
 
     def build(self):
         super().build()
@@ -40,6 +43,13 @@ class Xrm(InferredGroups):
     def phases(self, data):
         epochs = self.options.twin_epochs or data.max_epochs
         return [Phase("twins", epochs, "last"), *super().phases(data)]
+
+    @torch.no_grad()
+    def start_phase(self, phase, data):
+        super().start_phase(phase, data)
+        if phase == "classify":
+            validation = data.validation
+            self.memory["validation_group"] = 2 * validation.labels + self.inferred(validation)
 
     def inferred(self, data):
         wrong = [(self.both(batch).argmax(2) != batch.labels).any(0) for batch in data.in_order()]

@@ -49,7 +49,10 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 # How an epoch is chosen: by a column of the history (the lowest loss, or the highest of any other),
 # or the last.
-SELECTION = "val_loss|val_accuracy|val_worst_class|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
+SELECTION = (
+    "val_loss|val_accuracy|val_worst_class|val_worst_group(_cue_[1-9])?|val_worst_inferred_group|"
+    "val_environment_accuracy|last"
+)
 AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 _OWN = r"\w+(\.\w+)*:\w+"
 
@@ -275,7 +278,7 @@ class BaselineSettings(Sparse):
         text_like(
             SELECTION,
             "val_loss, val_accuracy, val_worst_class, val_worst_group, val_worst_group_cue_1 to _9, "
-            "val_environment_accuracy, or last, is needed",
+            "val_worst_inferred_group, val_environment_accuracy, or last, is needed",
         )
         | None
     ) = None
@@ -310,6 +313,12 @@ class BaselineSettings(Sparse):
         if not declared.trains and self.model.head != "published":
             raise Misplaced(
                 "model.head", f"method {self.method.name} trains nothing; write head: published"
+            )
+        if self.selection == "val_worst_inferred_group" and not declared.groups_validation:
+            raise Misplaced(
+                "selection",
+                f"method {self.method.name} infers no groups of validation images, as xrm and ula do; choose "
+                "another rule",
             )
         if not (self.model and self.model.frozen):
             return self

@@ -50,6 +50,7 @@ from diagvib.training.finished_runs import (
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.saliency import shares
+from diagvib.training.selection_rules import INFERRED
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import COUNTED, shown_images, write_visualisations
 
@@ -190,9 +191,12 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     seen, names = _seen(data.train), [run.target, *run.cues]
     tested = set(zip(*(test.table[name].to_pylist() for name in names), strict=True))
     doubts = [*method.doubts, *_doubts(job, predicted, seen, _seen(data.val), tested)]
+    if job.settings.get("selection") == INFERRED:
+        _, sizes = method.memory["validation_group"].unique(return_counts=True)
+        doubts += _noisy(INFERRED, int(sizes.min()), "an inferred group")
     seen = {"-".join(cell): count for cell, count in seen.items()}
     looks = shares(method, batches, test, names, shown_images(test, run, COUNTED), job.protocol)
-    more = {"doubts": doubts, **({"saliency": looks} if looks else {})}
+    more = {**method.selections, "doubts": doubts, **({"saliency": looks} if looks else {})}
     metrics = _write_results(run, fitted, test, noted, seen, more, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
@@ -411,12 +415,15 @@ def _doubts(
         for cell, count in validated.items():
             groups[(cell[0], cell[int(cue)]) if cue else cell] += count
         cell, least = min(groups.items(), key=lambda item: item[1])
-        if least < _FEW:
-            doubts.append(
-                f"its epoch was chosen by {rule}, with only {least} validation image{'s' * (least != 1)} of "
-                f"{'-'.join(cell)}, so the choice is mostly noise"
-            )
+        doubts += _noisy(rule, least, "-".join(cell))
     return doubts
+
+
+def _noisy(rule: str, images: int, group: str) -> list[str]:
+    """Whether a rule of selection judges by too few validation images of a group."""
+    few = f"only {images} validation image{'s' * (images != 1)} of {group}"
+    text = f"its epoch was chosen by {rule}, with {few}, so the choice is mostly noise"
+    return [text] if images < _FEW else []
 
 
 def _write_results(

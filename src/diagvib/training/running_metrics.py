@@ -6,6 +6,7 @@ from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, StepOutput
+from diagvib.training.selection_rules import INFERRED
 
 
 class RunningMetrics:
@@ -74,6 +75,12 @@ def group_accuracies(
             means = _accuracies(correct[known], environment[known, None])
             found["val_environment_accuracy"] = means.mean().item()
     return found
+
+
+def worst_inferred_group(correct: Tensor, group: Tensor) -> dict[str, float]:
+    """The worst accuracy of any group that a method has inferred. correct: bool[N]; group:
+    int64[N]."""
+    return {INFERRED: _accuracies(correct, group[:, None]).min().item()}
 
 
 def cue_preferences(prediction: Tensor, cue_label: Tensor | None) -> dict[str, float]:

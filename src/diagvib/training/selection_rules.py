@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-LAST, ORACLE = "last", "oracle"
+LAST, ORACLE, INFERRED = "last", "oracle", "val_worst_inferred_group"
 # The column of the history that each rule uses (lowest loss, highest value of all others), and its
 # name. The oracle looks at the test images: it is not a result but an upper bound for all rules.
 RULES = {
@@ -13,6 +13,7 @@ RULES = {
     "val_accuracy": "validation accuracy",
     "val_worst_class": "worst class",
     "val_worst_group": "worst group",
+    INFERRED: "worst inferred group",
     "val_environment_accuracy": "training-domain accuracy",
     LAST: "last epoch",
     ORACLE: "oracle",
@@ -39,6 +40,12 @@ def training_domain(columns: Sequence[str]) -> str:
     training environments or, in a study with one, the validation accuracy."""
     several = "val_environment_accuracy"
     return several if several in columns else "val_accuracy"
+
+
+def score(row: Mapping[str, float], rule: str) -> tuple[float, float]:
+    """How good an epoch is by a rule, the larger the better. Ties, which are common for worst groups
+    with accuracy 0, go to the higher validation accuracy."""
+    return -row[rule] if rule == "val_loss" else row[rule], row["val_accuracy"] or 0.0
 
 
 def kept_epochs(epochs: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -27,7 +27,9 @@ from diagvib.training.running_metrics import (
     RunningMetrics,
     cue_preferences,
     group_accuracies,
+    worst_inferred_group,
 )
+from diagvib.training.selection_rules import INFERRED, score
 
 # Computes further entries of an epoch's row from the method; called in phases that classify,
 # changes nothing.
@@ -90,6 +92,7 @@ class Trainer:
             train.training_data(),
             validation=val.training_data(),
             max_epochs=method.settings.get("max_epochs") or protocol.max_epochs,
+            rank=None if self.selection == "last" else self._rank,
         )
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
@@ -299,23 +302,33 @@ class Trainer:
         return row
 
     def _group_accuracies(self, prediction: Tensor) -> dict[str, float]:
-        val = self.val
+        val, inferred = self.val, self.method.memory.get("validation_group")
         correct, environments = prediction == val.labels, len(self.data.environments)
-        return group_accuracies(correct, val.labels, val.cues, val.environment, environments)
+        row = group_accuracies(correct, val.labels, val.cues, val.environment, environments)
+        return row if inferred is None else row | worst_inferred_group(correct, inferred)
+
+    def _rank(self, logits: Tensor) -> tuple[float, float]:
+        """How good these logits of the validation images are by the rule of selection."""
+        prediction = logits.argmax(1)
+        accuracy = (prediction == self.val.labels).double().mean().item()
+        row = {"val_accuracy": accuracy}
+        if self.selection == "val_loss":
+            row["val_loss"] = self.method.losses(logits, self.val.labels).double().mean().item()
+        elif self.selection != "val_accuracy":
+            row |= self._group_accuracies(prediction)
+        return score(row, self.selection)
 
     def _select(self, row: dict) -> None:
-        """Keep the weights if this epoch is better than all before in its phase. Ties, which are
-        common for worst groups with accuracy 0, go to the higher validation accuracy."""
+        """Keep the weights if this epoch is better than all before in its phase."""
         rule = self.phase.selection or self.selection
         if row["val_accuracy"] is None and rule != "last":
             rule = "val_loss"
-        value = len(self.progress.history) if rule == "last" else row[rule]
-        score = -value if rule == "val_loss" else value, row["val_accuracy"] or 0.0
-        if score > self.progress.best.get("score", (-math.inf,)):
+        value = score({**row, "last": len(self.progress.history)}, rule)
+        if value > self.progress.best.get("score", (-math.inf,)):
             self.progress.best = {
                 "epoch": row["epoch"],
                 "val_loss": row["val_loss"],
-                "score": score,
+                "score": value,
                 "weights": {
                     name: value.clone() for name, value in self.method.state_dict().items()
                 },
@@ -372,10 +385,13 @@ class Trainer:
             )
         groups = self._group_accuracies(self.val.labels)
         offered = ["val_loss", "val_accuracy", "last", *groups]
+        if self.method.groups_validation:
+            offered.append(INFERRED)
         if self.selection not in offered:
             raise DiagvibError(
-                f"selection: {self.selection} of {self.run.baseline} needs cues "
-                f"or environments that the study lacks; it offers {', '.join(offered)}"
+                f"selection: {self.selection} of {self.run.baseline} needs cues or environments that "
+                f"the study lacks, or groups that {self.method.name} does not infer; choose one of "
+                f"{', '.join(offered)}"
             )
         return offered
 
