@@ -136,7 +136,8 @@ def test_what_no_method_beats_is_filled():
 def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences() == [
         "plain recognises shape in 93 % of in-distribution images (WHAC-95). It loses 40 points "
-        "where hue misleads, 30 where texture misleads and 66 where both do.",
+        "where hue misleads (95 %: -42.5 to -37.5), 30 points where texture misleads (95 %: -32.5 "
+        "to -27.5) and 66 points where both mislead (95 %: -68.5 to -63.5).",
         "first, labels of hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54.",
         "all narrows both gaps.",
         "types narrows the gap of hue alone.",
@@ -144,7 +145,11 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     honest = {name: METHODS[name] for name in ("plain", "same")}
     (not_wider,) = sentences(honest)[1:]
     assert "For no method" in not_wider
-    (few,) = sentences(samples=2)[1:]
+    lost, few = sentences(samples=2)
+    assert "It loses" not in lost and lost.endswith(
+        "Measured, without an interval: -40 points where hue misleads, -30 points where texture "
+        "misleads and -66 points where both mislead; fewer than 3 dataset samples cannot show an effect."
+    )
     assert few.startswith("Fewer than 3 dataset samples cannot show")
     many = METHODS | {f"also_{i}": METHODS["first"] for i in range(3)}
     found = sentences(many)
@@ -153,12 +158,10 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     wide = {"plain": METHODS["plain"], "bad": (settings("jtt"), (0.9, -0.6, -0.6, -0.8))}
     assert sentences(wide)[1:] == ["bad widens both gaps."]
     gains = {"plain": (settings("erm"), (0.9, 0.02, -0.3, -0.3))}
-    assert "It loses no points where hue misleads, 30 where" in sentences(gains)[0]
+    assert "It loses 30 points where texture misleads (95 %" in sentences(gains)[0]
+    assert "No loss is seen where hue misleads (95 %: -0.5 to +4.5)." in sentences(gains)[0]
     one = {"plain": (settings("erm"), (0.9, -0.01, 0.0, 0.02))}
-    assert (
-        "It loses 1 point where hue misleads, none where texture misleads and none"
-        in sentences(one)[0]
-    )
+    assert "It loses" not in sentences(one)[0]
 
 
 def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():

@@ -32,7 +32,7 @@ from diagvib.results.tables import metrics_of
 CURVES = "From no shortcut to nothing but the shortcut"
 _STRENGTH = (
     "Accuracy where the cue misleads, by the share of training images in which it does. Rows: targets; columns: cues. "
-    "Bands: 95 % intervals over the dataset samples. "
+    "Bands: 95 % intervals over the {samples}. "
     "Broken lines: without a shortcut. Vertical lines: half-way strengths."
 )
 
@@ -146,17 +146,18 @@ def cue_strength_figures(material: Material) -> Iterator[Figure]:
     if frame.empty:
         return
     factors, chance = known.factors(frame["study"]), known.chance(frame["study"].iloc[0])
+    caption = known.in_words(_STRENGTH, frame["study"])
     for spread, own in frame.groupby("spread", sort=False):
         about = cue_strength.TITLE + ("" if spread == 1 else f": spread {100 * spread:g} %")
         draw = partial(strength_curves, own, "baseline", factors, chance)
         name = f"cue_strength/spread_{100 * spread:g}"
-        yield Figure(name, about, draw, cue_strength.TITLE, _STRENGTH, folded=spread < 1)
+        yield Figure(name, about, draw, cue_strength.TITLE, caption, folded=spread < 1)
     for baseline, own in frame.groupby("baseline", sort=False):
         if own["spread"].nunique() > 1:
             named = own.assign(spread=[f"spread {100 * each:g} %" for each in own["spread"]])
             draw = partial(strength_curves, named, "spread", factors, chance)
             title = f"How visible a cue must be: {baseline}"
-            yield Figure(f"cue_strength/{baseline}", title, draw, cue_strength.TITLE, _STRENGTH)
+            yield Figure(f"cue_strength/{baseline}", title, draw, cue_strength.TITLE, caption)
 
 
 def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: float) -> Drawing:

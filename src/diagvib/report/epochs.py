@@ -38,7 +38,7 @@ _WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation")}
 _LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), "-.")
 _PREFERENCE = (
     "Share of the predictions on validation images that match the target's class, or the class that "
-    "a cue points to. Bands: one standard error over the dataset samples; dotted: chance."
+    "a cue points to. Bands: one standard error over the {samples}; dotted: chance."
 )
 
 
@@ -64,7 +64,7 @@ def preference_figures(material: Material) -> Iterator[Figure]:
                 f"{known.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
                 partial(_draw, shown, material.tables, "study", study, known),
                 METRIC_SETS["gaps"].title if of_gaps else TRAINING,
-                _PREFERENCE,
+                known.in_words(_PREFERENCE, [study]),
                 folded=not of_gaps,
             )
 

@@ -69,7 +69,7 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True
     )
     page = environment.get_template("explorer.html.j2").render(index=index, datasets=len(datasets))
-    write_text(out / "index.html", material.known.about_repetitions(page, material.studies))
+    write_text(out / "index.html", page)
 
 
 def _dataset(material: Material, read_images: Callable, runs: list[dict], most: int) -> dict | None:

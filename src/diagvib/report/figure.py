@@ -55,6 +55,11 @@ class Material:
         return list(self.frames["runs"]["study"].unique())
 
     @cached_property
+    def samples(self) -> str:
+        """What repetitions are called here."""
+        return self.known.repetitions(self.studies)
+
+    @cached_property
     def first_runs(self) -> pd.DataFrame:
         """The complete runs of dataset sample 0, with their folder."""
         runs = self.frames["runs"]

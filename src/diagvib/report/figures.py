@@ -17,6 +17,7 @@ from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, PHONE, STACKED, save_figure, stacked
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.reproduction.comparability import source_note
+from diagvib.results.combinations import untested_notes
 
 # Each gives the figures of one kind. The slowest come first, so that all processes end at about the
 # same time.
@@ -35,6 +36,7 @@ KINDS = (
 )
 # With fewer figures, starting another process costs more time than it saves.
 FIGURES_A_PROCESS = 12
+_NOTES = 2  # of combinations without test images, below a figure
 
 
 def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure]:
@@ -49,7 +51,9 @@ def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure
         if times[figure.name] > 1:  # study `a_b` with baseline `c`, and `a` with `b_c`
             figures[at] = replace(figure, name=f"{figure.name}+{times[figure.name]}")
     shutil.rmtree(out, ignore_errors=True)
-    note = source_note(material.frames["runs"], material.settings)
+    runs = material.frames["runs"]
+    texts = [source_note(runs, material.settings), *untested_notes(runs)[:_NOTES]]
+    note = "\n".join(filter(None, texts))
     drawn = in_processes(
         partial(_draw, out=out, note=note), figures, threads, min_per_process=FIGURES_A_PROCESS
     )

@@ -42,7 +42,7 @@ _JOINT = {"facecolor": MUTED, "alpha": 0.45}
 _CAPTION = (
     "Bars: points of accuracy that a method loses where one cue or both mislead, relative to "
     "in-distribution images. Broken lines: what ERM with the same model loses. Thin lines: 95 % "
-    "intervals over the dataset samples. Hollow bars: not judged, or it cannot be told. "
+    "intervals over the {samples}. Hollow bars: not judged, or it cannot be told. "
     "Grey bars: both cues mislead, which is not judged."
 )
 
@@ -58,7 +58,7 @@ def gap_figures(material: Material) -> Iterator[Figure]:
                 f"{one.about}: gaps of every method",
                 partial(gap_bars, one),
                 METRIC_SETS["gaps"].title,
-                f"{known.studies[study].meaning}. {_CAPTION}",
+                f"{known.studies[study].meaning}. {known.in_words(_CAPTION, [study])}",
                 folded=one is not own[0],
             )
         yield Figure(
@@ -124,7 +124,7 @@ def _draw_gap(axes: Axes, y: int, one: Judged, cue: int, metric: str, where: str
         return
     look = _LOOKS[verdict] if cue or one.is_reference else _JOINT
     (bar,) = axes.barh(y, -100 * row.mean, height=0.62, zorder=2, **look)
-    bar.set_gid(f"tip: {one.named}, {where}: {_tip(row, one.verdicts.get(cue))}")
+    bar.set_gid(f"tip: {one.named}, {where}: {_tip(row, one.verdicts.get(cue))} {one.samples}")
     axes.hlines(y, -100 * row.high, -100 * row.low, color=INK, linewidth=0.8, zorder=3)
     text, look = str(whole_points(row.mean)), {"color": INK}
     if verdict == "worse":
@@ -152,7 +152,7 @@ def _tip(row, judged) -> str:
         text += f", difference {interval(judged.low, judged.high, change=True)}"
     if judged:
         text += f": {judged.verdict}" + (f" ({judged.reason})" if judged.reason else "")
-    return f"{text}; n = {row.n} of {row.expected} dataset samples"
+    return f"{text}; n = {row.n} of {row.expected}"
 
 
 def _name_rows(axes: Axes, methods: Sequence[Judged]) -> None:

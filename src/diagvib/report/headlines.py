@@ -1,38 +1,99 @@
 """The findings of each set of metrics, from its tables: a sentence and a few bars."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
 
+import numpy as np
 import pandas as pd
 
 from diagvib.report.figure import Material
 from diagvib.report.judged import comparisons, reference_sentence
+from diagvib.results.combinations import change_interval, run_warnings
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.gaps import CUE_GAPS
 from diagvib.results.metric_sets.shortcut import telling_bindings
-from diagvib.results.table import whole_percent
+from diagvib.results.table import interval, whole_percent
 from diagvib.results.tables import metrics_of
+from diagvib.results.uncertainty import FEWEST, half_width, image_interval
+from diagvib.studies.study import Headline
 
 # Baselines that have a headline of their own, where the cue is the shortcut.
 _MOST = 3
+# A share of wrong predictions from which on they follow the cue, where there are other classes.
+_MOSTLY = 0.5
 
 
 @dataclass
 class Finding:
     """A sentence, and bars: what each is the accuracy of, and its value. section: the title of the
-    section that it belongs to."""
+    section that it belongs to; intervals: of the bars that have one, their 95 % intervals."""
 
     section: str
     text: str
     chance: float
     accuracies: dict[str, float]
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def findings(material: Material) -> list[Finding]:
     """Those of every set of metrics that has results."""
     sets = (shortcut_findings, _gaps, _average, _watermark, _accuracy)
     return [finding for of_set in sets for finding in of_set(material)]
+
+
+def cautions(material: Material, *baselines: str, studies: Sequence[str]) -> str:
+    """What a reader must know of a finding from these runs, as sentences: missing, doubtful,
+    combinations without test images."""
+    if (runs := material.frames.get("runs")) is None:
+        return ""
+    runs = runs[runs["baseline"].isin(baselines) & runs["study"].isin(studies)]
+    missing = int((runs["status"] != "ok").sum())
+    texts = [run_warnings(runs)]
+    if missing:
+        texts.insert(0, f"{missing} of {len(runs)} runs {'is' if missing == 1 else 'are'} missing")
+    text = "; ".join(filter(None, texts))
+    return f" Caution: {text}." if text else ""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference of accuracies and its 95 % interval."""
+
+    change: float
+    low: float
+    high: float
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def reach(self) -> str:
+        """`95 % interval -15.1 to +1.2 points`."""
+        if isnan(self.low):
+            return "too few samples for an interval"
+        return f"95 % interval {interval(self.low, self.high, change=True)} points"
+
+
+def _effect(material: Material, first: dict, second: dict) -> Effect:
+    """Of one accuracy less another, paired by sample. first, second: the columns of runs, and
+    `group`."""
+    if (runs := material.frames.get("runs")) is None:
+        return Effect(nan, nan, nan)
+
+    def values(names: dict) -> tuple[pd.Series, float]:
+        group = names["group"]
+        same = [runs[key].eq(name) for key, name in names.items() if key != "group"]
+        here = runs[np.logical_and.reduce(same)].set_index("sample")
+        columns = here.reindex(columns=[f"{group}_accuracy", f"{group}_n"]).astype(float)
+        return columns.iloc[:, 0], columns.iloc[:, 1].sum()
+
+    (left, images), (right, others) = values(first), values(second)
+    both = left.index.intersection(right.index)
+    return Effect(*change_interval(left.reindex(both), right.reindex(both), images, others))
 
 
 def shortcut_findings(material: Material) -> Iterator[Finding]:
@@ -45,33 +106,67 @@ def shortcut_findings(material: Material) -> Iterator[Finding]:
     ran = bindings[bindings["shortcut"].notna()]
     best, pairs = ran.drop_duplicates("baseline").head(_MOST), ran["baseline"].value_counts()
     for row in best.itertuples():
-        bars = {}
-        for study, value in (
-            (headline.without, row.without),
-            (headline.shortcut, row.shortcut),
-            (row.by, row.recovered),
-        ):
+        studies = (headline.without, headline.shortcut, row.by)
+        bars, intervals = {}, {}
+        for study, value in zip(studies, (row.without, row.shortcut, row.recovered), strict=True):
             if value == value:
-                bars[f"{known.title(study)}: {known.studies[study].meaning}"] = value
-        text = _shortcut_text(row, pairs[row.baseline], known)
+                label = f"{known.title(study)}: {known.studies[study].meaning}"
+                bars[label] = value
+                intervals[label] = _range(p, row, study)
+        text = _shortcut_text(row, pairs[row.baseline], material, headline)
+        text += cautions(material, row.baseline, studies=studies)
         chance = known.chance(headline.shortcut)
-        yield Finding(METRIC_SETS["shortcut"].title, text, chance, bars)
+        yield Finding(METRIC_SETS["shortcut"].title, text, chance, bars, intervals)
 
 
-def _shortcut_text(row, pairs: int, known: KnownStudies) -> str:
-    chosen = f" (the clearest of {pairs} pairs)" if pairs > 1 else ""
+def _range(p: pd.DataFrame, binding, study: str) -> tuple[float, float]:
+    """The 95 % t interval of P_ij from its standard error; without one, over the images."""
+    same = (p["study"] == study) & (p["baseline"] == binding.baseline)
+    rows = p[same & (p["target"] == binding.target) & p["cue"].isin(["", binding.cue])]
+    row = rows[(rows["group"] == "ood") | (rows["cue"] == "")].iloc[-1]
+    if row["n"] >= FEWEST:
+        reach = half_width(row["n"] - 1) * row["stderr"]
+        return max(0.0, row["mean"] - reach), min(1.0, row["mean"] + reach)
+    images = row.get("images", nan) * row["n"]
+    if not images > 0:
+        return nan, nan
+    return tuple(map(float, image_interval(row["mean"], images)))
+
+
+def _shortcut_text(row, pairs: int, material: Material, headline: Headline) -> str:
+    """row: of `telling_bindings`."""
+    known, chosen = material.known, f" (the clearest of {pairs} pairs)" if pairs > 1 else ""
+    names = {"baseline": row.baseline, "target": row.target}
+    misled = {**names, "study": headline.shortcut, "cue": row.cue, "group": "ood"}
+    usual = {**names, "study": headline.without, "cue": "", "group": "id"}
     text = (
         f"Trained with {row.cue} as a shortcut to {row.target}{chosen}, {row.baseline} recognises {row.target} "
         f"in {whole_percent(row.shortcut)} of the test images where {row.cue} misleads"
     )
-    text += f", instead of {whole_percent(row.without)}." if row.without == row.without else "."
+    if row.without != row.without:
+        text += "."
+    else:
+        loss = _effect(material, misled, usual)
+        if loss.is_shown:
+            text += f", instead of {whole_percent(row.without)} ({loss.reach})."
+        else:
+            text += f", and without a shortcut in {whole_percent(row.without)}: {_unseen(loss)}."
     if row.recovered == row.recovered:
-        change = row.recovered - row.shortcut
-        verb = (
-            "leave it at" if abs(change) <= 0.05 else "raise it to" if change > 0 else "lower it to"
+        help_ = _effect(material, {**misled, "study": row.by}, misled)
+        verb = "raise" if help_.change > 0 else "lower"
+        name, value = known.studies[row.by].opportunity, whole_percent(row.recovered)
+        text += (
+            f" {name} {verb} it to {value} ({help_.reach})."
+            if help_.is_shown
+            else f" With {name[:1].lower()}{name[1:]} it is {value}: {_unseen(help_)}."
         )
-        text += f" {known.studies[row.by].opportunity} {verb} {whole_percent(row.recovered)}."
     return text
+
+
+def _unseen(effect: Effect) -> str:
+    if isnan(effect.low):
+        return f"fewer than {FEWEST} samples cannot show an effect"
+    return f"no effect is seen ({effect.reach})"
 
 
 def _gaps(material: Material) -> Iterator[Finding]:
@@ -82,89 +177,151 @@ def _gaps(material: Material) -> Iterator[Finding]:
     ).items():
         for one in of_study[0].ran:
             if one.is_reference:
-                inside, cues = one.mean("id_accuracy"), of_study[0].cues
-                bars = {"in distribution": inside}
-                for cue, gap in CUE_GAPS.items():
-                    bars[f"{cues[cue]} misleads"] = inside + one.mean(gap)
-                bars["both mislead"] = inside + one.mean("joint_gap")
+                inside, cues = one.rows["id_accuracy"], of_study[0].cues
+                labels = {"id_accuracy": "in distribution"}
+                labels |= {gap: f"{cues[cue]} misleads" for cue, gap in CUE_GAPS.items()}
+                labels |= {"joint_gap": "both mislead"}
+                bars, intervals = {}, {}
+                for metric, label in labels.items():
+                    row, base = one.rows[metric], 0 if metric == "id_accuracy" else inside.mean
+                    bars[label] = base + row.mean
+                    intervals[label] = (base + row.low, base + row.high)
                 text = reference_sentence(of_study[0], one)
-                yield Finding(METRIC_SETS["gaps"].title, text, known.chance(study), bars)
+                text += cautions(material, one.baseline, studies=[study])
+                title, chance = METRIC_SETS["gaps"].title, known.chance(study)
+                yield Finding(title, text, chance, bars, intervals)
                 return
 
 
 def _average(material: Material) -> Iterator[Finding]:
     """The first baseline on the first study with environments, beside the best of the others."""
     for study, target, cue, rows in _by_study(material, "average"):
-        tested = rows.loc[rows["metric"] == "accuracy"].set_index("baseline")["mean"].dropna()
-        inside = rows.loc[rows["metric"] == "id_accuracy"].set_index("baseline")["mean"]
+        by_metric = {name: own.set_index("baseline") for name, own in rows.groupby("metric")}
+        tested = by_metric["accuracy"]["mean"].dropna()
         if tested.empty:
             continue
-        known = material.known
+        known, inside = material.known, by_metric["id_accuracy"]["mean"]
         first, others = tested.index[0], tested.iloc[1:]
+        run = {"study": study, "binding": rows["binding"].iloc[0], "group": "ood"}
+        loss = _effect(
+            material, {**run, "baseline": first}, {**run, "baseline": first, "group": "id"}
+        )
         text = (
             f"{first} recognises {target} in {whole_percent(inside[first])} of the images of its training "
             f"environments ({known.title(study)}), and in {whole_percent(tested[first])} of those of the test "
-            f"environment, where {cue} points to other classes."
+            f"environment, where {cue} points to other classes"
         )
+        text += f" ({loss.reach})." if loss.is_shown else f": {_unseen(loss)}."
         bars = {
             f"{first}, training environments": inside[first],
             f"{first}, test environment": tested[first],
         }
+        sources = [("id_accuracy", first), ("accuracy", first)]
         if len(others):
             best = others.idxmax()
             which = (
                 f"highest of {len(others)} other baselines" if len(others) > 1 else "other baseline"
             )
-            text += f" The {which} is {best}, with {whole_percent(others[best])}."
+            gain = _effect(material, {**run, "baseline": best}, {**run, "baseline": first})
+            sure = gain.reach if gain.is_shown else f"no difference is seen, {gain.reach}"
+            text += f" The {which} is {best}, with {whole_percent(others[best])} ({sure})."
             bars[f"{best}, test environment"] = others[best]
-        yield Finding(METRIC_SETS["average"].title, text, known.chance(study), bars)
+            sources.append(("accuracy", best))
+        intervals = {
+            label: _ends(by_metric[metric].loc[baseline])
+            for label, (metric, baseline) in zip(bars, sources, strict=True)
+        }
+        text += cautions(material, *{name: 0 for _, name in sources}, studies=[study])
+        yield Finding(METRIC_SETS["average"].title, text, known.chance(study), bars, intervals)
         return
+
+
+def _ends(row: pd.Series) -> tuple[float, float]:
+    return row.get("low", nan), row.get("high", nan)
 
 
 def _watermark(material: Material) -> Iterator[Finding]:
     """What the watermark does to the first baseline on the first study."""
     for study, target, _, rows in _by_study(material, "watermark"):
         baseline, known = rows["baseline"].iloc[0], material.known
-        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
-        clean, gap = own["in1k_accuracy"], own["in_w_gap"]
-        before, change = own["p_carton"], own["delta_p_carton"]
+        metrics = rows[rows["baseline"] == baseline].set_index("metric")
+        means = metrics["mean"]
+        clean, gap = means["in1k_accuracy"], means["in_w_gap"]
+        before, change = means["p_carton"], means["delta_p_carton"]
         if gap != gap:
             continue
+        run = {"study": study, "binding": rows["binding"].iloc[0], "baseline": baseline}
+        loss = Effect(gap, *_ends(metrics.loc["in_w_gap"]))
+        if isnan(loss.low):
+            loss = _effect(material, {**run, "group": "in-w"}, {**run, "group": "in-1k"})
+        rise = Effect(change, *_ends(metrics.loc["delta_p_carton"]))
         text = (
             f"{baseline} recognises the {target} in {whole_percent(clean)} of the images ({known.title(study)}), and in "
-            f"{whole_percent(clean + gap)} with the watermark. This changes the mean probability of a carton from "
-            f"{whole_percent(before)} to {whole_percent(before + change)}."
+            f"{whole_percent(clean + gap)} with the watermark"
         )
+        text += f" ({loss.reach})." if loss.is_shown else f": {_unseen(loss)}."
+        text += (
+            f" The mean probability of a carton is {whole_percent(before)} without it and "
+            f"{whole_percent(before + change)} with it ({rise.reach})."
+        )
+        text += cautions(material, baseline, studies=[study])
         bars = {"without the watermark": clean, "with the watermark": clean + gap}
-        yield Finding(METRIC_SETS["watermark"].title, text, known.chance(study), bars)
+        ends = _ends(metrics.loc["in1k_accuracy"]), (clean + loss.low, clean + loss.high)
+        intervals = dict(zip(bars, ends, strict=True))
+        yield Finding(METRIC_SETS["watermark"].title, text, known.chance(study), bars, intervals)
         return
 
 
 def _accuracy(material: Material) -> Iterator[Finding]:
-    """The first baseline on the study and test group with the lowest worst cell, and on the study's
-    other groups."""
-    known, found = material.known, []
-    for study, target, _, rows in _by_study(material, "accuracy"):
-        baseline = rows["baseline"].iloc[0]
-        own = rows[rows["baseline"] == baseline].set_index("metric")["mean"]
-        found += [
-            (worst, study, group, target, own, baseline)
-            for group in known.studies[study].groups
-            if (worst := own.get(f"{group}_worst_cell", float("nan"))) == worst
-        ]
-    if not found:
+    """The first baseline on the study with the combination of classes that loses most to its cue;
+    without cues, or where no cue points to a class, on the study with the worst combination."""
+    known, table = material.known, material.frames["combinations"]
+    ran = table[table["mean"].notna()]
+    firsts = {study: rows["baseline"].iloc[0] for study, rows in ran.groupby("study", sort=False)}
+    ran = ran[ran["baseline"] == ran["study"].map(firsts)]
+    misled = ran[ran["change"].notna()]
+    if ran.empty:
         return
-    worst, study, group, target, own, baseline = min(found, key=lambda each: each[0])
+    seen = misled[misled["change_high"] < 0]
+    rows = seen if len(seen) else misled if len(misled) else ran
+    row = rows.loc[rows["change" if len(misled) else "mean"].idxmin()]
+    same = ran[(ran["study"] == row["study"]) & (ran["binding"] == row["binding"])]
+    bars, intervals = {}, {}
+    for one in same.to_dict("records"):
+        label = " on ".join(filter(None, (one["target_class"], one["cue_class"])))
+        bars[label], intervals[label] = one["mean"], (one["low"], one["high"])
+    text = _combination_text(row) if len(misled) else _worst_text(row, known)
+    text += cautions(material, row["baseline"], studies=[row["study"]])
+    title = METRIC_SETS["accuracy"].title
+    yield Finding(title, text, known.chance(row["study"]), bars, intervals)
+
+
+def _combination_text(row: pd.Series) -> str:
+    """`On forest, erm calls 99 % of bird mammal: it follows background.`"""
+    effect = Effect(*row[["change", "change_low", "change_high"]])
+    followed = row["followed"] >= _MOSTLY * (1 - row["mean"])
+    place, target, cue = row["cue_class"], row["target_class"], row["cue"].partition("-")[0]
+    if effect.high < 0 and followed:
+        return (
+            f"On {place}, {row['baseline']} calls {whole_percent(row['followed'])} of {target} "
+            f"{row['cue_label']}: it follows {cue}. It recognises {target} in "
+            f"{whole_percent(row['mean'])} there, and in "
+            f"{whole_percent(row['mean'] - row['change'])} where {cue} points to it "
+            f"({effect.reach})."
+        )
     text = (
-        f"{baseline} recognises {target} in {whole_percent(own[f'{group}_accuracy'])} of "
-        f"the test images of group {group} ({known.title(study)}), and in {whole_percent(worst)} of those "
-        "of its worst combination of classes."
+        f"On {place}, {row['baseline']} recognises {target} in {whole_percent(row['mean'])} of the "
+        f"test images, and in {whole_percent(row['mean'] - row['change'])} where {cue} points to it"
     )
-    bars = {}
-    for name in known.studies[study].groups:
-        bars[f"group {name}"] = own[f"{name}_accuracy"]
-        bars[f"group {name}, worst cell"] = own[f"{name}_worst_cell"]
-    yield Finding(METRIC_SETS["accuracy"].title, text, known.chance(study), bars)
+    return text + (f" ({effect.reach})." if effect.is_shown else f": {_unseen(effect)}.")
+
+
+def _worst_text(row: pd.Series, known: KnownStudies) -> str:
+    name = " on ".join(filter(None, (row["target_class"], row["cue_class"])))
+    return (
+        f"{row['baseline']} recognises {row['target']} in {whole_percent(row['mean'])} of the test "
+        f"images of its worst combination of classes, {name} ({known.title(row['study'])})."
+    )
 
 
 def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd.DataFrame]]:

@@ -3,12 +3,14 @@ say."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isnan
 from types import SimpleNamespace
 
 import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.gaps import BASELINE, CUE_GAPS, REFERENCE
+from diagvib.results.table import interval
 from diagvib.results.uncertainty import FEWEST
 
 # Methods that widen another gap are described one by one, up to this number.
@@ -18,7 +20,8 @@ _MOST = 3
 @dataclass(frozen=True)
 class Judged:
     """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (empty for an
-    ERM). labels: its supervision in words; empty if that is not known."""
+    ERM). labels: its supervision in words; empty if that is not known. samples: what repetitions
+    are called."""
 
     baseline: str
     model: str
@@ -27,6 +30,7 @@ class Judged:
     labels: str
     rows: dict
     verdicts: dict
+    samples: str
 
     @property
     def is_reference(self) -> bool:
@@ -103,12 +107,13 @@ def comparisons(
     found: dict[str, list[Comparison]] = {}
     for (study, binding), rows in gaps.groupby(["study", "binding"], sort=False):
         verdicts = whac[(whac["study"] == study) & (whac["binding"] == binding)]
-        one = Comparison(known.title(study), binding, _judged(rows, verdicts, binding))
+        samples = known.repetitions([study])
+        one = Comparison(known.title(study), binding, _judged(rows, verdicts, binding, samples))
         found.setdefault(study, []).append(one)
     return {study: sorted(own, key=lambda one: one.binding != "") for study, own in found.items()}
 
 
-def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str) -> list[Judged]:
+def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str, samples: str) -> list[Judged]:
     # From least to most; a single cue comes before all cues.
     labels = {
         "none": "no group labels",
@@ -122,7 +127,8 @@ def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str) -> list[Judged
         baseline, _, _, supervision = names[:4]
         words = labels.get(supervision, supervision and f"labels of {supervision}")
         verdicts = whac[whac["baseline"] == baseline]
-        found.append(Judged(*names[:4], words, _rows(rows, "metric"), _rows(verdicts, "cue")))
+        numbers = _rows(rows, "metric"), _rows(verdicts, "cue")
+        found.append(Judged(*names[:4], words, *numbers, samples))
     models = [one.model for one in found]
 
     def rank(one: Judged) -> tuple:
@@ -142,17 +148,29 @@ def _rows(table: pd.DataFrame, key: str) -> dict:
 def reference_sentence(comparison: Comparison, one: Judged) -> str:
     """The accuracy that an ERM loses, in a sentence."""
     cues, target = comparison.cues, comparison.binding.partition("-")[0] or "the target"
-    where = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
-    first, *others = (
-        max(0, -whole_points(one.mean(gap))) for gap in [*CUE_GAPS.values(), "joint_gap"]
-    )
-    points = f"{first or 'no'} point{'s' * (first != 1)}"
-    second, both = (number or "none" for number in others)
-    return (
+    about = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
+    places = {gap: f"where {cues[cue]} misleads" for cue, gap in CUE_GAPS.items()}
+    places["joint_gap"] = "where both mislead"
+    seen, unseen, untold = [], [], []
+    for gap, where in places.items():
+        row = one.rows[gap]
+        reach = f"95 %: {interval(row.low, row.high, change=True)}"
+        if isnan(row.low):
+            untold.append(f"{whole_points(row.mean)} points {where}")
+        elif row.high < 0:
+            seen.append(f"{-whole_points(row.mean)} points {where} ({reach})")
+        else:
+            unseen.append(f"{where} ({reach})")
+    text = (
         f"{one.baseline} recognises {target} in {round(100 * one.mean('id_accuracy'), 6):.0f} % of "
-        f"in-distribution images ({where}). It loses {points} where {cues[1]} misleads, "
-        f"{second} where {cues[2]} misleads and {both} where both do."
+        f"in-distribution images ({about})."
     )
+    text += f" It loses {_listed(seen)}." if seen else ""
+    text += f" No loss is seen {_listed(unseen)}." if unseen else ""
+    if untold:
+        text += f" Measured, without an interval: {_listed(untold)}; "
+        text += f"fewer than {FEWEST} {one.samples} cannot show an effect."
+    return text
 
 
 def gap_sentences(comparison: Comparison) -> Iterator[str]:
@@ -185,7 +203,7 @@ def gap_sentences(comparison: Comparison) -> Iterator[str]:
     if judged and not any(one.cues("worse") for one in judged):
         few = all(row.n < FEWEST for one in judged for row in one.verdicts.values())
         yield (
-            f"Fewer than {FEWEST} dataset samples cannot show whether a method widens a gap."
+            f"Fewer than {FEWEST} {judged[0].samples} cannot show whether a method widens a gap."
             if few
             else "For no method does the 95 % interval show a wider gap than ERM's."
         )
@@ -197,6 +215,10 @@ def whole_points(gap: float) -> int:
 
 
 def _joined(methods: Sequence[Judged]) -> str:
+    return _listed([one.baseline for one in methods])
+
+
+def _listed(texts: Sequence[str]) -> str:
     """`a, b and c`."""
-    *names, last = (one.baseline for one in methods)
-    return f"{', '.join(names)} and {last}" if names else last
+    *some, last = texts
+    return f"{', '.join(some)} and {last}" if some else last

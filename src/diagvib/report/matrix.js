@@ -105,7 +105,7 @@ function drawDetail() {
     shown.push(element("p", value, {class: "value"}));
     const spread = found.n === 1 ? "with the interval over its images" : "mean ± standard error";
     if (found.value !== null) fact(spread, `${found.text} %`);
-    fact("n", `${found.n} of ${found.expected} dataset samples`);
+    fact("n", `${found.n} of ${found.expected} ${data.samples}`);
     if (found.id) fact("in distribution", `${found.id} %`);
     fact("chance", `${data.studies[study].chance.toFixed(1)} %`);
     if (found.missing.length) fact("missing", found.missing.join("; "));

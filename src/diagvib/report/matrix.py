@@ -94,6 +94,7 @@ def matrix_data(material: Material) -> dict:
     p = material.frames["p_matrix"]
     return {
         "examples": example_pictures(material),
+        "samples": material.samples,
         "studies": {study: _study(study, p, material.known) for study in p["study"].unique()},
         "cells": _cells(p, material.frames["runs"]),
         "baselines": [*p["baseline"].unique()],

@@ -35,6 +35,7 @@ from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
 from diagvib.reproduction.tabulate import VERDICT, shown_tables, verdict_found
 from diagvib.results import calibration, saliency, selection
+from diagvib.results.combinations import untested_notes
 from diagvib.results.metric_sets import METRIC_SETS, cue_strength
 from diagvib.results.metric_sets.shortcut import OVERALL, overall_sentence
 from diagvib.results.table import (
@@ -127,7 +128,7 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
     }
     page = environment.get_template("page.html.j2").render(_context(material, figures))
-    write_text(out, material.known.about_repetitions(page, material.studies))
+    write_text(out, page)
 
 
 def _context(material: Material, figures: Sequence[Figure]) -> dict:
@@ -153,7 +154,14 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "matrix": matrix_data(material),
         "scales": {chance: accuracy_stops(chance) for chance in map(known.chance, studies)},
         "missing": describe_missing(runs),
-        "doubtful": describe_doubtful(runs),
+        "samples": material.samples,
+        "doubtful": (doubtful := describe_doubtful(runs)),
+        "missing_title": "Missing and doubtful runs" if doubtful else "Missing runs",
+        "untested": [
+            f"{known.title(study)}, {binding}: {text}"
+            for (study, binding), own in runs.groupby(["study", "binding"], sort=False)
+            for text in untested_notes(own)
+        ],
         "cues": frames["metrics"]["cues"].max(),
         "all_cues": max((max(known.possible_cues(name).values()) for name in studies), default=0),
         "citations": known.citations(material.studies),
@@ -216,6 +224,7 @@ def runs_summary(runs: pd.DataFrame) -> dict:
         "binding": runs.loc[runs["cue"] != "", "binding"].nunique(),
         "baselines": list(runs["baseline"].unique()),
         "expected": len(runs),
+        "doubtful": int((runs["reason"].fillna("").ne("") & (runs["status"] == "ok")).sum()),
         **runs["status"].value_counts().reindex(["ok", "missing", "damaged"], fill_value=0),
     }
 

@@ -1,6 +1,7 @@
 """All tables: those of the results, with the papers' numbers beside ours."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -39,9 +40,11 @@ from diagvib.results.table import (
 from diagvib.results.tables import (
     baseline_settings,
     make_tables,
+    mark_doubtful,
     metrics_of,
     result_tables,
     time_table,
+    with_warnings,
     write_tidy,
 )
 
@@ -71,7 +74,9 @@ def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) 
     metrics = beside_papers(made["metrics"], frame, known, baselines)
     verdicts = comparison[[*KEYS, "verdict"]]
     made |= {
-        "metrics": metrics.merge(verdicts, how="left", on=KEYS).fillna({"verdict": ""}),
+        "metrics": with_warnings(
+            metrics.merge(verdicts, how="left", on=KEYS).fillna({"verdict": ""}), frame
+        ),
         "comparison": comparison,
         "agreement": agreement_table(comparison),
     }
@@ -87,7 +92,16 @@ def shown_tables(tables: Frames, known: KnownStudies) -> list[Table]:
     tables.tex and the report. tables: the tidy ones."""
     found = [*result_tables(tables, known), *verdict_tables(tables, known)]
     found.append(time_table(tables["run_times"]))
-    return [table for table in found if table.rows]
+    runs = tables["runs"]
+    studies = runs["study"].unique()
+    return [
+        replace(
+            mark_doubtful(table, runs, known),
+            about=[known.in_words(text, studies) for text in table.about],
+        )
+        for table in found
+        if table.rows
+    ]
 
 
 def verdict_found(comparison: pd.DataFrame) -> list[str]:
@@ -165,7 +179,7 @@ def write_tables(
         "tables.md": markdown_page(shown, note, frame, compared),
         "tables.tex": latex_page(shown, note),
     }.items():
-        write_text(out / name, known.about_repetitions(text, frame["study"]))
+        write_text(out / name, text)
     made |= {
         "sources": sorted(set(frame["sources"].dropna())),
         "comparable": is_comparable(frame),

@@ -4,6 +4,7 @@
 TIDY = (
     "runs",
     "metrics",
+    "combinations",
     "p_matrix",
     "overall",
     "baselines",

@@ -23,7 +23,7 @@ _ECE = "_ece"
 _ABOUT = [
     f"Expected calibration error of the predicted class, {BINS} bins of equal width (Guo et al., 2017): the mean "
     "absolute difference between a bin's accuracy and its mean probability, weighted by its images; in percent, mean ± "
-    "standard error over the dataset samples."
+    "standard error over the {samples}."
 ]
 
 

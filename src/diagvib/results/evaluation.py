@@ -14,8 +14,10 @@ from diagvib.results.cells import (
     cells_table,
     class_mean,
     count_cells,
+    per_image,
     worst_cell,
 )
+from diagvib.results.combinations import CLASSES
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
@@ -39,7 +41,8 @@ def evaluate(
     is a fraction.
 
     `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` the same over
-    all images, and `worst_cell` the accuracy of the worst combination of target and cues. With
+    all images, and `worst_cell` the accuracy of the worst combination of target and cues; in
+    studies judged by `accuracy`, `{target}-{cue}_accuracy` is that of each combination. With
     confidence, `{group}_ece` and `ece` are the calibration errors of a group, and of all images. On the
     test split, the numbers of the study's own set of metrics are added (docs/gaps.md,
     docs/average.md), such as the gaps; those of `average` replace `accuracy` and `worst_cell` by
@@ -71,6 +74,12 @@ def evaluate(
     if confidence is not None:
         answered = answered.append_column("confidence", pa.array(confidence))
         found |= calibration_errors(answered, target)
+    if known.studies[study].metrics == "accuracy":
+        shares = per_image(cells, CLASSES)
+        names = ("-".join(filter(None, names)) for names in shares.index)
+        found = {
+            f"{name}_accuracy": share for name, share in zip(names, shares, strict=True)
+        } | found
     if split == "test":
         own = METRIC_SETS[known.studies[study].metrics]
         values = own.of_run(Results(pd.DataFrame([{**run, **groups}]), cells, known, {}))

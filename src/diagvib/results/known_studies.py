@@ -127,13 +127,16 @@ class KnownStudies:
     def _known(self, studies: Iterable[str]) -> list[str]:
         return [name for name in dict.fromkeys(studies) if name in self.studies]
 
-    def about_repetitions(self, text: str, studies: Iterable[str]) -> str:
-        """A text that says `dataset samples`, adapted to these studies: their repetitions may
-        differ in their seeds alone."""
-        known = self._known(studies)
-        if not known or self.seeded(known) != known:
-            return text
-        return text.replace("dataset samples", "seeds").replace("1 dataset sample", "1 seed")
+    def repetitions(self, studies: Iterable[str], count: int = 2) -> str:
+        """What so many repetitions of these studies are called: `dataset samples`, or `seeds` if
+        they differ in nothing else."""
+        names = self._known(studies)
+        seeds = bool(names) and self.seeded(names) == names
+        return ("seed" if seeds else "dataset sample") + "s" * (count != 1)
+
+    def in_words(self, text: str, studies: Iterable[str]) -> str:
+        """A text of the program with the word for {samples}, the repetitions of these studies."""
+        return text.replace("{samples}", self.repetitions(studies))
 
     def labelled_cues(self, study: str, images: np.ndarray | None = None) -> list[int]:
         """The numbers, from 1, of those of a study's cues that predictions can follow: some of

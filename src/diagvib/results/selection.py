@@ -37,7 +37,7 @@ TITLE = "Accuracy under each selection rule"
 ABOUT = [
     "Accuracy where the cue misleads (in random searches on studies without a test group `ood`: the mean of all test "
     "groups) if the rule had chosen the epoch of each run (in random searches: the trial and its epoch), in percent: "
-    "mean ± standard error over the dataset samples. In brackets: the change from the rule as run, in points, or the "
+    "mean ± standard error over the {samples}. In brackets: the change from the rule as run, in points, or the "
     "trial. The oracle looks at the test images: it is not a result but an upper bound for every rule."
 ]
 _OVER = {"runs": "Runs", "trials": "Random searches"}

@@ -38,6 +38,7 @@ _LATEX = str.maketrans(
         "≠": r"$\neq$",
         "→": r"$\to$",
         "†": r"$\dagger$",
+        "‡": r"$\ddagger$",
         "=": "$=$",
         "<": "$<$",
         ">": "$>$",

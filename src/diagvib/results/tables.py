@@ -3,8 +3,10 @@ numbers that are small enough for git, results/metrics/{baseline}/{study}.json. 
 lists these, and `dvc metrics diff` compares them between commits without pulling any data."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +15,11 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_table, write_json, write_table, write_text
 from diagvib.results import TIDY
 from diagvib.results.calibration import SET, calibration, calibration_tables
+from diagvib.results.combinations import run_warnings
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, concatenated
+from diagvib.results.metric_sets.shortcut import UNTUNED
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
 from diagvib.results.saliency import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
@@ -24,6 +28,8 @@ from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.config import command_for
 
 DIGITS = 4  # of the numbers for git
+DOUBTFUL = "‡"
+_OF_BASELINE = ("baseline", "first", "second")  # the heads of columns that name one
 
 
 def make_tables(
@@ -38,7 +44,7 @@ def make_tables(
     name -> settings; tuned: folder of tuning results.
     """
     runs, parts, made = collected.frame, [], {}
-    results = Results(runs, collected.cells, known, baselines)
+    results = Results(runs, collected.cells, known, baselines, collected.cue_label)
     for name, one in METRIC_SETS.items():
         own = results.of(known.judged_by(name, runs["study"]))
         found = one.metrics(own)
@@ -53,6 +59,50 @@ def make_tables(
         "selection": selection_table(collected, read_searches(tuned), known, baselines),
         "run_times": run_times(collected),
     }
+
+
+def with_warnings(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The table `metrics` with the column `warning`, which is in `note`, too: combinations without
+    test images, doubtful runs. An empty binding is all of them, and an empty study all studies."""
+    keys = ["study", "baseline", "binding"]
+    warnings = {}
+    for names in metrics[keys].drop_duplicates().itertuples(index=False, name=None):
+        same = [runs[key].eq(name) | (name == "") for key, name in zip(keys, names, strict=True)]
+        warnings[names] = run_warnings(runs[np.logical_and.reduce(same)])
+    rows = metrics[keys].itertuples(index=False, name=None)
+    warning = pd.Series([warnings[names] for names in rows], metrics.index, dtype=object)
+    notes = [
+        "; ".join(filter(None, texts))
+        for texts in zip(warning, metrics["note"].fillna(""), strict=True)
+    ]
+    return metrics.assign(note=notes, warning=warning)
+
+
+def mark_doubtful(table: Table, runs: pd.DataFrame, known: KnownStudies) -> Table:
+    """The table with DOUBTFUL beside each baseline of which runs are doubtful: in the row's study,
+    or that of the title, or in any."""
+    doubted = runs[(runs["status"] == "ok") & runs["reason"].fillna("").ne("")]
+    titles = {known.title(study): study for study in doubted["study"].unique()}
+    of_title = [study for name, study in titles.items() if table.title.startswith(name)]
+
+    def mark(text: str, study: str | None) -> str:
+        here = [titles.get(study)] if study else of_title or [*titles.values()]
+        name = text.removesuffix(f" {UNTUNED}")
+        doubtful = doubted["baseline"].eq(name) & doubted["study"].isin(here)
+        return f"{text} {DOUBTFUL}" if doubtful.any() else text
+
+    column = table.heads.index("study") if "study" in table.heads else None
+    rows = [
+        [
+            mark(cell, None if column is None else row[column]) if head in _OF_BASELINE else cell
+            for head, cell in zip(table.heads, row, strict=True)
+        ]
+        for row in table.rows
+    ]
+    heads = [mark(head, None) for head in table.heads]
+    marked = (heads, rows) != (table.heads, table.rows)
+    note = [f"{DOUBTFUL} doubtful runs, which are listed with the missing ones"] * marked
+    return replace(table, heads=heads, rows=rows, notes=[*table.notes, *note])
 
 
 def metrics_of(tables: Frames, name: str) -> pd.DataFrame:

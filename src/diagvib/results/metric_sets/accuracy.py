@@ -2,10 +2,12 @@
 and worst cell; the accuracy of all test images, and of all cells by their shares in training."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, adjusted, class_mean, per_image, worst_cell
+from diagvib.results.combinations import combination_tables, combinations
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
 from diagvib.results.table import Frames, Table, interval
@@ -22,10 +24,10 @@ class Accuracy(MetricSet):
 
     title = "Accuracy by test group"
     about = (
-        "The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
-        "± standard error over the dataset samples, with the 95 % interval. With n = 1, the brackets have the interval "
-        "over the images of that sample. Image by image: the share of all test images. By training shares: the mean of "
-        "all cells' accuracies, weighted by their shares of the training images.",
+        "The mean of the classes' accuracies, and the accuracy of each sample's worst combination of classes, in "
+        "percent: mean ± standard error over the {samples}, with the 95 % interval. With n = 1, the brackets have the "
+        "interval over the images of that sample. Image by image: the share of all test images. By training shares: the "
+        "mean of all combinations' accuracies, weighted by their shares of the training images.",
     )
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
@@ -43,24 +45,27 @@ class Accuracy(MetricSet):
         found |= {PLAIN: per_image(cells, RUN_KEYS), ADJUSTED: adjusted(cells, RUN_KEYS)}
         return results.runs[RUN_KEYS].join(pd.DataFrame(found), on=RUN_KEYS)
 
+    def tables(self, results: Results) -> Frames:
+        return {"combinations": combinations(results)}
+
     def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
-        lines = []
-        for (study, baseline, binding), part in of_all_bindings(own).groupby(
-            ["study", "baseline", "binding"], sort=False
-        ):
-            names = [known.title(study), baseline, binding]
+        lines, keys = [], ["study", "baseline", "binding"]
+        for names, rows in of_all_bindings(own).groupby(keys, sort=False):
             texts = {
                 row["metric"]: (self.text(row), interval(row["low"], row["high"]))
-                for row in part.to_dict("records")
+                for row in rows.to_dict("records")
             }
-            for group, where in _places(study, known):
+            whole = [texts[metric][0] for metric in (PLAIN, ADJUSTED)]
+            for group, where in _places(names[0], known):
                 accuracy, worst = (texts[_name(group, measure, where)] for measure in MEASURES)
-                lines.append([*names, group, where or "all", *accuracy, *worst])
-            for group, metric in _OF_ALL.items():
-                lines.append([*names, group, "all", *texts[metric], "", ""])
-        heads = ["study", "baseline", "binding", "group", "environment"]
-        heads += ["accuracy", "95 % interval", "worst cell", "95 % interval"]
+                title = known.title(names[0])
+                lines.append([title, *names[1:], group, where or "all", *accuracy, *worst, *whole])
+                whole = ["", ""]  # of all groups together
+        heads = [*keys, "group", "environment", "accuracy", "95 % interval"]
+        heads += ["worst combination", "95 % interval", "image by image", "by training shares"]
         yield Table("All groups", heads, lines, section=self.title, about=self.about)
+        for table in combination_tables(tables, known):
+            yield replace(table, section=self.title, about=self.about)
 
 
 def _places(study: str, known: KnownStudies) -> list[tuple[str, str]]:

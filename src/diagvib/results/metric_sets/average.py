@@ -38,7 +38,7 @@ class Average(MetricSet):
     title = "Environments: accuracy where the cue points to another class"
     about = (
         "Mean per-class accuracy on the test environment, and its mean over the studies, in percent: mean ± standard "
-        "error over the dataset samples. Laid out like Tables 3 to 5 of Lynch et al. (2023).",
+        "error over the {samples}. Laid out like Tables 3 to 5 of Lynch et al. (2023).",
     )
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
@@ -71,9 +71,9 @@ class Average(MetricSet):
         ordered = sorted(rows["study"].unique(), key=lambda study: study == "")
         titles = {study: known.title(study) if study else "mean" for study in ordered}
         notes = [
-            f"paper, {row.method}, {titles[row.study]}: {row.note}"
+            f"paper, {row.method}, {titles[row.study]}: {row.note.removeprefix(row.warning + '; ')}"
             for row in rows.itertuples()
-            if row.note
+            if row.note != row.warning
         ]
         yield Table(
             "All studies",

@@ -27,7 +27,7 @@ TITLE = "How strong a cue must be"
 _ABOUT = (
     "Half-way strength: the percentage of training images in which the cue must mislead to win back half of the accuracy "
     "that the shortcut costs where it misleads; interpolated on a logarithmic axis, after means that fall are pooled. In "
-    f"brackets the 95 % interval over the dataset samples, none for fewer than {FEWEST}. `<` and `>`: beyond the smallest "
+    f"brackets the 95 % interval over the {{samples}}, none for fewer than {FEWEST}. `<` and `>`: beyond the smallest "
     "and the largest share. `-`: runs, or the study without a shortcut, are missing. `no loss`: the cue costs less than "
     f"{100 * LEAST:.0f} points. Spread: how much the cue's classes differ, in percent of the usual."
 )

@@ -60,7 +60,7 @@ class Gaps(MetricSet):
 
     title = "Whac-A-Mole: accuracy lost where a cue misleads"
     about = (
-        "Percent and points, mean ± standard error over the dataset samples. I.D. Acc: the accuracies of the four "
+        "Percent and points, mean ± standard error over the {samples}. I.D. Acc: the accuracies of the four "
         "test groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. "
         "Acc. In brackets: the 95 % interval of a cue's gap minus that of ERM with the same model, paired by sample; "
         f"none with fewer than {FEWEST} samples. The intervals are not corrected for the number of methods.",
@@ -239,7 +239,7 @@ def judge_gap(four: np.ndarray) -> dict:
     gap, its_gap = estimate(misled - inside).mean, estimate(its_misled - its_inside).mean
     low, high = sample_interval([misled, its_inside], [inside, its_misled])
     loses = sample_interval(misled, inside)[1] < 0
-    few = f"fewer than {FEWEST} dataset samples" if n else "no dataset sample has runs of both"
+    few = f"fewer than {FEWEST} samples" if n else "no sample has runs of both"
     return {
         "gap": gap,
         "reference_gap": its_gap,

@@ -1,7 +1,7 @@
 """The interface of a set of metrics. A set needs a title, `names` and `of_run`; the rest has
 defaults."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,17 +30,19 @@ NO_INTERVAL = (np.nan, np.nan)
 @dataclass(frozen=True)
 class Results:
     """The material of metrics. runs: as from `read_runs.read_runs`, with an accuracy for each
-    test group; cells: the long table (`cells.CELL_COLUMNS`); baselines: name -> settings."""
+    test group; cells: the long table (`cells.CELL_COLUMNS`); baselines: name -> settings;
+    cue_label: as of `read_runs.Collected`."""
 
     runs: pd.DataFrame
     cells: pd.DataFrame
     known: KnownStudies
     baselines: Mapping[str, dict]
+    cue_label: Sequence[Mapping[str, Set[str]] | None] = ()
 
     def of(self, studies: Sequence[str]) -> "Results":
         """Those of some studies."""
         own = (table[table["study"].isin(studies)] for table in (self.runs, self.cells))
-        return Results(*own, self.known, self.baselines)
+        return Results(*own, self.known, self.baselines, self.cue_label)
 
 
 class MetricSet:

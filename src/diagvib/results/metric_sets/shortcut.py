@@ -41,12 +41,12 @@ UNTUNED = "†"
 # How a number compares with the paper's.
 MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
 PERCENT = (
-    "Percent: mean ± standard error over the dataset samples. n is shown if it is 1 or smaller than configured; `-` is a "
+    "Percent: mean ± standard error over the {samples}. n is shown if it is 1 or smaller than configured; `-` is a "
     "missing run. A spread below 0.05 says little about other samples and is not printed; near 0 and 100, the 95 % bound "
     "follows in brackets. With n = 1, the brackets have the 95 % interval over the images of that sample."
 )
 _SPREAD = (
-    "Spreads are taken over the dataset samples, with divisor n - 1; that of a difference of studies is the standard "
+    "Spreads are taken over the {samples}, with divisor n - 1; that of a difference of studies is the standard "
     "deviation of the differences paired by sample. "
     f"{UNTUNED} settings not tuned."
 )
@@ -91,7 +91,7 @@ class Shortcut(MetricSet):
         for metric, title in (METRIC_TITLES | contrasts).items():
             for study, rows in own[own["metric"] == metric].groupby("study", sort=False):
                 factors = {f: f for f in known.factors([study]) if f in set(rows["target"])}
-                tuned = rows["note"] != NOT_TUNED
+                tuned = ~rows["note"].str.endswith(NOT_TUNED)
                 marked = rows["baseline"].where(tuned, rows["baseline"] + f" {UNTUNED}")
                 yield Table(
                     f"{known.title(study)}: {title}",
@@ -246,21 +246,29 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
 
 
 def overall_sentence(pairs: pd.DataFrame, known: KnownStudies) -> str:
-    """The largest difference of two baselines, from the table `baselines`; empty if there is none."""
+    """The largest difference of two baselines whose interval excludes 0, from the table
+    `baselines`; if there is none, the largest that was measured. Empty if nothing ran."""
     if (ran := pairs.dropna(subset=["difference"])).empty:
         return ""
-    most = ran.loc[ran["difference"].abs().idxmax()]
-    sure = "" if np.isnan(most["low"]) else f" ({interval(most['low'], most['high'], change=True)})"
+    seen = ran[(ran["low"] > 0) | (ran["high"] < 0)]
+    rows = seen if len(seen) else ran
+    most = rows.loc[rows["difference"].abs().idxmax()]
+    reach = f" ({interval(most['low'], most['high'], change=True)})"
+    which = (
+        f"The largest difference of two baselines (of {len(ran)}, {len(seen)} of which are seen)"
+        if len(seen)
+        else f"No difference of two baselines is seen (of {len(ran)}); the largest measured"
+    )
     return (
-        f"The largest difference of two baselines (of {len(ran)}): {most['first']} minus {most['second']} in "
-        f"{known.title(most['study'])}, {points(most['difference'])} points{sure}."
+        f"{which}: {most['first']} minus {most['second']} in {known.title(most['study'])}, "
+        f"{points(most['difference'])} points{reach}."
     )
 
 
 def _overall(tables: Frames, known: KnownStudies) -> Iterator[Table]:
     about = [
-        "The means of dataset samples over all bindings; a sample counts if it has them all. 95 % intervals: over the "
-        f"dataset samples, for these bindings; none for fewer than {FEWEST} samples."
+        "The means of {samples} over all bindings; a sample counts if it has them all. 95 % intervals: over the "
+        f"{{samples}}, for these bindings; none for fewer than {FEWEST} samples."
     ]
     rows = [
         [

@@ -1,0 +1,140 @@
+"""Accuracy by combination of classes, of studies judged by `accuracy`: the numbers that show whether
+a network follows a cue, and where."""
+
+from collections.abc import Iterator, Mapping, Set
+
+import numpy as np
+import pandas as pd
+
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.metric_set import NUMBERS, Results, numbers
+from diagvib.results.table import Frames, Table, of_samples
+from diagvib.results.uncertainty import FEWEST, estimate, image_interval, sample_interval
+
+CLASSES = ["target_class", "cue_class"]
+_RUNS = ["study", "baseline", "binding", "target", "cue"]
+_CHANGE = ["change", "change_low", "change_high"]
+COLUMNS = [*_RUNS, *CLASSES, "trained", "images", *NUMBERS, "cue_label", "followed", *_CHANGE]
+
+
+def combinations(results: Results) -> pd.DataFrame:
+    """COLUMNS: a row for each tested combination of classes, by baseline and binding, of bindings
+    whose classes are the same in all samples.
+
+    trained, images: training and test images, means over the samples. cue_label: the class that
+    the first cue points to, empty if none or several; followed: the share of predictions that are
+    this class, where it is another one. change: accuracy less that of the same class of the target
+    where the cue points to it, with its 95 % interval, of `change_interval`.
+    """
+    rows, runs = [], results.runs
+    tested = results.cells.astype({"misled": float, "trained": float})
+    for names, part in tested.groupby(_RUNS, sort=False):
+        expected = runs[(runs[_RUNS] == names).all(axis=1)]
+        if len(_class_names(expected, results.known)) == 1:
+            labels = [*filter(None, (results.cue_label[run] for run in expected.index))][:1]
+            about = dict(zip(_RUNS, names, strict=True))
+            part = part.assign(cue_label=_labels(part["cue_class"], *labels))
+            samples = expected["sample"].unique()
+            rows += [{**about, **row} for row in _of_binding(part, samples)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _class_names(runs: pd.DataFrame, known: KnownStudies) -> set[tuple]:
+    return {
+        tuple(known.classes(run["study"], run["binding"].split("-"), run["sample"]))
+        for run in runs.to_dict("records")
+    }
+
+
+def _labels(cue_classes: pd.Series, label: Mapping[str, Set[str]] | None = None) -> list[str]:
+    """The one class that the first cue points to in each combination of cues; or empty. A cue whose
+    classes all point to the same class says nothing."""
+    label = label or {}
+    if len({*label.values()}) < 2:
+        return [""] * len(cue_classes)
+    single = {name: next(iter(classes)) for name, classes in label.items() if len(classes) == 1}
+    return [
+        next((single[key] for key in single if f"{name}-".startswith(f"{key}-")), "")
+        for name in cue_classes
+    ]
+
+
+def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:
+    counts = ["n", "correct", "misled"]
+    keys = [*CLASSES, "cue_label"]
+    sums = tested.groupby([*keys, "sample"], sort=False)[counts].sum()
+    trained = tested.groupby(keys, sort=False)["trained"].mean()
+    agreeing = tested[tested["cue_label"] == tested["target_class"]]
+    usual = agreeing.groupby(["target_class", "sample"], sort=False)[counts].sum()
+    for names, part in sums.groupby(level=keys, sort=False):
+        part = part.droplevel(keys).reindex(samples)
+        same = usual.xs(names[0]).reindex(samples) if names[0] in usual.index else part * np.nan
+        right, shares = part["correct"] / part["n"], same["correct"] / same["n"]
+        misled = names[2] not in ("", names[0])
+        change = change_interval(right, shares, part["n"].sum(), same["n"].sum())
+        change = change if misled else (np.nan, np.nan, np.nan)
+        yield {
+            **dict(zip(keys, names, strict=True)),
+            **numbers(estimate(right)),
+            "trained": trained[names],
+            "images": part["n"].mean(),
+            "followed": (part["misled"] / part["n"]).mean() if misled else np.nan,
+            **dict(zip(_CHANGE, change, strict=True)),
+        }
+
+
+def change_interval(
+    values: np.ndarray, usual: np.ndarray, images: float = 0, usual_images: float = 0
+) -> tuple[float, float, float]:
+    """The mean of a difference of two accuracies on the same samples, with its 95 % interval over
+    the samples; over all images of these samples, if there are fewer than FEWEST of them or the
+    samples do not differ (Zou and Donner, 2008)."""
+    values, usual = np.asarray(values, float), np.asarray(usual, float)
+    whole = ~np.isnan(values + usual)
+    if not whole.any():
+        return np.nan, np.nan, np.nan
+    values, usual = values[whole], usual[whole]
+    change = values.mean() - usual.mean()
+    low, high = sample_interval(values, usual) if len(values) >= FEWEST else (np.nan, np.nan)
+    if np.isnan(low) and images > 0 and usual_images > 0:
+        (below, above), (least, most) = (
+            image_interval(part.mean(), count)
+            for part, count in ((values, images), (usual, usual_images))
+        )
+        low = change - np.hypot(values.mean() - below, most - usual.mean())
+        high = change + np.hypot(above - values.mean(), usual.mean() - least)
+    return float(change), float(low), float(high)
+
+
+def combination_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
+    """For readers: of each study and binding, a row for each combination, a column for each
+    baseline."""
+    runs = tables["runs"]
+    for (study, binding), rows in tables["combinations"].groupby(["study", "binding"], sort=False):
+        baselines, lines = rows["baseline"].unique(), []
+        for names, same in rows.groupby([*CLASSES, "cue_label"], sort=False):
+            texts = {row["baseline"]: of_samples(row) for row in same.to_dict("records")}
+            counts = same[["trained", "images"]].mean()
+            trained, images = ("-" if count != count else f"{count:,.0f}" for count in counts)
+            values = [texts.get(name, "-") for name in baselines]
+            lines.append([*names[:2], names[2] or "-", trained, images, *values])
+        heads = [rows["target"].iloc[0], rows["cue"].iloc[0] or "-", "the cue points to"]
+        heads += ["trained on", "test images", *baselines]
+        notes = untested_notes(runs[(runs["study"] == study) & (runs["binding"] == binding)])
+        title = f"{known.title(study)}, {binding}: accuracy by combination"
+        yield Table(title, heads, lines, notes)
+
+
+def untested_notes(runs: pd.DataFrame) -> list[str]:
+    """`no test image of wren-land`, for each kind of run that says so."""
+    names = runs["untested"].fillna("") if "untested" in runs else pd.Series(dtype=str)
+    return [f"no test image of {cells}" for cells in names[names != ""].unique()]
+
+
+def run_warnings(runs: pd.DataFrame) -> str:
+    """What a reader must know of a number from these runs: `no test image of wren-land; 2 of 3 runs
+    are doubtful`."""
+    doubtful = int((runs["reason"].fillna("").ne("") & (runs["status"] == "ok")).sum())
+    verb = "is" if doubtful == 1 else "are"
+    text = f"{doubtful} of {len(runs)} runs {verb} doubtful"
+    return "; ".join([*untested_notes(runs), *([text] if doubtful else [])])
