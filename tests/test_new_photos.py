@@ -22,7 +22,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
-from diagvib.scenes.photos.tables import labelled_photos, read_labels
+from diagvib.scenes.photos.labels import read_labels
+from diagvib.scenes.photos.tables import labelled_photos
 from diagvib.settings.config import load_config
 
 
@@ -199,7 +200,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
             {},
             r"--target; columns with 2 to 50 values: animal \(2 values\), ground \(2 values\), pers",
         ),
-        ({"target": "animal"}, "--cue; columns with 2 to 50 values: animal"),
+        ({"target": "animal"}, r"--cue; columns with 2 to 50 values: ground \(2 values\), person"),
         ({"target": "id", "cues": ["ground"]}, "id has 160 values, but a factor has 2 to 50"),
         ({"target": "animal", "split": "ground"}, "ground has the values .*; a split names train"),
         ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
@@ -214,10 +215,10 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     with pytest.raises(DiagvibError, match=r"mine.yaml: already exists"):
         write(proposal, tmp_path)
     for text, said in (
-        (b"animal;ground;path\n", "columns are separated by ';'; use commas"),
+        (b"animal;ground;path\n", "has no rows"),
         (
             b"animal,path\ncow,1.png\n",
-            "such as photos/0000.png; name it with --file.*: animal, path",
+            "such as photos/0000.png; name it with --file.*: animal .cow., path .1.png",
         ),
         (
             b"animal,ground,path\nbird,s,photos/0000.png\nbird ,t,photos/0001.png\n",

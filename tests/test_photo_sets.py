@@ -22,7 +22,7 @@ from diagvib.scenes.photos.decoding import square
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.scene import PhotoCatalogue, Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
-from diagvib.scenes.photos.tables import _as_first_of_group, labelled_photos, read_groups
+from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.scene import STATE
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
@@ -567,8 +567,12 @@ def test_photos_are_scaled_to_the_size_of_their_set_first(tmp_path):
     assert np.array_equal(image, square(square(photo, 64), 32))
 
 
-def test_a_groups_number_stands_for_its_first_class():
-    birds = {"bird": ["gull", "duck", "wren"]}
-    its, found = PhotoSet(pattern="{bird}/*", factors=birds), pd.DataFrame({"bird": ["07_x", "8"]})
-    _as_first_of_group(its, {1: 7, 2: 7}, found)
-    assert found["bird"].tolist() == ["duck", "8"]
+def test_a_groups_number_stands_for_its_first_class(tmp_path):
+    for number, name in enumerate(("07_x", "gull", "8")):
+        save(tmp_path / f"{name}/{number}.png", np.full((20, 20, 3), number, np.uint8))
+    write_json(tmp_path / "groups.json", {"1": 7, "2": 7})
+    birds = PhotoSet(
+        pattern="{bird}/*", factors={"bird": ["gull", "duck", "wren"]}, groups="groups.json"
+    )
+    photos, _ = labelled_photos(birds, tmp_path, "birds")
+    assert photos["bird"].tolist() == ["duck", "gull"]

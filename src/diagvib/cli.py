@@ -396,15 +396,19 @@ def new_photos(
     folder: argument(Path, "The folder of the photos."),
     table: option(
         str,
-        "A CSV or Parquet file in the folder, with a row for each photo; by default the "
-        "only one there. Without one, the folders' names are the labels.",
+        "A table in the folder, with a row for each photo: CSV, TSV, JSON lines or Parquet; by "
+        "default the only one there. Without one, the folders' names are the labels.",
     ) = None,
     file: option(str, "The column with the photos' paths in the folder.") = None,
     levels: option(
         str, "Names of the levels of folders, from the top, such as place,animal."
     ) = None,
-    target: option(str, "The column or level that should be learned.") = None,
-    cue: option(list[str], "A column or level that may be a shortcut to it; repeatable.") = None,
+    target: option(
+        str, "The column or level that should be learned; NAME=COLUMN gives it another name."
+    ) = None,
+    cue: option(
+        list[str], "A column or level that may be a shortcut to it, or NAME=COLUMN; repeatable."
+    ) = None,
     split: option(str, "The column or level with train, val and test.") = None,
     unit: option(
         str,
@@ -413,11 +417,18 @@ def new_photos(
     ) = None,
     name: option(str, "A name for all files; default: the folder's.") = None,
     out: option(Path, "The folder for the files.") = Path(),
+    unpack: option(
+        Path, "A new folder to which photos inside Parquet files are written, and used from there."
+    ) = None,
 ) -> None:
     """Turn a folder of labelled photos into a scene, studies and a configuration. Says what it
     chose, and how to run it."""
     from diagvib.commands.new_photos import Columns, cells_text, look, write, write_sheet
+    from diagvib.commands.unpack_photos import unpack as unpack_photos
 
+    if unpack:
+        unpack_photos(folder, unpack)
+        folder, table, name = unpack, None, name or folder.resolve().name
     names = [each.strip() for each in levels.split(",")] if levels else []
     proposal = look(folder, table, Columns(file, target, cue or [], split, unit, names), name)
     print(cells_text(proposal))

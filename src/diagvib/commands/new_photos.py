@@ -1,6 +1,7 @@
 """`diagvib new photos`: a scene, studies and a configuration for a folder of labelled photos."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +9,8 @@ from importlib.util import find_spec
 from itertools import product
 from os.path import relpath
 from pathlib import Path
+from shlex import quote
+from unicodedata import normalize
 
 import jinja2
 import numpy as np
@@ -15,23 +18,34 @@ import pandas as pd
 import yaml
 from scipy.optimize import linear_sum_assignment
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import write_text
 from diagvib.foundation.validation import Name, repeated, validated
 from diagvib.report.style import new_figure
 from diagvib.scenes.photos.decoding import open_photo, square
 from diagvib.scenes.photos.definition import PhotoSet
-from diagvib.scenes.photos.listing import EXTENSIONS, files_in
+from diagvib.scenes.photos.labels import (
+    FORMATS,
+    image_columns,
+    read_labels,
+    read_tables,
+    table_paths,
+    tidy_column,
+)
+from diagvib.scenes.photos.listing import EXTENSIONS, SHOWN, files_in, photo_paths
+from diagvib.scenes.photos.locate import locate
 from diagvib.scenes.photos.shares import LEAST_IMAGES, serving_split
-from diagvib.scenes.photos.tables import labelled_photos, read_labels
+from diagvib.scenes.photos.tables import FOLDER, labelled_photos, top_folders
+from diagvib.scenes.scene import FactorName
 from diagvib.settings.config import load_config
 from diagvib.studies.rows import SPLITS
 
 _TEMPLATE = Path(__file__).parent / "new_photos.yaml.j2"
 _MOST_CLASSES = 50
+_MISSING = {"nan", "na", "n/a", "#n/a", "<na>", "null"}  # values of a label, in lower case
 _SPLITS = {
     "train": ("train", "training", "tr", "0"),
-    "val": ("val", "valid", "validation", "dev", "1"),
+    "val": ("val", "valid", "validation", "dev", "development", "eval", "evaluation", "1"),
     "test": ("test", "testing", "te", "2"),
 }
 # Possible shares of training images in which the cue gives the target away, in the study `shortcut`:
@@ -75,7 +89,8 @@ class Proposal:
     @property
     def classes(self) -> dict[str, list[str]]:
         """Of the target and the cues."""
-        return self.definition["factors"]
+        factors = self.definition["factors"].items()
+        return {name: its["classes"] if isinstance(its, dict) else its for name, its in factors}
 
     def cells(self, by: str | None = None) -> pd.Series:
         """The number of photos of each combination of classes, 0 included. by: `split` for each
@@ -103,13 +118,15 @@ class Proposal:
             ("shortcut", self.agree, what),
         ]
 
-    def counts(self) -> dict[str, int]:
+    def counts(self, studies: Sequence[str] = ("no-shortcut", "shortcut")) -> dict[str, int]:
         """The largest number of images in each split, and test group, for which every cell has
-        photos in all studies."""
+        photos in all of these studies."""
         cells, agreeing = self.cells().to_numpy(), self.agreeing()
         there = cells > 0
         alike = np.where(agreeing, (there & agreeing).sum(), (there & ~agreeing).sum())
-        shares = np.array([[round(share, 4)] for _, share, _ in self.studies()])
+        shares = np.array(
+            [[round(share, 4)] for name, share, _ in self.studies() if name in studies]
+        )
         trained = np.where(agreeing, shares, 1 - shares).max(0) / alike
         # Of each cell for each training image; shares are rounded up in each split.
         needed = np.stack([trained, trained * _PARTS["val"], _PARTS["id"] / alike])
@@ -122,54 +139,127 @@ class Proposal:
             most = ((apart.to_numpy().reshape(needed.shape) - 1) / needed).min(0) // 15 * 15
         return {part: max(0, int(most[there].min() * share)) for part, share in _PARTS.items()}
 
+    def larger(self) -> dict[str, dict[str, int]]:
+        """Study -> its counts if it were the only one, for those that could then use more photos."""
+        if "split" in self.definition:
+            return {}
+        together = sum(self.counts().values())
+        alone = {name: self.counts([name]) for name, _, _ in self.studies()}
+        return {name: counts for name, counts in alone.items() if sum(counts.values()) > together}
+
+    def fills(self, counts: dict[str, int]) -> bool:
+        """Whether, with these counts, every cell is tested and every class of the target trained, as
+        `studies.scarcity` demands."""
+        agreeing, cells = self.agreeing(), self.cells().to_numpy()
+        agree, differ = (cells > 0) & agreeing, (cells > 0) & ~agreeing
+        shares = [share for _, share, _ in self.studies()]
+        weights = [
+            share / agree.sum() * agree + (1 - share) / differ.sum() * differ for share in shares
+        ]
+        rarest = np.min(
+            [w.reshape(len(next(iter(self.classes.values()))), -1).max(1).min() for w in weights]
+        )
+        tested = counts["id"] >= agree.sum() and counts["ood"] >= differ.sum()
+        return min(counts.values()) >= LEAST_IMAGES and tested and counts["train"] * rarest > 1.001
+
 
 def look(folder: Path, table: str | None, columns: Columns, name: str | None = None) -> Proposal:
     """A proposal for the photos in a folder. DiagvibError, naming the columns, where a guess is not
     safe."""
     name = name or folder.resolve().name.lower().replace(" ", "_")
     validated(Name, f"{name}-no-shortcut", "--name")
-    definition, found = _labelled(folder, table, columns)
-    for asked in filter(
+    definition, labels = _labelled(folder, table, columns)
+    labels, renamed = _renamed(labels, columns)
+    for column in filter(
         None, (columns.file, columns.target, *columns.cues, columns.split, columns.unit)
     ):
-        if asked not in found:
-            raise unknown_name("column", asked, [*found], str(folder))
-    factors = {columns.target, *columns.cues, columns.unit}
-    possible = [c for c in found if c not in factors and _is_split(c, found[c])]
-    named = [c for c in possible if _splits(found[c])]
-    if len(named) > 1 and not columns.split:
-        raise DiagvibError(
-            f"{folder}: {', '.join(named)} could each be the published split; name it with --split"
-        )
-    split = columns.split or _only(named or possible)
-    splits = _splits(found[split]) if split else {}
-    if columns.split and not splits:
-        raise DiagvibError(
-            f"{folder}: {split} has the values {', '.join(_values(found[split])[:10])}; a split names "
-            "train, val and test"
-        )
+        if column not in labels:
+            raise unknown_name("column", column, [*labels], str(folder))
+    split, splits = _published_split(folder, labels, columns)
     taken = {columns.file, split, columns.unit}
-    numbers = {c: n for c, n in found.replace("", None).nunique().items() if c not in taken}
+    numbers = {c: n for c, n in labels.replace("", None).nunique().items() if c not in taken}
     target, cues = _roles(folder, columns, numbers)
-    definition["factors"] = {c: _values(found[c]) for c in (target, *cues)}
+    for factor, option in ((target, "--target"), *((cue, "--cue") for cue in cues)):
+        _check_name(factor, renamed.get(factor, factor), option)
+    definition["factors"] = {
+        factor: {"column": renamed[factor], "classes": _values(labels[factor])}
+        if factor in renamed
+        else _values(labels[factor])
+        for factor in (target, *cues)
+    }
     if splits:
         definition["split"] = {"column": split, **splits}
     if columns.unit:
         definition["unit"] = columns.unit
     # Without photos that cannot be used; each is named.
-    listed, _ = labelled_photos(validated(PhotoSet, definition, name), folder, name)
-    definition["factors"] = _classes(listed, target, cues)
+    photos, _ = labelled_photos(validated(PhotoSet, definition, name), folder, name)
+    for factor, classes in _classes(photos, target, cues).items():
+        if factor in renamed:
+            classes = {"column": renamed[factor], "classes": classes}
+        definition["factors"][factor] = classes
     left = {c: n for c, n in numbers.items() if n > 1 and c not in (target, *cues)}
     unused = split if split and not splits else ""
-    return _with_counter_examples(Proposal(name, folder, definition, listed, left, unused))
+    return _with_counter_examples(Proposal(name, folder, definition, photos, left, unused))
+
+
+def _renamed(labels: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The labels with the factors' names for their columns, and these names -> columns, where a
+    target or cue is written as NAME=COLUMN; `columns` then has the names."""
+    renamed = {}
+    for text in filter(None, (columns.target, *columns.cues)):
+        name, equals, column = text.partition("=")
+        if equals and text not in labels:
+            if column not in labels:
+                raise unknown_name("column", column, [*labels], text)
+            renamed[name] = column
+            columns.target = name if columns.target == text else columns.target
+            columns.cues = [name if cue == text else cue for cue in columns.cues]
+    shadowed = [name for name in renamed if name in labels and name not in renamed.values()]
+    names = {column: name for name, column in renamed.items()}
+    return labels.drop(columns=shadowed).rename(columns=names), renamed
+
+
+def _check_name(name: str, column: str, option: str) -> None:
+    """DiagvibError, with a name that would do, unless a factor can have this name."""
+    try:
+        validated(FactorName, name, option)
+    except DiagvibError as error:
+        plain = normalize("NFKD", column).encode("ascii", "ignore").decode().lower()
+        word = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:33]
+        better = word if re.match("[a-z]", word) and word != name else f"factor_{word}".strip("_")
+        raise DiagvibError(
+            f"{error}; name it yourself, with {option} {quote(f'{better}={column}')}"
+        ) from None
+
+
+def _published_split(
+    folder: Path, labels: pd.DataFrame, columns: Columns
+) -> tuple[str | None, dict[str, str]]:
+    """The column of the published split, or one that may be meant as such; and split -> the value
+    that stands for it, if there is one for each."""
+    factors = {columns.target, *columns.cues, columns.unit}
+    possible = [c for c in labels if c not in factors and _is_split(c, labels[c])]
+    named = [c for c in possible if _splits(labels[c])]
+    if len(named) > 1 and not columns.split:
+        raise DiagvibError(
+            f"{folder}: {', '.join(named)} could each be the published split; name it with --split"
+        )
+    split = columns.split or _only(named or possible)
+    splits = _splits(labels[split]) if split else {}
+    if columns.split and not splits:
+        raise DiagvibError(
+            f"{folder}: {split} has the values {', '.join(_values(labels[split])[:10])}; a split names "
+            "train, val and test"
+        )
+    return split, splits
 
 
 def _roles(folder: Path, columns: Columns, numbers: dict[str, int]) -> tuple[str, Sequence[str]]:
     """The target and the cues. numbers: of values, of each column that has no other role."""
     factors = [c for c, n in numbers.items() if 2 <= n <= _MOST_CLASSES]
-    shown = ", ".join(f"{c} ({numbers[c]} values)" for c in factors) or "none"
-    known = f"columns with 2 to {_MOST_CLASSES} values: {shown}"
     target, others = columns.target, [c for c in factors if c != columns.target]
+    shown = ", ".join(f"{c} ({numbers[c]} values)" for c in others) or "none"
+    known = f"columns with 2 to {_MOST_CLASSES} values: {shown}"
     if target is None:
         raise DiagvibError(
             f"{folder}: which column should be learned? Name it with --target; {known}"
@@ -226,7 +316,7 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
         )
     for proposal.agree in stronger:
         counts = proposal.counts()
-        enough = min(counts.values()) >= LEAST_IMAGES
+        enough = proposal.fills(counts)
         if enough and counts["train"] * (1 - proposal.agree) >= _COUNTER * differing:
             break
     if not enough:
@@ -283,7 +373,9 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
             "agree": agree,
             "differ": differ,
             "counts": counts,
+            "larger": proposal.larger(),
             "pretrained": pretrained,
+            "small": size < 32,
             "baselines": chosen[: 1 + bool((trained > 0).all())],
         }
     )
@@ -308,46 +400,101 @@ def _flow(value: object) -> str:
 
 
 def _labelled(folder: Path, table: str | None, columns: Columns) -> tuple[dict, pd.DataFrame]:
-    """Where the photos' labels are, as keys of a scene, and the labels as text. Fills in the column
-    with the files' paths."""
+    """Where the photos' labels are, as keys of a scene, and the labels as tidy text. Fills in the
+    column with the files' paths."""
     if not folder.is_dir():
         raise DiagvibError(f"{folder}: no such folder; it should hold the photos")
+    if table is None and not columns.levels:
+        table = _only_table(folder)
     if table is None:
-        ends = (".csv", ".parquet")
-        tables = [path.name for path in sorted(folder.iterdir()) if path.suffix.lower() in ends]
-        if len(tables) > 1:
-            raise DiagvibError(
-                f"{folder}: has the tables {', '.join(tables)}; choose one with --table"
-            )
-        if not tables:
-            return _by_levels(folder, columns.levels)
-        table = tables[0]
+        return _by_levels(folder, columns)
     if columns.levels:
         raise DiagvibError(
             f"--levels names folders, but the labels are in {table}; leave out --levels"
         )
-    found = read_labels(folder / table, "--table")
+    photos = photo_paths(folder)
     if columns.file is None:
-        known = {path for path in files_in(folder) if path.lower().endswith(EXTENSIONS)}
-        columns.file = _only(c for c in found if found[c].isin(known).mean() > 0.5)
-        if columns.file is None:
-            raise DiagvibError(
-                f"{folder / table}: no column, or more than one, has paths of photos in {folder}, such "
-                f"as {min(known, default='gull/1.jpg')}; name it with --file. Columns, separated by "
-                f"commas: {', '.join(found)}"
-            )
-    return {"table": table, "file": columns.file}, found
+        columns.file = _file_column(folder, table, photos)
+    labels = read_tables([table], folder, columns.file, "--table")
+    if columns.file in labels:
+        _add_folders(labels, photos, table, columns)
+    for name in labels:
+        if name != columns.file:
+            values = tidy_column(labels[name])
+            labels[name] = values.mask(values.str.lower().isin(_MISSING), "")
+    return {"table": table, "file": columns.file}, labels
 
 
-def _by_levels(folder: Path, levels: Sequence[str]) -> tuple[dict, pd.DataFrame]:
+def _only_table(folder: Path) -> str | None:
+    """The table in a folder; or that in its folders, or `*/metadata.csv` for several of one name."""
+    tables = [path.name for path in sorted(folder.iterdir()) if path.suffix.lower() in FORMATS]
+    if not tables:
+        tables = [path for path in files_in(folder) if path.lower().endswith(FORMATS)]
+        names, depths = {Path(path).name for path in tables}, {path.count("/") for path in tables}
+        if len(tables) > 1 and len(names) == len(depths) == 1:
+            return "*/" * depths.pop() + names.pop()
+    if len(tables) > 1:
+        _check_outside(folder / tables[0])
+        more = f" and {len(tables) - SHOWN} more" if len(tables) > SHOWN else ""
+        raise DiagvibError(
+            f"{folder}: has the tables {', '.join(tables[:SHOWN])}{more}; choose one with --table, or "
+            f"several with the same columns, such as --table '*{Path(tables[0]).suffix}'"
+        )
+    return tables[0] if tables else None
+
+
+def _check_outside(path: Path) -> None:
+    """DiagvibError for a table that holds photos itself."""
+    if path.suffix.lower() == ".parquet" and (images := image_columns(path)):
+        raise DiagvibError(
+            f"{path}: the photos are inside the table, in the column {images[0]}; write them to files "
+            "with --unpack FOLDER, a new folder, which is then used"
+        )
+
+
+def _file_column(folder: Path, table: str, photos: Sequence[str]) -> str:
+    """The column with the photos' paths or names. DiagvibError unless there is exactly one."""
+    path = next(iter(table_paths(table, folder)), folder / table)
+    labels = read_labels(path, "--table").drop_duplicates()
+    base = path.parent.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
+    located = {name: locate(labels[name], photos, ["", base]) for name in labels}
+    # The values of a label may be names of photos, too, such as 0 and 1.
+    named = [name for name in labels if 2 * len({*located[name].values()}) > len(labels)]
+    exact = [name for name in named if labels[name].isin(photos).mean() > 0.5]
+    meant = {tuple(located[name].values()): name for name in reversed(exact or named)}
+    if len(meant) == 1:
+        return meant.popitem()[1]
+    if not named:
+        _check_outside(path)
+    shown = ", ".join(f"{name} ({one_line(labels[name].iloc[0], 60)})" for name in labels)
+    raise DiagvibError(
+        f"{path}: {'more than one' if named else 'no'} column has names of photos in {folder}, such as "
+        f"{min(photos, default='gull/1.jpg')}; name it with --file. Columns, with their first "
+        f"values: {shown}"
+    )
+
+
+def _add_folders(labels: pd.DataFrame, photos: Sequence[str], table: str, columns: Columns) -> None:
+    """Add the column FOLDER of `scenes.photos.tables`, if it is meant by name, or is the only one
+    that looks like a published split."""
+    located = locate(labels[columns.file], photos, ["", Path(table).parent.as_posix()])
+    folders = pd.Series(top_folders(labels[columns.file].map(lambda name: located.get(name, name))))
+    meant = {columns.split, columns.unit, columns.target, *columns.cues}
+    split = not columns.split and not any(_is_split(name, labels[name]) for name in labels)
+    if FOLDER not in labels and (FOLDER in meant or (split and _splits(folders))):
+        labels[FOLDER] = folders
+
+
+def _by_levels(folder: Path, columns: Columns) -> tuple[dict, pd.DataFrame]:
     """A column for each level of folders, of the photos at the most frequent depth."""
-    paths = [Path(each) for each in files_in(folder) if each.lower().endswith(EXTENSIONS)]
+    levels = columns.levels
+    paths = [Path(path) for path in photo_paths(folder)]
     if not paths:
         raise DiagvibError(f"{folder}: no photos ({', '.join(EXTENSIONS)}) in it")
     depth = Counter(len(path.parts) - 1 for path in paths).most_common(1)[0][0]
     if not depth:
         raise DiagvibError(
-            f"{folder}: has neither a table (.csv, .parquet) nor folders whose names are labels"
+            f"{folder}: has neither a table ({', '.join(FORMATS)}) nor folders whose names are labels"
         )
     names = [*levels] or [f"level_{number}" for number in range(1, depth + 1)]
     if len(names) != depth:
@@ -358,8 +505,18 @@ def _by_levels(folder: Path, levels: Sequence[str]) -> tuple[dict, pd.DataFrame]
     if twice := repeated(names):
         raise DiagvibError(f"--levels names {twice} twice; give each level a name of its own")
     rows = [path.parts[:-1] for path in paths if len(path.parts) == depth + 1]
+    labels = pd.DataFrame(rows, columns=names).apply(tidy_column)
+    meant = {columns.target, *columns.cues, columns.split, columns.unit} - {None}
+    if not levels and meant - {*names}:
+        shown = "; ".join(
+            f"level {n}: {', '.join(_values(labels[c])[:3])}" for n, c in enumerate(names, 1)
+        )
+        raise DiagvibError(
+            f"{folder}: has no table, so the names of its folders are the labels; name the {depth} "
+            f"levels, from the top, with --levels, such as --levels {','.join('abcdefgh'[:depth])} ({shown})"
+        )
     pattern = "/".join([*(f"{{{name}}}" for name in names), "*"])
-    return {"pattern": pattern}, pd.DataFrame(rows, columns=names)
+    return {"pattern": pattern}, labels
 
 
 def _splits(values: pd.Series) -> dict[str, str]:
@@ -404,7 +561,23 @@ def cells_text(proposal: Proposal) -> str:
         )
     cue = [*proposal.classes][1]
     shown = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()
-    return "\n".join([*lines, shown.to_string()])
+    return "\n".join([*lines, shown.to_string(), *_usage(proposal)])
+
+
+def _usage(proposal: Proposal) -> list[str]:
+    """How many of the photos each study uses; and those that could use more, if it were alone."""
+    if "split" in proposal.definition:
+        return []
+    lines = [
+        f"each study uses {sum(proposal.counts().values()):,} of them: both have the same numbers of "
+        "images, no photo is used twice, and all combinations have equal shares in no-shortcut"
+    ]
+    for study, counts in proposal.larger().items():
+        lines.append(
+            f"{proposal.name}-{study} alone could use {sum(counts.values()):,}: see `counts` in the "
+            "configuration"
+        )
+    return lines
 
 
 def write_sheet(proposal: Proposal, path: Path) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 # can hold. One whose shorter side has fewer than LEAST_SIDE pixels shows nothing.
 MOST_PIXELS = 100_000_000
 LEAST_SIDE = 16
+_MOST_BYTES = 1 << 30
 _LEAST_WHITE = 1 << 12  # of 16 bits
 _AT_A_TIME = 512
 # EXIF's orientation -> what makes a photo upright.
@@ -57,6 +59,24 @@ def open_photo(
         turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation)) if upright else None
         image = _eight_bits(opened if turn is None else opened.transpose(turn))
         return np.asarray(image if image.mode == mode else image.convert(mode))
+
+
+def check_regular(path: Path) -> None:
+    """DiagvibError for a device or a pipe, which could be read without end. FileNotFoundError if
+    there is nothing."""
+    mode = path.stat().st_mode
+    if not (S_ISREG(mode) or S_ISDIR(mode)):
+        raise DiagvibError(f"{path}: is a device or a pipe, not a file")
+
+
+def photo_bytes(path: Path) -> bytes:
+    """The content of a file. DiagvibError for a device, a pipe or more than a gigabyte."""
+    check_regular(path)
+    with open(path, "rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise DiagvibError(f"{path}: has more than {_MOST_BYTES:,} bytes, too many for a photo")
+    return data
 
 
 class Glance(NamedTuple):
@@ -154,7 +174,7 @@ def _decoding(path: Path, data: bytes | None) -> Iterator[Image.Image]:
     """An image, opened but not yet decoded; any error with it in the block becomes a
     DiagvibError."""
     try:
-        with Image.open(path if data is None else BytesIO(data)) as image:
+        with Image.open(BytesIO(photo_bytes(path) if data is None else data)) as image:
             width, height = image.size
             if width * height > MOST_PIXELS:
                 raise Image.DecompressionBombError(f"{width:,} x {height:,} pixels")

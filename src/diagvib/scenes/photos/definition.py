@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from diagvib.foundation.validation import Line, Misplaced, Strict, Text, filled, repeated
+from diagvib.scenes.photos.labels import tidy
 from diagvib.scenes.photos.watermark import TEXT
 from diagvib.scenes.scene import Classes, FactorName, check_joined
 from diagvib.scenes.shapes import PATTERNS, SHAPES
@@ -18,7 +19,7 @@ _Values = _Value | filled(list[_Value])
 
 
 def _texts(values: object) -> list[str]:
-    return [str(value) for value in (values if isinstance(values, list) else [values])]
+    return [tidy(str(value)) for value in (values if isinstance(values, list) else [values])]
 
 
 def _shared(values: dict[str, list[str]]) -> str | None:
@@ -47,7 +48,7 @@ class Factor(Strict):
         """Class -> the values that stand for it."""
         if isinstance(self.classes, dict):
             return {name: _texts(values) for name, values in self.classes.items()}
-        return {name: [name] for name in self.classes}
+        return {name: [tidy(name)] for name in self.classes}
 
 
 class Split(Strict):
@@ -103,10 +104,13 @@ class PhotoSet(Strict):
     """the folder of the photos, relative to this file; default: the folder named like this file in
     the configuration's `mirror`"""
     table: str | list[str] | None = None
-    """a CSV or Parquet file in the folder, with a row for each photo; or several, joined by the
-    columns that they share"""
+    """a table in the folder, with a row for each photo: CSV, TSV, JSON lines or Parquet; several
+    are joined by the columns that they share, and those that fit a name with `*`, such as
+    `*/metadata.csv`, stand below each other, with paths relative to their folders. A column `folder`
+    is added: the first folder of a photo's path that not all share"""
     file: str = "file"
-    """the table's column with the path of a photo"""
+    """the table's column with the path of a photo, or with its name if there is only one of that
+    name"""
     photos: str = ""
     """the subfolder that these paths are relative to; default: the folder itself"""
     pattern: str | None = None

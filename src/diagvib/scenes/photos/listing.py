@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unicodedata import normalize
@@ -17,12 +19,14 @@ import pyarrow as pa
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
 from diagvib.foundation.messages import say
-from diagvib.scenes.photos.decoding import Glance, check_photo, in_threads
+from diagvib.scenes.photos.decoding import Glance, check_photo, in_threads, photo_bytes
 
 LISTING = "files.parquet"
 # Where the photos are, apart from the list, so that moving them does not change it.
 FOLDER = "folder.json"
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
+SHOWN = 10  # files, or values of a column, that are named
+_NUMBER = re.compile(r"\d[\d,.]*")
 
 
 def state(folder: Path | None) -> str:
@@ -49,18 +53,26 @@ def files_in(folder: Path) -> list[str]:
     return [path for path in paths if path.isprintable()]
 
 
+def photo_paths(folder: Path) -> list[str]:
+    """The paths, as of `files_in`, of files named like photos."""
+    paths = sorted(path for path, _ in _files(folder) if path.lower().endswith(EXTENSIONS))
+    return [path for path in paths if path.isprintable()]
+
+
 def usable(folder: Path, paths: Sequence[str]) -> dict[str, tuple[str, Glance]]:
     """Of these files, those that are photos, each with its sha256 and `check_photo`, in their order.
 
     The others are left out, with a line on standard error that says why: empty or damaged ones,
-    ones that are not images or not named like images.
+    ones that are not images or not named like images, devices. Ten are named for each reason. Links
+    to files outside the folder are used, and named.
     """
+    real = folder.resolve()
 
     def look(path: str) -> tuple[str, Glance] | str:
         if not path.lower().endswith(EXTENSIONS):
             return f"because its name is not that of a photo ({', '.join(EXTENSIONS)})"
         try:
-            data = (folder / path).read_bytes()
+            data = photo_bytes(folder / path)
             if not data:
                 return "the file is empty"
             return hashlib.sha256(data).hexdigest(), check_photo(folder / path, data)
@@ -73,11 +85,14 @@ def usable(folder: Path, paths: Sequence[str]) -> dict[str, tuple[str, Glance]]:
         except OSError as error:
             return str(error.strerror)
 
-    found = dict(zip(paths, in_threads(look, paths), strict=True))
-    for path, why in found.items():
-        if isinstance(why, str):
-            leave_out(folder / path, why)
-    return {path: its for path, its in found.items() if not isinstance(its, str)}
+    looks = dict(zip(paths, in_threads(look, paths), strict=True))
+    leave_out_many(folder, {path: why for path, why in looks.items() if isinstance(why, str)})
+    photos = {path: look for path, look in looks.items() if not isinstance(look, str)}
+    name_some(
+        f"{folder}: photos that are links to files outside of it",
+        [path for path in photos if not (folder / path).resolve().is_relative_to(real)],
+    )
+    return photos
 
 
 def without_twins(folder: Path, hashes: dict[str, str]) -> dict[str, str]:
@@ -122,7 +137,7 @@ def read_listing(raw: Path) -> tuple[pa.Table, Path, str]:
 def read_listed(path: Path, sha256: str) -> bytes:
     """The bytes of a listed photo. DiagvibError, naming it, if it is missing or has changed."""
     try:
-        data = path.read_bytes()
+        data = photo_bytes(path)
     except OSError as error:
         raise DiagvibError(
             f"{path}: {error.strerror}, though the photo is listed; run `diagvib fetch` again"
@@ -132,6 +147,26 @@ def read_listed(path: Path, sha256: str) -> bytes:
             f"{path}: changed since the photos were listed; run `diagvib fetch` again"
         )
     return data
+
+
+def leave_out_many(folder: Path, reasons: dict[str, str]) -> None:
+    """Report on standard error that files are left out: of those with the same reason, but for its
+    numbers, ten, and how many more there are. reasons: path -> why."""
+    alike = defaultdict(list)
+    for path, why in reasons.items():
+        alike[_NUMBER.sub("", why)].append(path)
+    for paths in alike.values():
+        for path in paths[:SHOWN]:
+            leave_out(folder / path, reasons[path])
+        if more := len(paths[SHOWN:]):
+            leave_out(folder, f"{more:,} more files: {reasons[paths[SHOWN]]}")
+
+
+def name_some(what: str, paths: Sequence[str]) -> None:
+    """Print ten of these paths, if there are any, and how many more there are."""
+    more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
+    if paths:
+        say(f"{what}: {', '.join(paths[:SHOWN])}{more}")
 
 
 def leave_out(path: Path, why: str) -> None:
@@ -150,7 +185,7 @@ def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_
                     continue
                 if entry.is_dir():
                     yield from _files(entry.path, f"{within}{entry.name}/")
-                elif entry.is_file() or entry.is_symlink():
+                else:
                     yield f"{within}{entry.name}", entry.stat(follow_symlinks=entry.is_file())
     except OSError as error:
         raise DiagvibError(

@@ -26,6 +26,7 @@ from diagvib.foundation.validation import read_valid
 from diagvib.foundation.versions import file_version, once_per_version
 from diagvib.scenes.photos.decoding import Crop, in_threads, open_photo, square
 from diagvib.scenes.photos.definition import PhotoSet
+from diagvib.scenes.photos.labels import table_paths
 from diagvib.scenes.photos.listing import (
     FOLDER,
     LISTING,
@@ -92,7 +93,9 @@ class Photos(Scene):
         if not found:
             return ""
         # The table may be in another folder.
-        tables = [file_version(folder / name)[1:] for name in self.definition.tables]
+        names = self.definition.tables
+        paths = [path for name in names for path in table_paths(name, folder)]
+        tables = [file_version(path)[1:] for path in paths]
         return text_sha256(f"{folder}\0{tables}\0{found}")
 
     def raw_files(self, sources):

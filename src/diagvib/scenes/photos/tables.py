@@ -1,34 +1,43 @@
-"""Read the classes of a set's photos from its table, or from their paths."""
+"""The photos of a set with their classes, from its table or from their paths."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import partial, reduce
-from os.path import normpath
+from os.path import commonpath, dirname, normpath
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import read_json
 from diagvib.foundation.messages import say
-from diagvib.foundation.validation import repeated, validated
+from diagvib.foundation.validation import validated
 from diagvib.scenes.photos.alike import look_alikes
 from diagvib.scenes.photos.decoding import Glance
 from diagvib.scenes.photos.definition import PhotoSet
-from diagvib.scenes.photos.listing import files_in, leave_out, usable, without_twins
+from diagvib.scenes.photos.labels import read_tables, tidy_column
+from diagvib.scenes.photos.listing import (
+    SHOWN,
+    files_in,
+    leave_out,
+    name_some,
+    photo_paths,
+    usable,
+    without_twins,
+)
+from diagvib.scenes.photos.locate import locate
 
 _COMPARED = 200_000  # photos, which takes 10 seconds
-_SHOWN = 10  # values of a column, or photos, that are named
 # Said of photos that can be used.
 TRANSPARENT = "photos with transparent parts, in which the colours hidden there are shown"
 ONE_COLOUR = "photos of a single colour"
+# The column that every table has: in which folder a photo is.
+FOLDER = "folder"
 
 
-def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFrame, int]:
+def labelled_photos(definition: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFrame, int]:
     """The usable photos of a set, sorted by path: path, sha256, the class of every factor, split,
     unit, lot; and the number of all.
 
@@ -36,62 +45,187 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     on standard error. where: the definition, for messages. DiagvibError, naming file, row and
     column, for a table that cannot be used.
     """
-    paths, found, every = (
-        _from_paths(its, folder) if its.table is None else _from_table(its, folder, where)
-    )
-    if groups := read_groups(its, folder):
-        _as_first_of_group(its, groups, found)
-    parts = {**its.parts, "split": its.split} if its.split else its.parts
-    labelled = pd.DataFrame({"path": paths, "split": "", "unit": "", "lot": ""})
-    for name, part in parts.items():
-        classes = {value: known for known, values in part.values.items() for value in values}
-        labelled[name] = found[part.column].map(classes)
-        others = found.loc[labelled[name].isna(), part.column].value_counts()
-        said = f", which stands for no {name}"
-        for value, count in others.head(_SHOWN).items():
-            leave_out(folder, f"{count:,} photos: {part.column} is '{value}'{said}")
-        if len(others) > _SHOWN:
-            left, values = others[_SHOWN:].sum(), len(others) - _SHOWN
-            leave_out(
-                folder, f"{left:,} photos: {part.column} is one of {values:,} more values{said}"
-            )
-    for name, column in (("unit", its.unit), ("lot", its.lot)):
-        if column is not None:
-            labelled[name] = found[column]
-    labelled = labelled.dropna()
-    found = usable(folder, labelled["path"].tolist())
-    hashes = {path: sha256 for path, (sha256, _) in found.items()}
-    if not its.keep_twins:
-        classes = labelled.set_index("path")[[*its.factors]].agg(tuple, axis=1)
-        hashes = without_twins(folder, _without_contradictions(folder, hashes, classes))
-    labelled["sha256"] = labelled["path"].map(hashes)
-    listed = labelled.dropna().sort_values("path", ignore_index=True)
-    if listed.empty:
+    if definition.table is None:
+        rows, total = _rows_of_paths(definition, folder)
+    else:
+        rows, total = _rows_of_table(definition, folder, where)
+    rows = _with_first_of_group(definition, rows, folder)
+    photos = _with_classes(definition, rows, folder)
+    photos, glances = _usable(definition, photos, folder)
+    if photos.empty:
         raise DiagvibError(
-            f"{folder}: of {every:,} files or rows, none is a usable photo with the classes of {where}"
+            f"{folder}: of {total:,} files or rows, none is a usable photo with the classes of {where}"
         )
-    glances = {path: found[path][1] for path in listed["path"]}
-    _name_look_alikes(folder, listed, glances)
-    for odd, what in (
-        ([path for path, its in glances.items() if its.transparent], TRANSPARENT),
-        ([path for path, its in glances.items() if not np.ptp(its.small)], ONE_COLOUR),
-    ):
-        if odd:
-            more = f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
-            say(f"{folder}: {what}: {', '.join(odd[:_SHOWN])}{more}")
-    for name, part in its.parts.items():
-        absent = [known for known in part.values if known not in set(listed[name])]
+    _name_look_alikes(folder, photos, glances)
+    _name_odd_ones(folder, glances)
+    _name_absent_classes(definition, folder, photos)
+    _check_units(definition, photos, folder, where)
+    return photos, total
+
+
+def _with_classes(definition: PhotoSet, rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The rows whose values stand for classes: path, the class of each factor, split, unit, lot.
+    rows: path, and the needed columns as text."""
+    photos = rows[["path"]].assign(split="", unit="", lot="")
+    factors = {**definition.parts, **({"split": definition.split} if definition.split else {})}
+    for name, factor in factors.items():
+        classes = {value: label for label, values in factor.values.items() for value in values}
+        values = rows[_column(factor.column)]
+        photos[name] = values.map(classes)
+        without = values[photos[name].isna()].value_counts()
+        for value, count in without.head(SHOWN).items():
+            text = f"{factor.column} is '{value}', which stands for no {name}"
+            leave_out(folder, f"{count:,} photos: {text}")
+        if more := len(without[SHOWN:]):
+            text = f"{factor.column} is one of {more:,} more values, which stands for no {name}"
+            leave_out(folder, f"{without[SHOWN:].sum():,} photos: {text}")
+    for name, column in (("unit", definition.unit), ("lot", definition.lot)):
+        if column is not None:
+            photos[name] = rows[_column(column)]
+    return photos.dropna()
+
+
+def _column(name: str) -> str:
+    """A table's column, apart from the photos' paths, which may have the same name."""
+    return f"column {name}"
+
+
+def _usable(
+    definition: PhotoSet, photos: pd.DataFrame, folder: Path
+) -> tuple[pd.DataFrame, dict[str, Glance]]:
+    """The photos that can be decoded, each of them once, sorted by path, with their sha256; and a
+    glance at each."""
+    looks = usable(folder, photos["path"].tolist())
+    hashes = {path: sha256 for path, (sha256, _) in looks.items()}
+    if not definition.keep_twins:
+        classes = photos.set_index("path")[[*definition.factors]].agg(tuple, axis=1)
+        hashes = without_twins(folder, _without_contradictions(folder, hashes, classes))
+    photos = photos.assign(sha256=photos["path"].map(hashes)).dropna()
+    columns = ["path", "sha256", *definition.factors, "split", "unit", "lot"]
+    photos = photos.sort_values("path", ignore_index=True)[columns]
+    return photos, {path: looks[path][1] for path in photos["path"]}
+
+
+def _name_odd_ones(folder: Path, glances: dict[str, Glance]) -> None:
+    transparent = [path for path, glance in glances.items() if glance.transparent]
+    flat = [path for path, glance in glances.items() if not np.ptp(glance.small)]
+    name_some(f"{folder}: {TRANSPARENT}", transparent)
+    name_some(f"{folder}: {ONE_COLOUR}", flat)
+
+
+def _name_absent_classes(definition: PhotoSet, folder: Path, photos: pd.DataFrame) -> None:
+    for name, factor in definition.parts.items():
+        absent = [label for label in factor.values if label not in set(photos[name])]
         if absent:
             more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
             say(f"{folder}: no photo of {name} {', '.join(absent[:5])}{more}")
-    if its.split is not None and its.unit is not None:
-        splits = listed.groupby("unit")["split"].nunique()
-        if (splits > 1).any():
-            raise DiagvibError(
-                f"{folder / its.tables[0] if its.tables else where}: the {its.unit} {splits.idxmax()} is "
-                "in several splits; all its photos must be in one"
-            )
-    return listed[["path", "sha256", *its.factors, "split", "unit", "lot"]], every
+
+
+def _check_units(definition: PhotoSet, photos: pd.DataFrame, folder: Path, where: str) -> None:
+    """DiagvibError if a unit is in several published splits."""
+    if definition.split is None or definition.unit is None:
+        return
+    splits = photos.groupby("unit")["split"].nunique()
+    if (splits > 1).any():
+        source = folder / definition.tables[0] if definition.tables else where
+        raise DiagvibError(
+            f"{source}: the {definition.unit} {splits.idxmax()} is in several splits; all its photos "
+            "must be in one"
+        )
+
+
+def _rows_of_paths(definition: PhotoSet, folder: Path) -> tuple[pd.DataFrame, int]:
+    """A row for each path that fits the pattern, with its fields; and the number of all files in
+    the folder."""
+    text = re.escape(definition.pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+    pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+?)", text))
+    paths, fields, unfitting = files_in(folder), {}, Counter()
+    for path in paths:
+        if match := pattern.fullmatch(path):
+            fields[path] = match.groupdict()
+        else:
+            unfitting[path.rpartition("/")[0]] += 1
+    for place, count in unfitting.items():
+        leave_out(folder / place, f"{count:,} files: their paths do not fit {definition.pattern}")
+    columns = [*dict.fromkeys(definition.columns)]
+    table = pd.DataFrame([*fields.values()], columns=columns, dtype=str)
+    return _rows([*fields], table, definition), len(paths)
+
+
+def _rows_of_table(definition: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFrame, int]:
+    """A row for each row of the table, and their number. Rows that are there twice count once."""
+    path, file = folder / definition.tables[0], definition.file
+    table = read_tables(definition.tables, folder, file, where)
+    total = len(table)
+    for column in (file, *definition.columns):
+        if column not in table and column != FOLDER:
+            raise unknown_name("column", column, table.columns, f"{path} (named in {where})")
+    table = table.drop_duplicates()
+    if len(table) < total:
+        say(f"{path}: {total - len(table):,} rows are there twice, and count once")
+    single = len(definition.tables) == 1 and "*" not in definition.tables[0]
+    for column in filter(None, (file, definition.unit, definition.lot)):
+        if column in table and (empty := table[column] == "").any():
+            row = _row(path, single, empty.idxmax())
+            raise DiagvibError(f"{row}: {column} is empty; it needs a value")
+    paths = _photos_named(table[file], definition, folder, path)
+    outside = paths.map(lambda name: bool({"..", "/"} & {*Path(name).parts}) or "\0" in name)
+    for wrong, why in (
+        (paths.map(normpath).duplicated(), "is in an earlier row, too"),
+        (outside, f"is not in {folder}"),
+    ):
+        if wrong.any():
+            row, name = _row(path, single, wrong.idxmax()), table.at[wrong.idxmax(), file]
+            raise DiagvibError(f"{row}: {file}: {name} {why}")
+    if FOLDER not in table:
+        table = table.assign(**{FOLDER: top_folders(paths)})
+    return _rows([*paths], table, definition), total
+
+
+def _row(path: Path, single: bool, number: int) -> str:
+    """A row for messages. single: whether there is only one table, since several have their rows in
+    another order."""
+    return f"{path}: row {number + 1} below the header" if single else f"{path}: a row"
+
+
+def _photos_named(names: pd.Series, definition: PhotoSet, folder: Path, table: Path) -> pd.Series:
+    """The paths of the photos that a column names; where there is no such photo, as it stands there.
+    DiagvibError if none is there."""
+    photos = photo_paths(folder)
+    located = locate(names, photos, [definition.photos, dirname(definition.tables[0])])
+    below = f"{definition.photos}/" if definition.photos else ""
+    paths = names.map(lambda name: located.get(name, below + name))
+    if not located and not any((folder / path).exists() for path in paths[:SHOWN]):
+        present = f"photos such as {photos[0]}" if photos else "no photos"
+        raise DiagvibError(
+            f"{table}: {definition.file}: of {len(names):,} names, such as {names.iloc[0]}, none is "
+            f"that of a photo in {folder}, which has {present}"
+        )
+    return paths
+
+
+def top_folders(paths: pd.Series) -> list[str]:
+    """For each path, the first of the folders that not all have in common; "" without any."""
+    folders = [dirname(path) for path in paths]
+    shared = commonpath(folders) if all(folders) else ""
+    return [folder.removeprefix(shared).strip("/").partition("/")[0] for folder in folders]
+
+
+def _rows(paths: list[str], table: pd.DataFrame, definition: PhotoSet) -> pd.DataFrame:
+    """The paths, and the columns that are needed, tidied."""
+    columns = {_column(name): tidy_column(table[name]) for name in definition.columns}
+    return pd.DataFrame({"path": pd.Series(paths, table.index, dtype=object), **columns})
+
+
+def _with_first_of_group(definition: PhotoSet, rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The rows with a group's first class instead of the group's number, as in 00_dog."""
+    groups = read_groups(definition, folder)
+    if not groups:
+        return rows
+    classes, column = next(iter(definition.classes.values())), _column(definition.columns[0])
+    first_classes = {group: classes[index] for index, group in sorted(groups.items(), reverse=True)}
+    numbers = pd.to_numeric(rows[column].str.extract(r"^(\d\d)_")[0])
+    return rows.assign(**{column: numbers.map(first_classes).fillna(rows[column])})
 
 
 def _without_contradictions(
@@ -119,38 +253,13 @@ def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Gla
         known = listed[column].to_numpy()[pairs]
         pairs = pairs[(known[:, 0] != known[:, 1]) | (known[:, 0] == "")]
     pairs = listed["path"].to_numpy()[pairs]
-    for first, second in pairs[:_SHOWN]:
+    for first, second in pairs[:SHOWN]:
         say(f"{folder / first}: looks like {second}")
     if len(pairs):
         say(
             f"{folder}: pairs of photos that look alike and may be in different splits: {len(pairs):,}; "
             "leave out one of each, or give both the same value in a column for `unit`"
         )
-
-
-def _from_paths(its: PhotoSet, folder: Path) -> tuple[list[str], pd.DataFrame, int]:
-    """The paths that fit the pattern, a row with its fields for each, and the number of all files in
-    the folder."""
-    text = re.escape(its.pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
-    pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+?)", text))
-    every, rows, others = files_in(folder), {}, Counter()
-    for path in every:
-        if fits := pattern.fullmatch(path):
-            rows[path] = fits.groupdict()
-        else:
-            others[path.rpartition("/")[0]] += 1
-    for place, count in others.items():
-        leave_out(folder / place, f"{count:,} files: their paths do not fit {its.pattern}")
-    fields = pd.DataFrame([*rows.values()], columns=[*dict.fromkeys(its.columns)], dtype=str)
-    return [*rows], fields, len(every)
-
-
-def _as_first_of_group(its: PhotoSet, groups: dict[int, int], found: pd.DataFrame) -> None:
-    """Replace the number of a group, as in 00_dog, by the group's first class, in place."""
-    classes, (column, *_) = next(iter(its.classes.values())), its.columns
-    first = {group: classes[index] for index, group in sorted(groups.items(), reverse=True)}
-    numbers = pd.to_numeric(found[column].str.extract(r"^(\d\d)_")[0])
-    found[column] = numbers.map(first).fillna(found[column])
 
 
 def read_groups(its: PhotoSet, folder: Path) -> dict[int, int]:
@@ -164,75 +273,3 @@ def read_groups(its: PhotoSet, folder: Path) -> dict[int, int]:
     if len(known) < len(groups) or max(known, default=0) >= n_classes:
         raise DiagvibError(f"{path}: must map class indices below {n_classes} to groups")
     return {index: group for index, group in known.items() if group >= 0}
-
-
-def read_labels(path: Path, where: str) -> pd.DataFrame:
-    """A CSV or Parquet file as text, "" for missing values, without spaces around the names of its
-    columns or after commas. where: the key or option that names it. DiagvibError if it cannot be
-    read, or has no rows, a column twice or another separator than commas."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            table = pq.read_table(path).to_pandas(ignore_metadata=True, integer_object_nulls=True)
-            table = table.rename(columns=str.strip)
-            table = table.astype(str).where(table.notna(), "")
-        else:
-            # With the names as its first row: as a header, pandas would rename what is there twice.
-            options = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
-            table = pd.read_csv(path, header=None, skipinitialspace=True, **options)
-            names = [name.strip() or f"column_{n}" for n, name in enumerate(table.iloc[0], 1)]
-            table = table.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
-    except FileNotFoundError:
-        raise DiagvibError(f"{where}: {path}: no such file") from None
-    except Exception as error:  # either reader may raise anything
-        raise DiagvibError(
-            f"{path}: not a table that can be read; use Parquet, or CSV with commas in UTF-8 "
-            f"({one_line(error)})"
-        ) from None
-    names = [*table]
-    if len(names) == 1 and (separator := re.search("[;\t|]", names[0])):
-        raise DiagvibError(f"{path}: columns are separated by {separator[0]!r}; use commas")
-    if (twice := repeated(names)) is not None:
-        raise DiagvibError(f"{path}: has the column {twice} twice; rename one")
-    if table.empty:
-        raise DiagvibError(f"{path}: has no rows")
-    return table
-
-
-def _joined(path: Path, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
-    """Tables joined by the columns that they share. DiagvibError, naming the first one's path, unless
-    each row has exactly one in the other table."""
-    shared = [column for column in left if column in right]
-    if not shared:
-        raise DiagvibError(f"{path}: shares no column with the next table")
-    both = left.merge(right, "outer", shared, indicator="\0in")
-    rows = len(left), len(right), int((both["\0in"] == "both").sum())
-    if len({*rows, len(both)}) > 1:
-        raise DiagvibError(
-            f"{path}: {rows[0]:,} rows, in the next table {rows[1]:,}, but {rows[2]:,} pairs have the same "
-            f"{', '.join(shared)}; each row needs exactly one"
-        )
-    return both.drop(columns="\0in")
-
-
-def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[list[str], pd.DataFrame, int]:
-    """The photos' paths, the rows of the table as text, and their number."""
-    path = folder / its.tables[0]
-    read = [read_labels(folder / name, f"{where}: table") for name in its.tables]
-    table = reduce(partial(_joined, path), read)
-    for column in (its.file, *its.columns):
-        if column not in table:
-            raise unknown_name("column", column, table.columns, f"{path} (named in {where})")
-    # Joined tables have their rows in another order.
-    row = "{}: row {} below the header" if len(read) == 1 else "{}: a row"
-    for column in filter(None, (its.file, its.unit, its.lot)):
-        if (empty := table[column] == "").any():
-            at = row.format(path, empty.idxmax() + 1)
-            raise DiagvibError(f"{at}: {column} is empty; it needs a value")
-    files, twice = table[its.file], table[its.file].map(normpath).duplicated()
-    outside = files.map(lambda name: bool({"..", "/"} & {*Path(name).parts}) or "\0" in name)
-    for wrong, why in ((twice, "is in an earlier row, too"), (outside, f"is not in {folder}")):
-        if wrong.any():
-            first = wrong.idxmax()
-            raise DiagvibError(f"{row.format(path, first + 1)}: {its.file}: {files[first]} {why}")
-    below = f"{its.photos}/" if its.photos else ""
-    return [*(below + files)], table, len(table)

@@ -1,0 +1,78 @@
+"""Write the photos inside Parquet files, as on the Hugging Face Hub, to files with a table beside
+them."""
+
+import json
+import re
+from io import BytesIO
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+from PIL import Image
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.photos.labels import image_columns
+from diagvib.scenes.photos.listing import files_in
+
+_EXTENSIONS = {"JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png", "WEBP": ".webp"}
+_SHARD = re.compile(r"-\d+-of-\d+$")
+_ROWS = 256  # at a time
+
+
+def unpack(folder: Path, out: Path) -> None:
+    """Write all photos inside a folder's Parquet files to `out`, in a folder for each split, and
+    `out`/metadata.csv with their labels: `file_name`, `split`, and the other columns, numbers of
+    classes as names. A split is the name of a file without its number.
+
+    DiagvibError if there are none, or if `out` has files.
+    """
+    paths = [folder / path for path in files_in(folder) if path.lower().endswith(".parquet")]
+    tables = {path: images[0] for path in paths if (images := image_columns(path))}
+    if not tables:
+        raise DiagvibError(f"{folder}: has no Parquet file with photos inside")
+    if out.exists() and any(out.iterdir()):
+        raise DiagvibError(f"--unpack {out}: has files; name a new folder")
+    labels = [_unpacked(path, column, out) for path, column in tables.items()]
+    pd.concat(labels).to_csv(out / "metadata.csv", index=False)
+
+
+def _unpacked(path: Path, column: str, out: Path) -> pd.DataFrame:
+    """Write the photos of one file; the labels of its rows."""
+    split, file = _SHARD.sub("", path.stem), pq.ParquetFile(path)
+    (out / split).mkdir(parents=True, exist_ok=True)
+    names = []
+    for batch in file.iter_batches(_ROWS, columns=[column]):
+        for value in batch.column(0).to_pylist():
+            data = value.get("bytes") if isinstance(value, dict) else value
+            name = f"{split}/{path.stem}-{len(names):06d}{_extension(data, path, len(names))}"
+            (out / name).write_bytes(data)
+            names.append(name)
+    kept = [name for name in file.schema_arrow.names if name not in image_columns(path)]
+    table = file.read(columns=kept).to_pandas(ignore_metadata=True, integer_object_nulls=True)
+    for name, classes in _class_names(file).items():
+        if name in table:
+            table[name] = table[name].map(dict(enumerate(classes)))
+    return table.drop(columns="file_name", errors="ignore").assign(
+        file_name=names, **({} if "split" in table else {"split": split})
+    )
+
+
+def _extension(data: bytes | None, path: Path, row: int) -> str:
+    """The extension of a photo's format."""
+    try:
+        return _EXTENSIONS[Image.open(BytesIO(data)).format]
+    except Exception as error:  # bytes may be missing, damaged, or of another format
+        raise DiagvibError(
+            f"{path}: row {row + 1}: holds no JPEG, PNG or WebP image; leave this row out"
+        ) from error
+
+
+def _class_names(file: pq.ParquetFile) -> dict[str, list[str]]:
+    """Column -> the names of its numbers, as the package `datasets` notes them."""
+    metadata = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+    features = metadata.get("info", {}).get("features", {})
+    return {
+        name: feature["names"]
+        for name, feature in features.items()
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+    }

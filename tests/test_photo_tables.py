@@ -1,0 +1,290 @@
+"""Tables of photos as people have them: `new photos` reads them, or says what is in the way and how
+to mend it."""
+
+import json
+import os
+import re
+import shlex
+import socket
+from pathlib import Path
+from unicodedata import normalize
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from diagvib.commands.new_photos import Columns, cells_text, look, write
+from diagvib.commands.unpack_photos import unpack
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_yaml
+from diagvib.scenes import load_scene
+from diagvib.scenes.photos.decoding import open_photo
+from diagvib.scenes.photos.listing import usable
+from diagvib.scenes.photos.locate import locate
+
+N = 12  # photos of each combination, four times that in all
+SPLITS = np.array(["train", "validation", "test", "train"])
+
+
+def labels(
+    folder: Path, place: str = "images/{split}_{n:03d}.jpg", split: bool = True, n: int = N
+) -> pd.DataFrame:
+    """A folder with n photos of each bird and place, all different; their table. split: whether it
+    has a column of this name."""
+    cells = [(bird, ground) for bird in ("gull", "wren") for ground in ("land", "sea")]
+    table = pd.DataFrame(cells * n, columns=["bird", "place"])
+    splits = SPLITS[np.arange(len(table)) // 4 % 4]
+    table.insert(0, "file", [place.format(split=s, n=row) for row, s in enumerate(splits)])
+    for number, name in enumerate(table["file"]):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 18), np.uint8)
+        Image.fromarray(pixels).save(folder / name)
+    return table.assign(split=splits) if split else table
+
+
+def as_json_lines(table: pd.DataFrame) -> str:
+    return "".join(json.dumps(row) + "\n" for row in table.to_dict("records"))
+
+
+def bare(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(file=table["file"].map(os.path.basename))
+
+
+TABLES = {
+    "semicolons.csv": lambda table: table.to_csv(index=False, sep=";"),
+    "tabs.tsv": lambda table: table.to_csv(index=False, sep="\t"),
+    "lines.jsonl": as_json_lines,
+    "mark.csv": lambda table: "\ufeff" + table.to_csv(index=False),
+    "windows.CSV": lambda table: table.to_csv(index=False).replace("\n", "\r\n"),
+    "quotes.csv": lambda table: table.to_csv(index=False, quoting=1),
+    "twice.csv": lambda table: pd.concat([table, table]).to_csv(index=False),
+    "bare.csv": lambda table: bare(table).to_csv(index=False),
+    "stems.csv": lambda table: bare(table).replace(r"\.jpg$", "", regex=True).to_csv(index=False),
+    "upper.csv": lambda table: table.replace("jpg", "JPG", regex=True).to_csv(index=False),
+    "backslashes.csv": lambda table: table.replace("/", r"\\", regex=True).to_csv(index=False),
+    "elsewhere.csv": lambda table: table.assign(file="/home/me/birds/" + table["file"]).to_csv(),
+    "drive.csv": lambda table: table.assign(
+        file="C:\\birds\\" + table["file"].str.replace("/", "\\")
+    ).to_csv(index=False),
+    "home.csv": lambda table: table.assign(file="~/" + table["file"]).to_csv(index=False),
+    "other_place.csv": lambda table: (
+        bare(table).assign(file=lambda rows: "/old/photos/" + rows["file"]).to_csv(index=False)
+    ),
+    "dots.csv": lambda table: table.assign(file="./" + table["file"]).to_csv(index=False),
+    "meta/labels.csv": lambda table: table.assign(file="../" + table["file"]).to_csv(index=False),
+    "spaces.csv": lambda table: table.assign(place=table["place"] + "\u00a0 ").to_csv(index=False),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_of_these_tables_is_read(tmp_path, name):
+    table = labels(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(TABLES[name](table).encode())
+    proposal = look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+    merged = proposal.photos.merge(table, left_on="path", right_on="file", suffixes=("", "_wanted"))
+    assert len(merged) == 4 * N
+    wanted = merged[["bird_wanted", "place_wanted"]].to_numpy()
+    assert merged[["bird", "place"]].to_numpy().tolist() == wanted.tolist()
+    # The files that are written list the same.
+    scene = load_scene(str(write(proposal, tmp_path / "out")["scene"]))
+    scene.fetch(tmp_path / "raw", None)
+    assert pq.read_table(tmp_path / "raw/files.parquet").num_rows == 4 * N
+
+
+@pytest.mark.parametrize(
+    ("name", "write_table"),
+    [
+        ("metadata.csv", lambda table, path: table.to_csv(path, index=False)),
+        ("metadata.jsonl", lambda table, path: path.write_text(as_json_lines(table))),
+        ("metadata.parquet", lambda table, path: table.to_parquet(path)),
+    ],
+)
+@pytest.mark.parametrize("above", ["", "data/"])
+def test_a_table_in_the_folder_of_each_split(tmp_path, name, write_table, above):
+    table = labels(tmp_path, above + "{split}/{n:03d}.png", split=False)
+    for folder, rows in table.groupby(table["file"].map(os.path.dirname)):
+        write_table(bare(rows).rename(columns={"file": "file_name"}), tmp_path / folder / name)
+    proposal = look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+    assert proposal.definition["split"]["val"] == "validation"
+    assert dict(proposal.photos["split"].value_counts()) == {"train": 24, "val": 12, "test": 12}
+    scene = load_scene(str(write(proposal, tmp_path / "out")["scene"]))
+    before = scene.state(None)
+    write_table(bare(rows).rename(columns={"file": "file_name"})[1:], tmp_path / folder / name)
+    assert scene.state(None) != before
+
+
+def test_one_table_for_each_split_beside_each_other(tmp_path):
+    table = labels(tmp_path, split=False)
+    split = table["file"].str.extract("(train|validation|test)")[0]
+    for name, rows in table.groupby(split):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    columns = {"target": "bird", "cues": ["place"]}
+    with pytest.raises(DiagvibError, match=r"such as --table '\*.csv'"):
+        look(tmp_path, None, Columns(**columns), "birds")
+    proposal = look(tmp_path, "*.csv", Columns(**columns), "birds")
+    assert dict(proposal.photos["split"].value_counts()) == {"train": 24, "val": 12, "test": 12}
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_photos_inside_parquet_are_unpacked(tmp_path, record):
+    table = labels(tmp_path / "files", split=False)
+    names = {"info": {"features": {"bird": {"_type": "ClassLabel", "names": ["gull", "wren"]}}}}
+    (tmp_path / "inside/data").mkdir(parents=True)
+    for split, rows in table.groupby(table["file"].str.extract("(train|validation|test)")[0]):
+        data = [(tmp_path / "files" / name).read_bytes() for name in rows["file"]]
+        images = [{"bytes": each, "path": None} for each in data] if record else data
+        content = {
+            "image": images,
+            "bird": (rows["bird"] == "wren").astype(int),
+            "place": rows["place"],
+        }
+        shard = pa.table(content).replace_schema_metadata({"huggingface": json.dumps(names)})
+        pq.write_table(shard, tmp_path / f"inside/data/{split}-00000-of-00001.parquet")
+    columns = {"target": "bird", "cues": ["place"]}
+    with pytest.raises(DiagvibError, match="the photos are inside the table.*--unpack FOLDER"):
+        look(tmp_path / "inside", None, Columns(**columns))
+    unpack(tmp_path / "inside", tmp_path / "out")
+    proposal = look(tmp_path / "out", None, Columns(**columns))
+    assert proposal.cells("split").to_dict() == {
+        (split, bird, place): 6 if split == "train" else 3
+        for split in ("train", "val", "test")
+        for bird in ("gull", "wren")
+        for place in ("land", "sea")
+    }
+    with pytest.raises(DiagvibError, match="has files; name a new folder"):
+        unpack(tmp_path / "inside", tmp_path / "out")
+
+
+def test_the_last_folders_of_a_path_decide_between_photos_of_one_name():
+    photos = ["a/1.png", "b/1.png", "b/2.png", "c/ä.png"]
+    assert locate(["/old/a/1.png", "/old/b/1.png"], photos) == {
+        "/old/a/1.png": "a/1.png",
+        "/old/b/1.png": "b/1.png",
+    }
+    assert locate(["1.png", "x/2.png", "2"], photos) == {"2": "b/2.png"}
+    assert locate([normalize("NFD", "Ä")], photos) == {normalize("NFD", "Ä"): "c/ä.png"}
+
+
+def test_the_cause_is_said_once(tmp_path, capsys):
+    table = labels(tmp_path)
+    table.assign(file="x" + table["file"]).to_csv(tmp_path / "t.csv", index=False)
+    columns = {"target": "bird", "cues": ["place"]}
+    with pytest.raises(
+        DiagvibError, match=r"no column has names of photos.*file \(ximages/train_0"
+    ):
+        look(tmp_path, None, Columns(**columns))
+    with pytest.raises(DiagvibError, match="of 48 names, such as ximages/train_000.jpg, none is"):
+        look(tmp_path, None, Columns(**columns, file="file"), "birds")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    for name in table["file"][:15]:
+        (tmp_path / name).unlink()
+    look(tmp_path, None, Columns(**columns), "birds")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "No such file" in line]
+    assert len(lines) == 11 and lines[-1].endswith("left out, 5 more files: No such file")
+
+
+@pytest.mark.parametrize("column", ["Pleural Effusion", "AP/PA", "group", "split", "größe", "2nd"])
+def test_the_name_that_a_message_proposes_for_a_factor_works(tmp_path, column):
+    table = labels(tmp_path, split=False, n=60) if column == "split" else labels(tmp_path)
+    table.rename(columns={"place": column}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DiagvibError, match="name it yourself, with --cue ") as error:
+        look(tmp_path, None, Columns(target="bird", cues=[column]), "birds")
+    (cue,) = shlex.split(str(error.value).rpartition("--cue ")[2])
+    proposal = look(tmp_path, None, Columns(target="bird", cues=[cue]), "birds")
+    assert proposal.classes == {"bird": ["gull", "wren"], cue.partition("=")[0]: ["land", "sea"]}
+    load_scene(str(write(proposal, tmp_path / "out")["scene"])).fetch(tmp_path / "raw", None)
+
+
+def test_classes_that_look_the_same_are_one_and_missing_values_none(tmp_path):
+    table = labels(tmp_path)
+    forms = [normalize("NFC", "wäl der"), normalize("NFD", "wäl\u00a0der "), " wäl  der", "nan"]
+    table.loc[table["place"] == "land", "place"] = np.array(forms)[np.arange(2 * N) % 4]
+    table["bird"] = table["bird"].map({"gull": 0, "wren": 1})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    proposal = look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+    assert sorted(proposal.classes["place"]) == ["sea", "wäl der"]
+    assert proposal.classes["bird"] == ["0", "1"] and len(proposal.photos) == 42
+    table["place"] = table["place"].str.strip().replace("sea", normalize("NFD", "Wäl der"))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DiagvibError, match="differ only in case"):
+        look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+
+
+def test_folders_without_a_table_need_levels(tmp_path):
+    labels(tmp_path, "{split}/{n:03d}.png")
+    with pytest.raises(DiagvibError, match=r"--levels a \(level 1: test, train, validation\)"):
+        look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+
+
+def test_what_could_be_read_without_end_is_left_out_and_links_are_named(
+    tmp_path, capsys, monkeypatch
+):
+    photos = tmp_path / "photos"
+    Image.new("RGB", (20, 20)).save(tmp_path / "outside.png")
+    labels(photos, "in/{n:03d}.png")
+    (photos / "zero.png").symlink_to("/dev/zero")
+    os.mkfifo(photos / "pipe.png")
+    server = socket.socket(socket.AF_UNIX)
+    (photos / "folder.jpg").mkdir()
+    monkeypatch.chdir(photos)
+    server.bind("socket.png")
+    (photos / "link.png").symlink_to(tmp_path / "outside.png")
+    (photos / "inner.png").symlink_to(photos / "in/000.png")
+    names = ["zero.png", "pipe.png", "socket.png", "folder.jpg", "link.png", "inner.png"]
+    assert [*usable(photos, names)] == ["link.png", "inner.png"]
+    said = capsys.readouterr().err
+    assert said.count("is a device or a pipe, not a file") == 3 and "Is a directory" in said
+    assert f"{photos}: photos that are links to files outside of it: link.png\n" in said
+    with pytest.raises(DiagvibError, match="is a device or a pipe"):
+        open_photo(photos / "zero.png")
+
+
+def test_the_counts_that_are_offered_for_one_study_alone_can_be_drawn(tmp_path, monkeypatch):
+    import diagvib
+
+    monkeypatch.chdir(tmp_path)
+    table = labels(tmp_path / "birds", split=False, n=60)
+    rare = (table["bird"] == "gull") == (table["place"] == "sea")
+    table = table[~rare | (np.arange(len(table)) < 120)]
+    table.to_csv(tmp_path / "birds/t.csv", index=False)
+    proposal = look(tmp_path / "birds", None, Columns(target="bird", cues=["place"]))
+    paths = write(proposal, Path("out"))
+    (study, more) = re.search(r"birds-(\S+) alone could use (\d+):", cells_text(proposal)).groups()
+    text = paths["configuration"].read_text()
+    counts = read_yaml(paths["configuration"])["counts"]
+    alone = {
+        k: int(v) for k, v in re.findall(r"(\w+): (\d+)", re.search("# counts: (.*)", text)[1])
+    }
+    assert sum(alone.values()) == int(more) > sum(counts.values())
+    options = {"studies_from": [paths["studies"]], "image_size": 64, "counts": alone}
+    assert len(diagvib.load(f"birds-{study}", "bird-place", "all", **options)) == int(more)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path, seed):
+    """Never in one about a file that is not kept."""
+    from diagvib.commands.new_photos import Proposal, _with_counter_examples
+
+    for trial in range(40):
+        generator = np.random.default_rng([seed, trial])
+        shape = generator.integers(2, 5, 3)
+        factors = {name: [*"abcd"][:k] for name, k in zip("xyz", shape, strict=True)}
+        cells = generator.integers(0, 60, shape) * (generator.random(shape) > 0.2)
+        index = np.repeat(np.arange(cells.size), cells.ravel())
+        at = np.unravel_index(index, shape)
+        photos = pd.DataFrame(
+            {name: np.array(factors[name])[of] for name, of in zip(factors, at, strict=True)}
+        ).assign(split="", unit="", path="")
+        definition = {"pattern": "{x}/{y}/{z}/*", "factors": factors}
+        proposal = Proposal("mine", tmp_path, definition, photos, {}, "")
+        try:
+            proposal = _with_counter_examples(proposal)
+        except DiagvibError as error:
+            assert "add photos of" in str(error)
+        else:
+            paths = write(proposal, tmp_path / str(trial))
+            assert all(path.exists() for path in paths.values())
