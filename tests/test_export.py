@@ -155,6 +155,11 @@ def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, mon
     """As with photos, of which there is one set."""
     monkeypatch.setattr(Digits, "replicates", "seeds", raising=False)
     assert [made.name for made in export(config, tmp_path)] == ["zso-shape-0", "zgo-shape-hue-0"]
+    exported = [Exported("zso", "shape", 0, dict.fromkeys(("train", "val", "test"), 1))]
+    official = config.model_copy(update={"sources": "official"})
+    write_card(tmp_path, official, load_scene("digits"), exported)
+    card = (tmp_path / "README.md").read_text()
+    assert "From photos of whoever made this dataset." in card and "official" not in card
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.sharing.export import export
 from diagvib.studies import study_cells
+from diagvib.studies.recipes import read_recipes, write_recipes
 from test_library import COUNTS, follow
 from test_library import load as load_test
 from toy import images_here
@@ -187,6 +188,16 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
     assert found["confusion"] == 1 and found["id_accuracy"] == 1 and found["ood_accuracy"] == 0
     with pytest.raises(DiagvibError, match="train.parquet: was drawn from an earlier definition"):
         export(config, tmp_path / "export")
+    with pytest.raises(DiagvibError, match="unknown study 'mine'"):
+        diagvib.load(*names, "test", root=tmp_path / "other")
+    monkeypatch.chdir("/")  # the root's configuration names its studies
+    assert len(diagvib.load(*names, "test", root=tmp_path)) == len(dataset)
+    monkeypatch.chdir(tmp_path)
+    recipes = Layout(tmp_path).recipes(*names)
+    table, facts = read_recipes(recipes)
+    write_recipes(recipes, table[:-1], facts)  # as with other counts and `images: render`
+    with pytest.raises(DiagvibError, match="its images are of earlier recipes than those in"):
+        diagvib.load(*names, "test", root=tmp_path, studies_from="mine.yaml")
     (Layout(tmp_path).images(*names) / DIGESTS_FILE).unlink()  # as Snakemake does before it renders
     with pytest.raises(DiagvibError, match="shape-hue: its images are being rendered, or are left"):
         diagvib.load(*names, "test", root=tmp_path, studies_from="mine.yaml")

@@ -124,6 +124,19 @@ def test_a_cue_may_be_called_split_and_files_be_written_beyond_a_link(tmp_path, 
     assert load_scene(str(scene)).folder(None).samefile(tmp_path / "mine")
 
 
+def test_files_are_named_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
+    """So that a folder with all of them can be moved."""
+    photos(tmp_path / "mine", EVEN)
+    monkeypatch.chdir(tmp_path)
+    proposal = look(Path("mine"), None, Columns(target="animal", cues=["ground"]))
+    for path in write(proposal, Path("out")).values():
+        path.write_text(path.read_text().replace(f"{tmp_path}/out/", ""))
+    monkeypatch.chdir("/")
+    config = load_config(tmp_path / "out/mine_config.yaml")
+    assert config.studies_from == [str(tmp_path / "out/mine_studies.yaml")]
+    assert config.study("mine-shortcut").scene == str(tmp_path / "out/mine.yaml")
+
+
 def test_a_photo_that_cannot_be_used_does_not_count_for_that(tmp_path):
     found = photos(tmp_path, dict.fromkeys(EVEN, 40))
     odd = found.query("animal == 'bird' and ground == 'land'")["path"].iloc[0]
@@ -221,7 +234,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
             "such as photos/0000.png; name it with --file.*: animal .cow., path .1.png",
         ),
         (
-            b"animal,ground,path\nbird,s,photos/0000.png\nbird ,t,photos/0001.png\n",
+            b"animal,ground,path\nbird,s,photos/0000.png\nBird,t,photos/0001.png\n",
             "case or spaces",
         ),
         (

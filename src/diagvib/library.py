@@ -19,9 +19,10 @@ from torch.utils.data import Dataset
 
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_yaml
+from diagvib.foundation.files import read_json, read_metadata, read_yaml
 from diagvib.foundation.parallel import one_thread_in_forks
 from diagvib.foundation.validation import Name, checked
+from diagvib.images import made_from
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import Images, class_indices, rendered
 from diagvib.results.evaluation import evaluate
@@ -235,10 +236,11 @@ def load(
     transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1,
     as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
     metadata: a dict for each image, or its row of `metadata_array`.
-    studies_from: your own study files.
+    studies_from: your own study files; by default those of the root's configuration.
     DiagvibError for unknown names, unavailable sources, missing or damaged files, and, if `root` is
     given, for arguments about rendering.
     """
+    studies_from = studies_from or _study_files(root)
     definition = load_study(study, studies_from)
     scene = load_scene(definition.scene)
     if sample and scene.replicates == "seeds":
@@ -270,10 +272,36 @@ def load(
                 f"are finished; leave out {given} or root"
             )
         files = ImageFiles(Layout(root).images(definition.name, bound.name))
+        _check_current(Layout(root), definition.name, bound.name)
         definition, images = files.together(definition, sample, splits)
     return StudyDataset(
         definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
     )
+
+
+def _study_files(root: str | Path | None) -> list[Path]:
+    """The study files of a root's configuration, which names them as seen from the folder in which
+    the workflow ran."""
+    config = Path(root or "", "config.yaml")
+    if root is None or not config.is_file():
+        return []
+    folders = [Path(), Path(root), *Path(root).absolute().parents]
+    names = read_yaml(config).get("studies_from", [])
+    paths = {name: [folder / name for folder in folders] for name in names}
+    return [next(filter(Path.is_file, places), Path(name)) for name, places in paths.items()]
+
+
+def _check_current(layout: Layout, study: str, binding: str) -> None:
+    """DiagvibError if a root's images are of other recipes than those that it has."""
+    recipes, digests = layout.recipes(study, binding), layout.digests(study, binding)
+    if not (recipes.is_file() and digests.is_file()):
+        return
+    rendered_from = read_json(digests).get("recipes")
+    if rendered_from and rendered_from != made_from(read_metadata(recipes), 0)["recipes"]:
+        raise DiagvibError(
+            f"{digests.parent}: its images are of earlier recipes than those in {recipes}; render "
+            "them again with `snakemake images --cores all` and `images: parquet`, or leave out `root`"
+        )
 
 
 def _few(scene: Scene, sources: Sources | None) -> bool:
@@ -310,7 +338,8 @@ def probe(
 
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")
-    definition = load_study(study, _listed(options.get("studies_from")))
+    files = _listed(options.get("studies_from")) or _study_files(options.get("root"))
+    definition = load_study(study, files)
     few = _few(load_scene(definition.scene), options.get("sources"))
     given = options.get("counts") or {}
     if options.get("root") is None and not few and isinstance(given, dict):

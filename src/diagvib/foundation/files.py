@@ -51,6 +51,13 @@ def definition_path(name: str) -> Path:
     return checkout if checkout.exists() else _PACKAGE / "config" / name
 
 
+def named_in(file: Path, name: str) -> str:
+    """The path of a file that another one names: relative to the latter, if it is there, or else to
+    the current folder."""
+    near = file.parent / name
+    return str(near) if near.is_file() else name
+
+
 def checkout_path(name: str) -> Path:
     """A path in the checkout that contains the package (in an installed wheel it need not
     exist)."""

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
@@ -21,7 +22,7 @@ from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import check_recorded
 from diagvib.operations.records import pack, unpack
 from diagvib.operations.unrecorded import make_unrecorded_again
-from diagvib.settings.config import resolve, typed
+from diagvib.settings.config import resolve, typed, with_paths
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
 from diagvib.training.finished_runs import LAST
@@ -40,12 +41,14 @@ def prepare_snakemake(workflow, config: dict) -> Configuration:
     # time.
     gc.set_threshold(100_000, 20, 50)
     with _ended_by_mistakes():
-        files = {}
+        files, paths = {}, {}
         for file in workflow.configfiles:
             # Snakemake accepts a file with a duplicate key; this does not.
-            files |= read_yaml(file)
+            files |= (content := read_yaml(file))
+            paths |= with_paths(content, Path(file))
         given = {
-            key: value if files.get(key) == value else typed(value) for key, value in config.items()
+            key: paths[key] if key in files and files[key] == value else typed(value)
+            for key, value in config.items()
         }
         resolved = resolve(given, str(workflow.configfiles[-1]))
         if workflow.is_main_process:

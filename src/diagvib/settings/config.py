@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
-from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
+from diagvib.foundation.files import definition_path, named_in, parse_yaml, read_yaml
 from diagvib.foundation.validation import read_valid, validated
 from diagvib.methods.registry import check_scene, declaration
 from diagvib.methods.supervision import check_supervision
@@ -28,6 +28,7 @@ from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.scarcity import check_counts, check_names, empty_groups
 from diagvib.studies.study import Study, load_studies
 
+_FILES = ("studies_from", "baselines_from")  # keys that name files
 _SCALAR = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|null|true|false", re.I)
 
 
@@ -67,10 +68,19 @@ def overridden(path: str | Path, overrides: list[str] | None) -> dict:
     A dot in a key reaches inside: `training.max_epochs=3`. A mapping is merged with the file's, as
     by Snakemake's `--config`.
     """
-    config = read_valid(dict, path)
+    config = with_paths(read_valid(dict, path), Path(path))
     for override in overrides or ():
         config = _merged(_override(override), config)
     return config
+
+
+def with_paths(config: dict, path: Path) -> dict:
+    """A configuration file's keys, with the paths of the files that it names."""
+    named = {key: config[key] for key in _FILES if isinstance(config.get(key), list)}
+    return config | {
+        key: [named_in(path, name) if isinstance(name, str) else name for name in names]
+        for key, names in named.items()
+    }
 
 
 def _override(override: str) -> dict:

@@ -116,7 +116,7 @@ class Experiment(Strict):
     studies: unique(Name)
     """names from config/studies"""
     studies_from: unique(str, least=0)
-    """your own study files; paths are relative to the current folder"""
+    """your own study files; paths are relative to this file, or to the current folder"""
     bindings: Literal["all"] | unique(str)
     """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; a target alone,
     such as shape, for studies without cues; or all"""
@@ -201,7 +201,7 @@ class Configuration(Experiment):
     mirror: Text | None
     """local folder with the source files, instead of a download"""
     baselines_from: unique(str, least=0)
-    """your own baseline files; paths are relative to the current folder"""
+    """your own baseline files; paths are relative to this file, or to the current folder"""
     tuning: Tuning
     keep_weights: bool
     """every run also keeps its selected weights, in weights.pt"""

@@ -18,7 +18,7 @@ from pydantic import Field, field_serializer, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import definition_path
+from diagvib.foundation.files import definition_path, named_in
 from diagvib.foundation.validation import (
     Line,
     Misplaced,
@@ -52,8 +52,9 @@ class Study(Sparse):
     meaning: filled(Line)
     """one sentence, for legends and reports"""
     scene: Text = "digits"
-    """what the images show: a scene of the program, photos of your own as path/to/photos.yaml, or
-    any scene of your own as package.module:Class"""
+    """what the images show: a scene of the program, photos of your own as path/to/photos.yaml
+    (relative to this file, or to the current folder), or any scene of your own as
+    package.module:Class"""
     metrics: Literal[tuple(METRICS)] = "shortcut"
     """how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: each
     group and its worst cell; gaps: two cues; average: environments; watermark: ImageNet-W"""
@@ -331,8 +332,14 @@ def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
 
 @once_per_version
 def read_study_file(path: Path) -> StudyFile:
-    """A study file. DiagvibError, naming the file, for any error in it."""
-    return read_valid(StudyFile, path)
+    """A study file. Photo sets that it names as scenes may be relative to it. DiagvibError, naming
+    the file, for any error in it."""
+    file = read_valid(StudyFile, path)
+    studies = {
+        name: study.model_copy(update={"scene": named_in(path, study.scene)})
+        for name, study in file.studies.items()
+    }
+    return file.model_copy(update={"studies": studies})
 
 
 def study_files(further: Sequence[str | Path] = ()) -> list[Path]:
