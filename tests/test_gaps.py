@@ -299,3 +299,29 @@ def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
     assert shown("sd", penalised="true_class") and not shown("sd")
     # Which of the two the numbers are of is not known.
     assert shown("lle", "cue_types") and shown("lle", "cue_types", detach=False)
+
+
+def test_a_bracket_says_over_how_many_bindings_it_is(tmp_path):
+    """Where ERM is restricted to fewer bindings than the method, or the method to fewer than ERM."""
+    third = "scale-shape-hue"
+    runs = {"plain": (settings(), some(0.2, 0.2)), "moved": (settings("cutmix"), some(0.5, 0.05))}
+    for restricted, bindings in (
+        ("plain", (BINDING, SECOND)),
+        ("plain", (BINDING,)),
+        ("moved", (BINDING,)),
+    ):
+        wanted = [
+            run
+            for run in expected(runs, bindings=(BINDING, SECOND, third))
+            if run["baseline"] != restricted or run["binding"] in bindings
+        ]
+        folder = tmp_path / f"{restricted}-{len(bindings)}"
+        tables = tables_of(folder, runs, wanted)
+        whac = tables["whac_a_mole"].query("baseline == 'moved'").set_index(["binding", "cue"])
+        alone = restricted == "moved"
+        row = whac.loc[(BINDING if alone else "", 1)]
+        assert row["bindings"] == len(bindings)
+        (method,) = (line for line in shown_tables(tables, SHIPPED)[0].rows if line[0] == "moved")
+        said = f"; {len(bindings)} of 3 bindings)"
+        assert [said in cell for cell in method[6:10]] == [False, *[not alone] * 2, False]
+        assert ("to" in method[7]) and method[7].endswith(")")

@@ -62,7 +62,8 @@ class Gaps(MetricSet):
     about = (
         "Percent and points, mean ± standard error over the {samples}. I.D. Acc: the accuracies of the four "
         "test groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. "
-        "Acc. In brackets: the 95 % interval of a cue's gap minus that of ERM with the same model, paired by sample; "
+        "Acc. In brackets: the 95 % interval of a cue's gap minus that of ERM with the same model, paired by sample, over "
+        "the bindings that both have (their number is there if it is smaller than the gap's); "
         f"none with fewer than {FEWEST} samples. The intervals are not corrected for the number of methods.",
     )
     differences: ClassVar[Mapping[str, str]] = dict.fromkeys(GAPS, "id_accuracy")
@@ -91,8 +92,10 @@ class Gaps(MetricSet):
         tables."""
         keys = ["study", "baseline", "binding", "metric"]
         whac = tables["whac_a_mole"]
-        whac = whac.assign(metric=whac["cue"].map(CUE_GAPS))[[*keys, "low", "high"]]
-        rows = of_all_bindings(own.merge(whac, how="left", on=keys, suffixes=("", "_from_erm")))
+        whac = whac.assign(metric=whac["cue"].map(CUE_GAPS))[[*keys, "low", "high", "bindings"]]
+        named = own[own["binding"] != ""].groupby(keys[:2])["binding"].nunique().rename("averaged")
+        rows = own.merge(whac, how="left", on=keys, suffixes=("", "_from_erm"))
+        rows = of_all_bindings(rows.join(named, on=keys[:2]))
         labels = rows["supervision"].map(knows_groups).astype(bool)
         for title, chosen in (
             ("methods without group labels", ~labels),
@@ -108,9 +111,12 @@ class Gaps(MetricSet):
 
     def _beside_erm(self, row: Mapping) -> str:
         """`-24.7 ± 1.2 (-18.1 to -6.5)`: in brackets, the interval of the difference from ERM's
-        gap."""
-        low, high = row["low_from_erm"], row["high_from_erm"]
-        return self.text(row) + ("" if low != low else f" ({interval(low, high, change=True)})")
+        gap; `; 2 of 3 bindings`, if ERM has fewer."""
+        low, high, both = (row[key] for key in ("low_from_erm", "high_from_erm", "bindings"))
+        if low != low:
+            return self.text(row)
+        fewer = f"; {both:.0f} of {row['averaged']} bindings" if both < row["averaged"] else ""
+        return f"{self.text(row)} ({interval(low, high, change=True)}{fewer})"
 
 
 METRIC_SET = Gaps()
@@ -157,10 +163,10 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
     """Each method's two cue gaps compared with those of its reference, ERM, which itself has no
     rows.
 
-    A row per study, baseline, binding (empty: the mean over those that both have) and cue, 1 or 2:
-    gap and reference_gap over the n samples that both have, difference (below zero: the gap is
-    worse) with its 95 % interval (low, high), verdict, and a reason for having none or for what the
-    reference does not share.
+    A row per study, baseline, binding (empty: the mean over those that both have; bindings: their
+    number) and cue, 1 or 2: gap and reference_gap over the n samples that both have, difference
+    (below zero: the gap is worse) with its 95 % interval (low, high), verdict, and a reason for
+    having none or for what the reference does not share.
     """
     rows = []
     for study, of_study in values.groupby("study", sort=False):
@@ -171,10 +177,11 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
                 continue
             reference, reason = reference_of(baseline, list(runs), baselines)
             other = runs.get(reference, own[:0])
-            both = own[own["binding"].isin(other["binding"])] if reference else own
-            other = other[other["binding"].isin(both["binding"])]
-            for (binding, *_), part in by_binding(both):
-                beside = other[other["binding"] == binding] if binding else other
+            for (binding, *_), part in by_binding(own):
+                part = part[part["binding"].isin(other["binding"])] if reference else part
+                if part.empty:
+                    continue
+                beside = other[other["binding"].isin(part["binding"])]
                 for cue, metric in CUE_GAPS.items():
                     four = [
                         accuracies
@@ -185,9 +192,19 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
                     if not reference:
                         judged |= {"verdict": "no verdict", "reason": ""}
                     why = "; ".join(filter(None, (reason, judged["reason"])))
-                    about |= {"binding": binding, "cue": cue, "reference": reference}
+                    about |= {"binding": binding, "bindings": part["binding"].nunique()}
+                    about |= {"cue": cue, "reference": reference}
                     rows.append({**about, **judged, "reason": why})
-    columns = ["study", *BASELINE, "binding", "cue", "gap", "reference", "reference_gap"]
+    columns = [
+        "study",
+        *BASELINE,
+        "binding",
+        "bindings",
+        "cue",
+        "gap",
+        "reference",
+        "reference_gap",
+    ]
     columns += ["difference", "low", "high", "n", "verdict", "reason"]
     return pd.DataFrame(rows, columns=columns)
 
