@@ -1,5 +1,6 @@
 """Coverage of every interval that the tables print, and false alarms of every verdict, under a law
-fitted to the published runs: see benchmarks/README.md.
+fitted to the published runs; and of means and paired differences near 0 and 1 under other laws, beside Student's
+t. See benchmarks/README.md.
 
 python benchmarks/simulated_statistics.py
 """
@@ -22,14 +23,23 @@ import pandas as pd  # noqa: E402
 import typer  # noqa: E402
 from result_file import save_result  # noqa: E402
 from scipy.special import expit, logit  # noqa: E402
-from simulated_designs import FITTED, IMAGES, SHARED, accuracies, share  # noqa: E402
+from simulated_designs import (  # noqa: E402
+    AS_FITTED,
+    CHANCE,
+    FITTED,
+    World,
+    accuracies,
+    share,
+    truths,
+)
 
 from diagvib.reproduction.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
 from diagvib.results.metric_sets.cue_strength import half_way  # noqa: E402
 from diagvib.results.metric_sets.gaps import judge_gap  # noqa: E402
-from diagvib.results.uncertainty import sample_interval  # noqa: E402
+from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402
 
 SAMPLES = (3, 5, 10)
+EDGE_SAMPLES = (3, 5, 10, 20)
 MEANS = (0.001, 0.003, 0.01, 0.05, 0.1, 0.2, 0.5, 0.7, 0.9, 0.97, 0.997)
 # The means of a target's five cues, from the middle one, in logits.
 CUES = np.array([-1.4, -0.7, 0, 0.7, 1.4])
@@ -54,6 +64,23 @@ WIDE = 3
 COUNTER_EXAMPLES = np.array([0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
 # Of curves that end with their own reference: without any relation, the cue misleads in two thirds of the images.
 WITH_REFERENCE = np.array([0, 0.01, 0.05, 0.2, 2 / 3])
+# Near 0 and 1, and where neither: means, and pairs of them.
+EDGES = (
+    (0.01,), (0.02,), (0.05,), (0.1,), (0.5,), (0.9,), (0.98,), (0.99,),
+    (0.003, 0.01), (0.01, 0.02), (0.02, 0.02), (0.02, 0.05), (0.03, 0.1), (0.1, 0.13), (0.05, 0.15), (0.1, 0.1),
+    (0.5, 0.55), (0.9, 0.93), (0.95, 0.95), (0.97, 0.99), (0.99, 0.99),
+)  # fmt: skip
+WORLDS = {
+    "as fitted": AS_FITTED,
+    "10,000 test images": World(images=10_000),
+    "30 test images": World(images=30),
+    "samples more alike": World(worth=30),
+    "logistic-normal": World(spread=1),
+    "more shared": World(shared=0.95),
+    "nothing shared": World(shared=0),
+    "1 in 20 runs failed": World(worth=30, failed=0.05),
+    "1 in 10 runs failed": World(worth=30, failed=0.1),
+}
 # How far ours are from the paper's mean, in points; more than MARGIN must not be called agreement.
 OFF = (0, 0.06)
 
@@ -63,15 +90,42 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY
     / "benchmarks/results",
 ) -> None:
+    edges = [row for n in EDGE_SAMPLES for row in _edges(n, times)]
+    worlds = {name: world._asdict() for name, world in WORLDS.items()}
+    save_result("edges", "cpu", edges, out, times=times, chance=CHANCE, worlds=worlds)
     rows = []
     for n in SAMPLES:
         for simulate in (_accuracies, _differences, _gaps, _half_ways, _cells):
             for row in simulate(n, times):
                 rows.append({"samples": n, **row})
                 print(*rows[-1].values(), sep=" | ", flush=True)
-    save_result(
-        "statistics", "cpu", rows, out, times=times, worth=FITTED, shared=SHARED, images=IMAGES
-    )
+    save_result("statistics", "cpu", rows, out, times=times, world=AS_FITTED._asdict())
+
+
+def _edges(n: int, times: int) -> Iterator[dict]:
+    """Means and paired differences, with Student's t interval beside ours. Where the means are equal,
+    what is not covered is a false alarm."""
+    for (name, world), means in product(WORLDS.items(), EDGES):
+        drawn = accuracies(np.random.default_rng(n), means, (n, times), world)
+        first, *second = truths(means, world)
+        truth = first - sum(second)
+        each = drawn[0] - sum(drawn[1:])
+        half = half_width(n - 1) * each.std(axis=0, ddof=1) / n**0.5
+        ends = np.array([sample_interval(*drawn[..., at]) for at in range(times)]).T
+        printed = ~np.isnan(ends[0])
+        covered = (ends[0] <= truth + 1e-9) & (truth - 1e-9 <= ends[1])
+        print(n, name, *means, sep=" | ", flush=True)
+        yield {
+            "samples": n,
+            "what": "difference" if second else "mean",
+            "world": name,
+            "means": means,
+            "truth": round(float(truth), 4),
+            "coverage": float(covered[printed].mean()),
+            "coverage_t": float((abs(each.mean(axis=0) - truth) <= half + 1e-9).mean()),
+            "width": float(np.median((ends[1] - ends[0])[printed]) / 2),
+            "width_t": float(np.median(half)),
+        }
 
 
 def _accuracies(n: int, times: int) -> Iterator[dict]:
@@ -145,7 +199,7 @@ def _half_ways(n: int, times: int) -> Iterator[dict]:
 
         truth = found_in(np.array(means)[:, None])[0]
         shape, generator = (n, times // 3), np.random.default_rng(n)
-        drawn = np.moveaxis(accuracies(generator, means, shape, worth), -1, 0)
+        drawn = np.moveaxis(accuracies(generator, means, shape, World(worth)), -1, 0)
         each = [found_in(one) for one in drawn]
         found, low, high = np.array([one for one in each if not np.isnan(one[0])]).T
         yield {

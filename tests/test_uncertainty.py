@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from simulated_designs import accuracies, share
+from simulated_designs import World, accuracies, share, truths
 
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.shortcut import (
@@ -12,9 +12,7 @@ from diagvib.results.metric_sets.shortcut import (
     overall_table,
 )
 from diagvib.results.table import interval, percent
-from diagvib.results.uncertainty import (
-    sample_interval,
-)
+from diagvib.results.uncertainty import sample_interval
 
 TIMES = 1000
 # Three standard errors of a share of 0.95 over this many simulations, below 0.95.
@@ -34,6 +32,25 @@ def test_differences_are_covered(means):
     assert covered > LEAST
 
 
+@pytest.mark.parametrize(
+    ("means", "n", "world"),
+    [
+        ([0.98], 5, World(failed=0.1)),
+        ([0.02], 3, World(spread=1)),
+        ([0.98, 0.98], 5, World(failed=0.1)),
+        ([0.02, 0.01], 5, World()),
+        ([0.02, 0.01], 3, World(shared=0.95)),
+        ([0.05, 0.02], 10, World(spread=1)),
+        ([0.13, 0.1], 3, World()),
+    ],
+)
+def test_the_edge_is_covered(means, n, world):
+    """With failed runs, skewed laws, and samples whose effects are shared."""
+    drawn = accuracies(np.random.default_rng(5), means, (n, TIMES), world)
+    first, *second = truths(means, world)
+    assert share(lambda terms: sample_interval(*terms), drawn, first - sum(second)) > LEAST
+
+
 def test_the_interval_is_students_over_the_samples_means():
     low, high = sample_interval(np.array([0.4, 0.5, np.nan, 0.6]))
     half = 4.3027 * 0.1 / 3**0.5
@@ -46,31 +63,47 @@ def test_the_interval_is_students_over_the_samples_means():
     assert sample_interval([0.0, 0.0, 1.0], [1.0, 0.9, 0.3])[0] == -1
 
 
-def test_what_is_no_accuracy_has_students_interval():
+def test_what_is_no_accuracy_has_students_interval_within_its_bounds():
     errors = np.array([0.019, 0.02, 0.021])
     half = 4.3027 * 0.001 / 3**0.5
-    found = sample_interval(errors, accuracies=False)
+    found = sample_interval(errors, bounds=(0, 1))
     assert found == pytest.approx((0.02 - half, 0.02 + half), abs=1e-6)
+    low, high = sample_interval(np.array([0.001, 0.002, 0.02]), bounds=(0, 1))
+    assert low == 0 and 0.03 < high < 0.05
     for beyond in (-20, 5):
         found = sample_interval(errors + beyond)
         assert found == pytest.approx((beyond + 0.02 - half, beyond + 0.02 + half), abs=1e-6)
 
 
 def test_samples_that_are_all_alike_give_a_bound_at_the_edge_and_nothing_elsewhere():
-    # Thirty images without a hit, two-sided: 1 - 0.025 ** (1 / 30).
-    most = 1 - 0.025 ** (1 / 30)
-    assert sample_interval(np.zeros(3)) == pytest.approx((0, most))
-    assert sample_interval(np.ones(3)) == pytest.approx((1 - most, 1))
+    """One run in eight may be unlike those drawn, and of many runs three at most."""
+    assert sample_interval(np.zeros(3)) == pytest.approx((0, 1 / 8))
+    assert sample_interval(np.ones(3)) == pytest.approx((7 / 8, 1))
+    assert sample_interval(np.ones(60)) == pytest.approx((57 / 60, 1))
     assert np.isnan(sample_interval(np.full(5, 0.4))).all()
     # The edge is 20 points wide; of a difference, both means must be within it.
     assert np.isnan(sample_interval(np.full(3, 0.79))).all()
-    assert sample_interval(np.full(3, 0.81))[0] < 0.7
+    assert sample_interval(np.full(3, 0.81))[0] < 0.71
     assert np.isnan(sample_interval(np.ones(3), np.full(3, 0.5))).all()
     # Extended, never narrowed.
     low, high = sample_interval(np.array([0.82, 0.9, 1.0]))
     assert low < 0.9067 - 4.3027 * 0.0902 / 3**0.5 + 1e-3 and high == 1
-    low, high = sample_interval(np.ones(3), np.ones(3))
-    assert (low, high) == pytest.approx((-most, most))
+
+
+def test_pairs_are_kept_near_the_edge():
+    """What two terms share cancels; beyond that, one run in eight of the better one may fail, and
+    few succeed where the other of its sample does not."""
+    assert sample_interval(np.ones(3), np.ones(3)) == pytest.approx((-1 / 8, 1 / 8))
+    assert sample_interval(np.zeros(3), np.zeros(3)) == pytest.approx((-0.06, 0.06))
+    assert sample_interval(np.zeros(20), np.zeros(20)) == pytest.approx((-0.05, 0.05))
+    shared = np.array([0.05, 0.25, 0.1])
+    low, high = sample_interval(shared + np.array([0.01, 0.02, 0]), shared)
+    assert (low, high) == pytest.approx((0.01 - 0.06, 0.01 + 0.06))
+    low, high = sample_interval(shared + np.array([0.1, 0, 0.2]), shared)
+    assert high == pytest.approx(0.1 + 4.3027 * 0.1 / 3**0.5, abs=1e-4)
+    # Where one of them is in the middle, its spread is seen.
+    steady = np.array([0.5, 0.51, 0.49])
+    assert sample_interval(np.ones(3), steady)[0] == pytest.approx(0.5 - 4.3027 * 0.01 / 3**0.5)
 
 
 @pytest.mark.parametrize("values", [[], [0.4], [0.0, 0.0], [0.1, 0.9, np.nan], [np.nan] * 3])
@@ -79,8 +112,8 @@ def test_fewer_than_three_samples_have_no_interval(values, recwarn):
 
 
 def test_intervals_are_printed_as_what_they_are():
-    assert interval(*sample_interval(np.zeros(3))) == "≤ 11.6"
-    assert interval(*sample_interval(np.ones(10))) == "≥ 96.4"
+    assert interval(*sample_interval(np.zeros(3))) == "≤ 12.5"
+    assert interval(*sample_interval(np.ones(10))) == "≥ 87.5"
     assert interval(0.412, 0.43) == "41.2 to 43.0"
     assert interval(-0.031, 0.004, change=True) == "-3.1 to +0.4"
     assert interval(np.nan, np.nan) == interval(0.0, 1.0) == "n too small"
@@ -88,8 +121,8 @@ def test_intervals_are_printed_as_what_they_are():
 
 def test_no_spread_is_not_printed_as_certainty():
     assert percent(0.412, 0.02, 3, 3) == "41.2 ± 2.0"
-    assert percent(1.0, 0.0, 3, 3) == "100.0 (≥ 88.4)"
-    assert percent(0.0, 0.0004, 3, 5) == "0.0 (≤ 11.6; n = 3 of 5)"
+    assert percent(1.0, 0.0, 3, 3) == "100.0 (≥ 87.5)"
+    assert percent(0.0, 0.0004, 3, 5) == "0.0 (≤ 12.5; n = 3 of 5)"
     assert percent(0.5, 0.0, 3, 3) == "50.0 (n = 3)"
     assert percent(0.0, 0.0, 3, 3, change=True) == "0.0 (n = 3)"
 

@@ -1,5 +1,6 @@
 """Linear layers on frozen networks: which factor comes first, and what methods change."""
 
+import numpy as np
 import pandas as pd
 
 from diagvib.results.uncertainty import sample_interval
@@ -84,7 +85,7 @@ def recovered_table() -> list[Row]:
         own = means.get(name, pd.DataFrame()).T.reindex(columns=["zso", "zgo", "fgo-20"])
         if len(own) and own.notna().all(axis=None):
             share = (own["fgo-20"] - own["zgo"]) / (own["zso"] - own["zgo"])
-            low, high = sample_interval(share, accuracies=False)
+            low, high = sample_interval(share, bounds=(-np.inf, np.inf))
             text = f"{100 * share.mean():.0f} ({100 * low:.0f} to {100 * high:.0f})"
             rows.append([title, gain(own, "zso", "zgo"), gain(own, "fgo-20", "zgo"), text])
     return rows

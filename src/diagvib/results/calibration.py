@@ -51,7 +51,7 @@ def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFra
     parts = []
     for _, own in runs.groupby("study", sort=False):
         known = [name for name in own if name.endswith(_ECE) and own[name].notna().any()]
-        parts.append(over_samples(own, known, baselines, {}, others=known))
+        parts.append(over_samples(own, known, baselines, {}, dict.fromkeys(known, (0, 1))))
     return concatenated(parts, []).assign(metric_set=SET, note="")
 
 

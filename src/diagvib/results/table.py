@@ -208,7 +208,7 @@ def percent(
     """`41.2 ± 2.0`, with n where it matters: `(n = 1)`, `(n = 4 of 5)`. `-` if nothing ran.
 
     A spread that would be printed as 0.0 is left out, since samples that are all alike do not show
-    that others are; of an accuracy near 0 or 100 %, the bound is given: `100.0 (≥ 88.4)`. change:
+    that others are; of an accuracy near 0 or 100 %, the bound is given: `100.0 (≥ 87.5)`. change:
     the mean is not an accuracy, but a difference of accuracies or another measure. images: if
     known, the number in a sample; then a single one has the interval over its images, `11.1 (1.4 to
     34.7; n = 1)`.
@@ -220,6 +220,7 @@ def percent(
         text += f" ± {100 * spread:.1f}"
     else:
         low, high = (math.nan, math.nan) if change else sample_interval(np.full(int(n), mean))
+        low, high = (min(low, 0), high) if mean < 0.5 else (low, max(high, 1))
         if n == 1 and images > 0:
             low, high = image_interval(mean, images)
         bound = [] if math.isnan(low) else [interval(low, high)]

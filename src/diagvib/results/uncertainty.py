@@ -14,12 +14,13 @@ from scipy.special import betaincinv, stdtrit
 LEVEL = 0.95
 # With fewer dataset samples there is no interval: two show hardly anything of their spread.
 FEWEST = 3
-# Closer than this to 0 or 1, the samples drawn may all be alike although others are not. There, a
-# sample is worth this many independent images: around a cell's mean m, the accuracies of samples
-# have the variance m (1 - m) / 10 in the 486 cells of docs/results/laptop/runs.csv (7.6 where the
-# cue misleads, 19 in distribution; benchmarks/simulated_designs.py simulates the former).
+# The share of runs that may be unlike the n that were drawn: where the mean is near 1 they may fail,
+# near 0 succeed. At most one in eight, or as many as n runs may miss by chance (the rule of three).
+UNLIKE, MISSED = 1 / 8, 3
+# Paired runs mostly succeed together in a sample: at most 6 %, or as many as one sample is.
+PAIRED, PAIRED_MISSED = 0.06, 1
+# Values that are all equal say something of others only if they are as near 0 or 1 as this.
 EDGE = 0.2
-WORTH = 10
 # Spreads below this are rounding errors.
 _NO_SPREAD = 1e-12
 
@@ -76,19 +77,19 @@ def half_width(freedom: float | np.ndarray) -> float | np.ndarray:
 
 
 def sample_interval(
-    plus: np.ndarray, minus: np.ndarray | None = None, accuracies: bool = True
+    plus: np.ndarray, minus: np.ndarray | None = None, bounds: tuple[float, float] | None = None
 ) -> tuple[float, float]:
     """95 % interval of the mean over dataset samples of an accuracy, or of a difference of
-    accuracies on the same samples. accuracies: False for any other measure, whose interval is
-    Student's t; so is that of values below 0 or above 1.
+    accuracies on the same samples. bounds: of any other measure, the least and the greatest value
+    that it may have; its interval is Student's t within them, and so is that of values below 0 or
+    above 1.
 
     plus, minus: float[samples] or float[terms, samples], between 0 and 1, NaN for a missing run
     (then the sample is left out); the interval is that of the sum of `plus` less that of `minus`.
-    It is Student's t. If every term's mean is within EDGE of 0 or 1, where spreads are skewed and
-    often not seen at all, it is extended to what each term's mean allows: Clopper and Pearson's
-    interval for WORTH images per sample, combined as by Zou and Donner (2008). (nan, nan) for fewer
-    than FEWEST samples, or equal values elsewhere. It contains the truth at least 93 % of the time
-    in simulations: benchmarks/README.md.
+    It is Student's t of that sum, so what the terms share cancels, and at least what `unlike` allows
+    for each term, combined as by Zou and Donner (2008). (nan, nan) for fewer than FEWEST samples, or
+    equal values further than EDGE from 0 and 1. How often it contains the truth in simulations:
+    benchmarks/README.md.
     """
     first, second = (
         np.empty((0, np.shape(plus)[-1])) if part is None else np.atleast_2d(part).astype(float)
@@ -101,19 +102,29 @@ def sample_interval(
     if n < FEWEST:
         return np.nan, np.nan
     below = above = half_width(n - 1) * stderr
-    accuracies &= bool(((terms > -_NO_SPREAD) & (terms < 1 + _NO_SPREAD)).all())
     means = terms.mean(axis=1).clip(0, 1)  # sums of differences may lie just beyond
-    if accuracies and (np.minimum(means, 1 - means) < EDGE).all():
-        lower, upper = image_interval(means, n * WORTH)
-        down, up = means - lower, upper - means
-        below = max(below, np.linalg.norm(np.where(signs > 0, down, up)))
-        above = max(above, np.linalg.norm(np.where(signs > 0, up, down)))
-    elif stderr < _NO_SPREAD:
+    accuracies = bounds is None and ((terms > -_NO_SPREAD) & (terms < 1 + _NO_SPREAD)).all()
+    near = accuracies and (np.minimum(means, 1 - means) < EDGE).all()
+    if stderr < _NO_SPREAD and not near:
         return np.nan, np.nan
-    low, high = np.round([mean - below, mean + above], 12)
     if accuracies:
-        low, high = np.clip([low, high], -len(second), len(first))
-    return float(low), float(high)
+        bounds = -len(second), len(first)
+        fall, rise = unlike(means, n)
+        below = max(below, np.linalg.norm(np.where(signs > 0, fall, rise)))
+        above = max(above, np.linalg.norm(np.where(signs > 0, rise, fall)))
+    low, high = np.round([mean - below, mean + above], 12)
+    return tuple(np.clip([low, high], *(bounds or (-np.inf, np.inf))).tolist())
+
+
+def unlike(means: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """How much lower, and higher, the mean of each term may be if some runs are unlike the n that
+    were drawn: fully where all means are within 15 points of 0 or 1, not at all between 40 and 60 %.
+    Several terms are paired."""
+    falling = min(UNLIKE, MISSED / n)
+    rising = falling if len(means) == 1 else min(PAIRED, PAIRED_MISSED / n)
+    near = np.clip(4 * np.stack([means, 1 - means]) - 2.4, 0, 1)
+    fall, rise = np.minimum(near, near.max(axis=0).min())
+    return falling * fall, rising * rise
 
 
 def image_interval(means: np.ndarray, images: float) -> tuple[np.ndarray, np.ndarray]:

@@ -70,8 +70,8 @@ def _result(entry: Entry, one: Number) -> dict:
     if one.low is not None:
         ends = {"lower": one.low, "upper": one.high, "confidence_level": 0.95}
         method = (
-            "Student's t over dataset samples or seeds; for accuracies near 0 and 1, extended to Clopper and "
-            "Pearson's"
+            "Student's t over dataset samples or seeds; for accuracies near 0 and 1, extended to what runs unlike "
+            "those drawn may change"
         )
         uncertainty["confidence_interval"] = {**ends, "method": method}
     return {

@@ -48,22 +48,26 @@ class Results:
 class MetricSet:
     """title and about: the title of the set's section, and the paragraphs below it. differences:
     metric -> the metric that it is measured from, for metrics that are a difference of
-    accuracies. others: metrics that are neither accuracies nor such differences; unbounded: those of
-    them that may lie outside -1 to 1. heads: metric -> its head in tables, if that is not its name.
+    accuracies. others: metrics that are neither accuracies nor such differences -> the least and the
+    greatest value that they may have. heads: metric -> its head in tables, if that is not its name.
     lower_is_better: metrics of which a lower value is better; where results are shared. of_group:
     test group -> the metric that is its accuracy, if its name is not `{group}_accuracy`."""
 
     title: str
     about: Sequence[str] = ()
     differences: ClassVar[Mapping[str, str]] = {}
-    others: ClassVar[Collection[str]] = ()
-    unbounded: ClassVar[Collection[str]] = ()
+    others: ClassVar[Mapping[str, tuple[float, float]]] = {}
     heads: ClassVar[Mapping[str, str]] = {}
     lower_is_better: ClassVar[Collection[str]] = ()
     of_group: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
         check_hooks(cls, MetricSet, "metric set")
+
+    @property
+    def unbounded(self) -> set[str]:
+        """Those of `others` that may be greater than 1."""
+        return {name for name, (_, greatest) in self.others.items() if greatest > 1}
 
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         """The metrics of a study."""
@@ -138,7 +142,7 @@ def over_samples(
     names: Sequence[str],
     baselines: Mapping[str, dict],
     differences: Mapping[str, str],
-    others: Collection[str] = (),
+    others: Mapping[str, tuple[float, float]] | None = None,
 ) -> pd.DataFrame:
     """A row per study, baseline, binding and metric: mean, stderr, low, high (95 %), n, expected.
 
@@ -153,9 +157,8 @@ def over_samples(
         for (binding, target, cue), part in by_binding(own):
             for metric in names:
                 keys = {"binding": binding, "target": target, "cue": cue, "metric": metric}
-                ends = sample_interval(
-                    *terms(part, metric, differences), accuracies=metric not in others
-                )
+                bounds = (others or {}).get(metric)
+                ends = sample_interval(*terms(part, metric, differences), bounds=bounds)
                 rows.append({**about, **keys, **numbers(estimate(by_sample(part, metric)), ends)})
     return pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS])
 

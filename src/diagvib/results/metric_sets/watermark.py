@@ -1,7 +1,9 @@
 """The set of metrics `watermark` (Li et al., 2023, Sec. 2.2): what ImageNet-W's watermark does to a
 network, and other shortcuts of ImageNet."""
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -34,8 +36,12 @@ class Watermark(MetricSet):
 
     title = "ImageNet-W"
     heads = MEASURES
-    others = tuple(name for name in MEASURES if name != "in1k_accuracy")
-    unbounded = ("p_carton_factor", "carton_rank")
+    others: ClassVar[Mapping[str, tuple[float, float]]] = {
+        **{name: (-1, 1) for name in MEASURES if name != "in1k_accuracy"},
+        "p_carton": (0, 1),
+        "p_carton_factor": (0, math.inf),
+        "carton_rank": (1, math.inf),
+    }
     lower_is_better = ("carton_gap", *(name for name in MEASURES if "p_carton" in name))
     about = (
         "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; P(carton) times: the factor by which "
