@@ -1,7 +1,7 @@
 # From sources to the report, in the order of the data flow. `snakemake --cores all` runs the paper's protocol;
 # `--configfile config/demo.yaml` (or a file of yours) runs another one; `--config key=value` overrides a key.
-from diagvib.operations.ledger import record_run
-from diagvib.operations.snakemake import after_failure, before_the_first_job, prepare_snakemake
+from diagvib.workflow.ledger import record_run
+from diagvib.workflow.hooks import after_failure, before_the_first_job, prepare_snakemake
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -9,7 +9,8 @@ min_version("9.27")
 if not workflow.configfiles:
     configfile: "config/config.yaml"
 
-CONFIG = prepare_snakemake(workflow, config)
+JOBS = prepare_snakemake(workflow, config)
+CONFIG = JOBS.config
 
 include: "rules/common.smk"
 include: "rules/fetch.smk"
@@ -50,6 +51,6 @@ rule tuned:  # runs only if asked for by name
 rule tables:
     input: RUNS, TABLES, METRICS
 
-onstart: before_the_first_job(workflow, CONFIG.root)
+onstart: before_the_first_job(workflow, JOBS)
 onsuccess: record_run(CONFIG, workflow.touch)
 onerror: after_failure(workflow)

@@ -29,7 +29,7 @@ from result_file import save_result  # noqa: E402
 from synthetic_grid import BASELINES  # noqa: E402
 
 from diagvib import stages  # noqa: E402
-from diagvib.operations.asked import runs_asked_for  # noqa: E402
+from diagvib.provenance.expected import expected_provenance  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout  # noqa: E402
 from diagvib.settings.jobs import Fetch, stage_settings  # noqa: E402
@@ -49,7 +49,7 @@ def make_grid(layout: Layout, config: dict) -> float:
         for binding in config.study_bindings(study, [BINDING]):
             stages.draw(layout, stage_settings(small, "draw", study), study, binding.name)
             stages.render(layout, stage_settings(small, "render", study), study, binding.name, 1)
-    write_grid(layout.all_runs, runs_asked_for(layout, config))
+    write_grid(layout.all_runs, expected_provenance(layout, config))
     return time.perf_counter() - start
 
 

@@ -198,7 +198,7 @@ def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) 
     # The run itself has recorded everything once; this is what a later run with few changes adds:
     timed(
         "ledger commit",
-        [snakemake[0], "-c", "from diagvib.operations.ledger import commit; commit('.')"],
+        [snakemake[0], "-c", "from diagvib.workflow.ledger import commit; commit('.')"],
         folder,
     )
     timed("ledger status", [dvc, "status"], folder, "up to date")

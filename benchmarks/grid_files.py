@@ -13,15 +13,15 @@ from synthetic_grid import right_per_class
 
 from diagvib.foundation.files import METADATA_KEY
 from diagvib.methods.method import Visualisation
+from diagvib.provenance.finished import file_digests
 from diagvib.scenes.digits.factors import FACTORS, classes
-from diagvib.training.finished_runs import file_digests
 from diagvib.training.visualisations import visualisation_table
 from synthetic_runs import CLASSES
 
 
 def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
     """Write run folders as `diagvib train` leaves them, files directly in place. expected: may have
-    `asked` (`operations.asked.runs_asked_for`)."""
+    `provenance` (`provenance.expected`)."""
     for run in expected:
         _write(
             runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]),
@@ -84,7 +84,7 @@ def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:
                 "versions": {"diagvib": "0.1.0"},
                 "seconds": {"train": 1.5, "test": 0.5},
                 "images_per_second": 1000.0,
-                **run.get("asked", {}),
+                **run.get("provenance", {}),
                 "files": file_digests(folder),
             }
         )

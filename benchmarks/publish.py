@@ -21,11 +21,11 @@ from result_file import machine
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json
-from diagvib.operations.dvc import lock_of
-from diagvib.operations.ledger import verify
-from diagvib.operations.root_stages import config_of
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.workflow.dvc import lock_of
+from diagvib.workflow.ledger import verify
+from diagvib.workflow.root_stages import config_of
 
 # Copied if they exist; tables without rows are left out.
 TABLES = (

@@ -21,7 +21,7 @@ from result_file import REPOSITORY, RESULTS, Out, print_rows, save_result
 SNAKEFILE = """
 onstart:
     if config["mended"]:
-        from diagvib.operations.snakemake import look_only_when_a_job_ends
+        from diagvib.workflow.hooks import look_only_when_a_job_ends
         look_only_when_a_job_ends(workflow)
 rule all:
     input: expand("long/{n}", n=range(4))

@@ -1,22 +1,19 @@
 # Expands a configuration into the files that each stage makes and the settings that its jobs get. Nothing else.
 import shlex
-from functools import cache
-from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.images import FEATURES_FILE
-from diagvib.operations.stage_code import stage_code
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import prepared_input
-from diagvib.settings.grid import Layout, folder_name
-from diagvib.settings.jobs import stage_settings
-from diagvib.training.code_digest import renders
+from diagvib.settings.grid import folder_name
+from diagvib.provenance.code import renders
+from diagvib.provenance.expected import study_and_baseline
 
 # Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
 # The same holds for TensorBoard files, which are not part of the result.
-ROOT, DEVICE, LAYOUT, LOGS = CONFIG.root, CONFIG.device, Layout(Path(CONFIG.root)), Path(CONFIG.root) / "logs"
+ROOT, DEVICE, LAYOUT, LOGS = CONFIG.root, CONFIG.device, JOBS.layout, f"{CONFIG.root}/logs"
 MIRROR = f"--mirror {shlex.quote(CONFIG.mirror)}" if CONFIG.mirror else ""
 SWITCHES = " ".join(["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights",
                      *["--tensorboard"] * CONFIG.tensorboard])
@@ -25,7 +22,7 @@ TUNING_STUDY = CONFIG.tuning.study
 SCENES = {folder_name(name): name for name in [*CONFIG.scenes, CONFIG.study(TUNING_STUDY).scene]}
 
 # A digest file stands for the files next to it: Snakemake looks at one file per job. Missing files that it stands for are
-# noticed (operations/unrecorded.py), and jobs check what they read against it.
+# noticed (provenance/reasons.py), and jobs check what they read against it.
 RAW_DIGESTS, PREPARED_DIGESTS, IMAGE_DIGESTS, RUN_DIGESTS = (f"{folder}/{DIGESTS_FILE}" for folder in (
     LAYOUT.raw("{scene}"), LAYOUT.prepared("{scene}"), LAYOUT.images("{study}", "{binding}"),
     LAYOUT.runs("{baseline}", "{study}", "{binding}")))
@@ -33,24 +30,21 @@ RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
 FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FILE}"
 
 
-# Cached, since thousands of jobs ask and the answer depends on the study and the baseline alone.
-@cache
-def job_of(stage, study, baseline):
-    """The part of the configuration that a job depends on."""
-    return stage_settings(CONFIG, stage, study, baseline)
-
-
 def stage(name):
-    """A rule's `settings`: the part of the configuration that one of its jobs depends on, as JSON."""
-    text = cache(lambda *names: job_of(name, *names).text())
-    return lambda wildcards: text(wildcards.get("study"), wildcards.get("baseline") or wildcards.get("network"))
+    """A rule's `settings`: the file with the part of the configuration that one of its jobs depends on, written before
+    the first job starts (workflow/hooks.py); by a job on another machine, which cannot rely on that, as it is read."""
+    def file(wildcards):
+        names = study_and_baseline(wildcards)
+        if not workflow.is_main_process:
+            JOBS.write_settings(name, *names)
+        return JOBS.settings_file(name, *names)
+
+    return file
 
 
 def code(name):
     """A rule's `code`: a digest of the files that decide what one of its jobs makes."""
-    digest = cache(lambda *names: stage_code(CONFIG, name, *names).digest)
-    return lambda wildcards: digest(
-        SCENES.get(wildcards.get("scene")), wildcards.get("study"), wildcards.get("baseline") or wildcards.get("network"))
+    return lambda wildcards: JOBS.code(name, SCENES.get(wildcards.get("scene")), *study_and_baseline(wildcards))
 
 
 def fetched(scene):
@@ -71,14 +65,14 @@ def images(study, binding, rendered):
 
 def encoded_images(study, binding, network):
     """The input of encode jobs: images; of photos that are prepared for a network, what these are made from."""
-    if prepared_input(job_of("encode", study, network).plain()["encoder"]["model"]):
+    if prepared_input(JOBS.settings("encode", study, network).plain()["encoder"]["model"]):
         return [RECIPE_FILE.format(study=study, binding=binding), prepared(study)]
     return images(study, binding, CONFIG.images == "render")
 
 
 def training_data(stage, study, binding, baseline):
     """The input of train and tune jobs: images, or the features of a frozen network."""
-    job = job_of(stage, study, baseline)
+    job = JOBS.settings(stage, study, baseline)
     if job.network:
         return [FEATURES.format(network=job.network, study=study, binding=binding)]
     return images(study, binding, renders(CONFIG.images, job.settings))

@@ -20,6 +20,7 @@ from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
 from diagvib.methods.method import Visualisation
 from diagvib.metrics import mean_per_class_accuracy
+from diagvib.provenance.finished import file_digests
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
@@ -27,7 +28,6 @@ from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.grid import LOOKS, Run
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
-from diagvib.training.finished_runs import file_digests
 from diagvib.training.visualisations import visualisation_schema, visualisation_table
 
 PER_CLASS = 20

@@ -119,10 +119,7 @@ DOCUMENTS = {
             "rows": [ROW],
         },
     ),
-    "--settings.json": (
-        lambda path: read_settings(path.read_text(), "train"),
-        TRAINING.plain(),
-    ),
+    "settings.json": (lambda path: read_settings(path, "train"), TRAINING.plain()),
 }
 WRONG = [
     ("config.yaml", b"\xff\xfe\x00binary", "UTF-8"),
@@ -207,7 +204,7 @@ WRONG = [
     ("dataset_samples.yaml", [{**PUBLISHED, "added_cue": [0, 2, 1]}], "0.added_cue.0"),
     ("sources.yaml", {"files": [{**SOURCE, "path": "../x"}]}, "files.0.path"),
     ("sources.yaml", {"files": [{**SOURCE, "urls": ["file:///etc/passwd"]}]}, "files.0.urls"),
-    ("--settings.json", {**TRAINING.plain(), "more": 1}, "unknown key 'more'"),
+    ("settings.json", {**TRAINING.plain(), "more": 1}, "unknown key 'more'"),
 ]
 
 

@@ -49,7 +49,7 @@ def test_help_names_every_command_and_every_command_has_help():
         ("plan --set bindngs=all", "unknown key 'bindngs'; did you mean bindings"),
         ("plan --config none.yaml", "none.yaml: no such file"),
         ("draw zg shape-hue", "unknown study 'zg'; did you mean"),
-        ("draw zgo shape-hue --settings " + "[" * 100_000, "--settings: not valid JSON"),
+        ("draw zgo shape-hue --settings none.json", "none.json: no such file"),
         ("train small_cnn zgo shape-hu", "unknown factor 'hu'; did you mean hue"),
         ("train small_cnn zgo shape", "study zgo: 'shape' names 1 factors for 2 roles"),
         ("encode lite0 zgo shape-hu", "unknown factor 'hu'"),
@@ -196,13 +196,17 @@ def test_nothing_runs_before_every_name_is_known(monkeypatch):
         cli._run("tune", Layout(Path("x")), load_config(), None, {"baseline": "group_dro"})
 
 
-def test_options_not_given_are_the_configurations_and_with_settings_the_defaults(monkeypatch):
+def test_options_not_given_are_the_configurations_and_with_settings_the_defaults(
+    monkeypatch, tmp_path
+):
     found = []
     monkeypatch.setattr(cli.stages, "train", lambda layout, job, **given: found.append(given))
     names = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue"}
     given = {**names, "device": "cuda", "mirror": None, "keep_weights": None, "tensorboard": False}
     config = load_config(overrides=["keep_weights=true", "tensorboard=true"])
-    settings = stage_settings(config, "train", "zgo", "resnet18").text()
+    (settings := tmp_path / "a.json").write_text(
+        stage_settings(config, "train", "zgo", "resnet18").text()
+    )
     for of_job in ((config, None), (None, settings)):
         cli._run("train", Layout(Path("x")), *of_job, {**given})
     chosen = {**names, "device": "cuda", "tensorboard": False}

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
+from diagvib.foundation.imports import code_of, program_digest
 from diagvib.foundation.program import program_of
-from diagvib.operations.stage_code import stage_code
+from diagvib.provenance.code import code_digest, git_state, of_encoder, package_versions, stage_code
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
-from diagvib.training.code_digest import code_digest, git_state, of_encoder, package_versions
 from toy import git
 
 PROGRAM = '''"""What it does."""
@@ -367,7 +366,7 @@ def test_a_new_set_of_metrics_leaves_runs_as_they_are():
 
 
 def test_git_state_tells_a_change(tmp_path, monkeypatch):
-    monkeypatch.setattr("diagvib.training.code_digest.checkout_path", lambda name: tmp_path / name)
+    monkeypatch.setattr("diagvib.provenance.code.checkout_path", lambda name: tmp_path / name)
     write(tmp_path, {"src/a.py": "", "config/a.yaml": ""})
     assert git_state() is None, "a copy is no checkout"
     git(tmp_path, "init")

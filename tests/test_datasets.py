@@ -15,7 +15,8 @@ from diagvib.foundation.files import read_metadata, write_table
 from diagvib.images import made_from
 from diagvib.images.datasets import ImageFiles, RenderedRecipes, study_as_drawn
 from diagvib.images.files import class_indices, read_chunks, read_images
-from diagvib.operations.asked import runs_asked_for
+from diagvib.provenance.expected import expected_provenance
+from diagvib.provenance.finished import differing, digest_of_images
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
@@ -23,7 +24,6 @@ from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import load_study, parse_study
-from diagvib.training.finished_runs import differing, digest_of_images
 from toy import images_here
 
 
@@ -99,8 +99,8 @@ def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
 @pytest.mark.parametrize("way", ["parquet", "render"])
 def test_a_runs_images_are_known_without_reading_them(layout, way):
     """The same digests from what lies on disk as from the datasets that a training reads."""
-    (run,) = runs_asked_for(layout, configured(images=way))
-    asked = run["asked"]
+    (run,) = expected_provenance(layout, configured(images=way))
+    asked = run["provenance"]
     images = ImageFiles(layout.images("zgo", "shape-hue"))
     read = images if way == "parquet" else rendered(layout)
     assert asked["images"] == {
@@ -108,8 +108,8 @@ def test_a_runs_images_are_known_without_reading_them(layout, way):
     }
     assert len(set(asked["images"].values())) == 3
     for other in {"train": 300}, {"size": 96}:
-        (run,) = runs_asked_for(layout, configured(images=way, **other))
-        assert differing(asked, run["asked"]) == ["images"]
+        (run,) = expected_provenance(layout, configured(images=way, **other))
+        assert differing(asked, run["provenance"]) == ["images"]
     metadata = read.metadata(0, "val")
     if way == "render":
         others = {"recipe_digest": "x"}, {"sources_digest": "x"}, {"image_shape": [1, 1, 3]}
@@ -119,12 +119,12 @@ def test_a_runs_images_are_known_without_reading_them(layout, way):
 
 def test_images_of_a_study_as_it_was_are_not_those_asked_for(layout, tmp_path):
     root = Layout(shutil.copytree(layout.root, tmp_path / "root"))
-    assert runs_asked_for(root, configured())[0]["asked"]["images"]
+    assert expected_provenance(root, configured())[0]["provenance"]["images"]
     recipes = root.recipes("zgo", "shape-hue")
     noted = read_metadata(recipes)
     definition = {**noted["definition"], "spread": {"cue": 0.5}}
     write_table(recipes, pq.read_table(recipes), {**noted, "definition": definition})
-    assert runs_asked_for(root, configured())[0]["asked"]["images"] == {}
+    assert expected_provenance(root, configured())[0]["provenance"]["images"] == {}
 
 
 def test_a_missing_sample_is_named(layout):

@@ -110,7 +110,7 @@ MORE = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}"}
 DIGESTS = """
 import json, sys
 from pathlib import Path
-from diagvib.operations.stage_code import _code, stage_code
+from diagvib.provenance.code import _code, stage_code
 from diagvib.settings.config import load_config
 
 config = load_config("toy.yaml")

@@ -22,6 +22,7 @@ from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
+from diagvib.provenance.code import code_digest, of_encoder
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import encoder_settings, network_name
 from diagvib.settings.config import check_baseline, load_config
@@ -30,7 +31,6 @@ from diagvib.settings.jobs import stage_settings
 from diagvib.stages import draw, prepare
 from diagvib.training import encode as encoding
 from diagvib.training.batches import Scaling
-from diagvib.training.code_digest import code_digest, of_encoder
 from diagvib.training.encode import Encoding, encode, load_network
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, load_batches, make_method, train_runs

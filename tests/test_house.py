@@ -12,7 +12,7 @@ import yaml
 
 from diagvib import stages
 from diagvib.cli import app
-from diagvib.foundation.code import code_of, imported_in
+from diagvib.foundation.imports import code_of, imported_in
 from diagvib.methods.registry import METHODS
 from diagvib.models.registry import MODELS
 from diagvib.scenes import known_scenes, load_scene
@@ -32,11 +32,12 @@ ROOMS = (
     "models",
     "methods",
     "settings",
+    "provenance",
     "training",
     "results",
     "reproduction",
     "report",
-    "operations",
+    "workflow",
     "sharing",
     "commands",
     "stages",
@@ -207,5 +208,5 @@ def test_dvc_yaml_names_the_folders_that_the_imports_say(stage):
 def test_what_decides_no_content_is_no_dependency():
     for file in set().union(*map(derived, STAGES)):
         module = Path(file).relative_to("src/diagvib" if file.startswith("src/") else ".")
-        assert room(module) not in ("settings", "operations", "sharing", "commands", "stages"), file
+        assert room(module) not in ("settings", "provenance", "workflow", "sharing", "stages"), file
         assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file

@@ -18,13 +18,13 @@ from conftest import REPOSITORY
 from diagvib.commands.prune import prune
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml, write_json
-from diagvib.operations import ledger, records
-from diagvib.operations.ledger import check_recorded, record, verify
-from diagvib.operations.records import record_of
-from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.jobs import JOBS
+from diagvib.workflow import ledger, records
+from diagvib.workflow.ledger import check_recorded, record, verify
+from diagvib.workflow.records import record_of
+from diagvib.workflow.root_stages import configuration_text, write_root_stages
 from test_prune import touch
 from toy import ROOT, command, count, diagvib, dvc, environment, git, snakemake, toy, write
 from toy import RUN as RUNS

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from diagvib.operations.failures import what_failed
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
+from diagvib.workflow.failures import what_failed
 from stand_in import command, repository_with_stand_in
 from toy import environment
 

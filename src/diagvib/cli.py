@@ -37,7 +37,7 @@ app = typer.Typer(
 
 Config = option(Path, "Configuration file; default: the paper's protocol.", "--config")
 Override = option(list[str], "Override a key; repeatable.", "--set", metavar="KEY=VALUE")
-Settings = option(str, "This stage's settings as JSON, instead of a configuration.")
+Settings = option(Path, "JSON file with this stage's settings, instead of a configuration.")
 Root = option(str, "Folder for data/ and results/; default: the configuration's.")
 SceneName = argument(
     str | None,
@@ -58,7 +58,7 @@ _FOLDERS = ("study", "binding", "baseline", "network")
 
 def _stage(stage: str, **several: object) -> None:
     """Register a stage's function as a command. Instead of layout and job, it takes a configuration
-    (by hand) or one job's settings as JSON (by Snakemake), and a root. several: the type of an
+    (by hand) or a file with one job's settings (by Snakemake), and a root. several: the type of an
     argument by which a command takes several jobs."""
     _, _, *own = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
 
@@ -110,7 +110,7 @@ def _run(
     stage: str,
     layout: Layout,
     config: configuration.Configuration | None,
-    settings: str | None,
+    settings: Path | None,
     *jobs: dict,
 ) -> None:
     """Run jobs with these arguments, once the settings of all are read."""
@@ -119,7 +119,7 @@ def _run(
 
 
 def _job(
-    stage: str, config: configuration.Configuration | None, settings: str | None, given: dict
+    stage: str, config: configuration.Configuration | None, settings: Path | None, given: dict
 ) -> tuple[Job, dict]:
     """A job's settings, and the other arguments of the stage's function. Options that are None have
     the configuration's values, or the defaults of that function."""
@@ -291,7 +291,7 @@ def export(
 @app.command()
 def record(config: Config = None, root: Root = None) -> None:
     """Record finished results, as `snakemake` does. Writes the root's dvc.lock."""
-    from diagvib.operations.ledger import record
+    from diagvib.workflow.ledger import record
 
     print(record(*_ledger(config, root)))
 
@@ -300,7 +300,7 @@ def record(config: Config = None, root: Root = None) -> None:
 def verify(config: Config = None, root: Root = None) -> None:
     """Find files that differ from the record. Hashes every recorded file again. Exit code 1 if any
     was changed."""
-    from diagvib.operations.ledger import print_verified, verify
+    from diagvib.workflow.ledger import print_verified, verify
 
     chosen, _ = _ledger(config, root)
     if not print_verified(verify(chosen)):

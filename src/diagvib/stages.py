@@ -4,7 +4,7 @@ arguments and options on the command line, and its help.
 `job` is the job's settings, from `settings.jobs`; `layout` says where files are. Options that are
 not given have the configuration's values, or with a job's settings alone the defaults here. Heavy
 modules are imported where they are needed, so that drawing does not wait for torch. The jobs of a
-rule depend on the code that its function here uses (`operations.stage_code`), but not on this
+rule depend on the code that its function here uses (`provenance.code`), but not on this
 module itself, so whatever affects a result belongs elsewhere.
 """
 
@@ -265,13 +265,13 @@ def tune(
 
 def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Make the tables from all finished runs. Names the missing runs."""
-    from diagvib.operations.asked import runs_asked_for
+    from diagvib.provenance.expected import expected_provenance
     from diagvib.reproduction.tabulate import tabulate
     from diagvib.results.known_studies import known_studies
     from diagvib.results.table import say_missing
     from diagvib.results.tables import read_tables, write_scores
 
-    expected, settings = runs_asked_for(layout, job), job.plain()
+    expected, settings = expected_provenance(layout, job), job.plain()
     folders = layout.all_runs, layout.tables
     runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
     metrics = read_tables(layout.tables)["metrics"]

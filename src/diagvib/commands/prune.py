@@ -11,9 +11,9 @@ import typer
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE
-from diagvib.operations.records import RECORDS
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
+from diagvib.workflow.records import RECORDS
 
 
 def prune(configs: list[Configuration], yes: bool, dry_run: bool) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from diagvib.foundation.code import find_source, syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.hooks import hooks_of, overrides_hook
+from diagvib.foundation.imports import find_source, syntax_tree
 from diagvib.foundation.plug_ins import imported
 from diagvib.foundation.validation import Misplaced, Strict, text_like, validated
 from diagvib.scenes import load_scene

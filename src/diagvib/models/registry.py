@@ -5,8 +5,8 @@ import importlib
 import re
 from typing import TYPE_CHECKING
 
-from diagvib.foundation.code import find_source
 from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.imports import find_source
 
 if TYPE_CHECKING:
     from diagvib.models.network import Network

@@ -2,7 +2,7 @@
 must mention.
 
 Deviations count in both directions: 60 epochs instead of 30 are no more comparable than 10. Runs
-that were not made with the configuration do not count (`training.finished_runs`).
+that were not made with the configuration do not count (`provenance.finished`).
 """
 
 from collections.abc import Mapping, Sequence

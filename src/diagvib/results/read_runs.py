@@ -17,6 +17,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import METADATA_KEY, read_json, read_table
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
+from diagvib.provenance.finished import changed_files, differing
 from diagvib.results import saliency
 from diagvib.results.calibration import calibration_errors
 from diagvib.results.cells import (
@@ -29,7 +30,6 @@ from diagvib.results.cells import (
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.watermark import measure
 from diagvib.settings.grid import RUN_FILES
-from diagvib.training.finished_runs import changed_files, differing
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
 # if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, those of cues,
@@ -129,7 +129,7 @@ def read_runs(
     """Every expected run with its settings, times, epochs and cells, whether it is complete or not.
 
     expected: dicts with baseline, study, binding, target, cue (None without one), sample and, to
-    count only runs made as configured, asked (`operations.asked.asked_for`). threads: the most processes
+    count only runs made as configured, their expected `provenance`. threads: the most processes
     that read. Columns of the frame, which has a row per run: these names (cue empty without one), status
     (ok | missing | damaged), reason, for every test group of the studies {group}_accuracy and
     {group}_n, sources, comparable, untested (combinations of classes without a test image).
@@ -199,7 +199,7 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
     try:
         with _reading(folder / "run.json") as path:
             _Made.model_validate(made := read_json(path))
-        if other := differing(made, run.get("asked", {})):
+        if other := differing(made, run.get("provenance", {})):
             return _Read(
                 "missing",
                 f"another run is there, of other {', '.join(other)} than the configuration asks for; "

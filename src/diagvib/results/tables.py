@@ -148,7 +148,7 @@ def write_tidy(tables: Frames, collected: Collected, out: Path) -> None:
 
 def baseline_settings(names: Iterable[str], settings: dict) -> dict[str, dict]:
     """Every baseline's settings: as configured, otherwise as in `config/baselines`; {} for an
-    unknown one. Runs that were made with others do not count (`training.finished_runs`)."""
+    unknown one. Runs that were made with others do not count (`provenance.finished`)."""
     given = {one["name"]: one["settings"] for one in settings.get("baselines", [])}
     shipped = set(baseline_names())
     return {

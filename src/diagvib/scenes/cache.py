@@ -4,9 +4,9 @@ from pathlib import Path
 
 from filelock import AcquireReturnProxy, FileLock
 
-from diagvib.foundation.code import code_of
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import cache_folder, text_sha256
+from diagvib.foundation.imports import code_of
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Scene
 

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator
 
-from diagvib.foundation.code import program_digest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
     DIGESTS_FILE,
@@ -28,6 +27,7 @@ from diagvib.foundation.files import (
     write_json,
 )
 from diagvib.foundation.hooks import check_hooks
+from diagvib.foundation.imports import program_digest
 from diagvib.foundation.seeding import generators_restored, named_generator, seed_generators
 from diagvib.foundation.validation import Misplaced, Text, text_like, unique
 from diagvib.scenes.fetch import Source, fetch
@@ -292,7 +292,7 @@ class Scene:
 
     @property
     def entries(self) -> list[str | Path]:
-        """The scene's module and the files that it `depends` on, for `foundation.code`."""
+        """The scene's module and the files that it `depends` on, for `foundation.imports`."""
         return [type(self).__module__, *map(Path, self.depends)]
 
     def fetched(self, raw: Path, sources: str, mirror: Path | None) -> None:

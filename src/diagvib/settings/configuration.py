@@ -19,7 +19,7 @@ Counts = dict[Name, ImageCount]
 ImageSize = Annotated[int, Field(ge=64, le=256)]
 Images = Literal["parquet", "render"]
 # More would not fit on a command line: the settings of a job list all of them.
-Samples = Annotated[int, Field(ge=1, le=400)]
+Samples = Annotated[int, Field(ge=1)]
 Sources = Literal["official", "embedded"]
 # As records name it: `a` for `./a/`.
 Root = Annotated[

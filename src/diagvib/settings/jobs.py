@@ -1,14 +1,16 @@
 """The settings of each stage's jobs: the part of a configuration that a job depends on.
 
-A rule passes them to its command as JSON, and the command reads them with the same model. A job
-runs again when they change.
+A rule passes them to its command in a JSON file, and the command reads them with the same model. A
+job runs again when they change.
 """
 
 import json
+from pathlib import Path
 
 from pydantic import JsonValue
 
-from diagvib.foundation.errors import DiagvibError, one_line, within
+from diagvib.foundation.errors import DiagvibError, within
+from diagvib.foundation.files import read_json
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import (
@@ -167,9 +169,8 @@ def stage_settings(
             dataset_sample(number, scene) for number in range(found["samples"])
         ]
     job = validated(kind, {key: found[key] for key in kind.model_fields}, "configuration")
-    return read_settings(
-        job.text(), stage
-    )  # with the keys in the order in which a command gets them
+    # With the keys in the order in which a command gets them.
+    return validated(kind, job.plain(), "configuration")
 
 
 def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:
@@ -190,9 +191,7 @@ def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str)
     return {key: value for key, value in known[baseline].items() if key != "origin"}
 
 
-def read_settings(text: str, stage: str) -> Job:
-    """A job's settings from JSON. DiagvibError naming the wrong key."""
-    try:
-        return validated(JOBS[stage], json.loads(text), "--settings")
-    except (ValueError, RecursionError) as error:
-        raise DiagvibError(f"--settings: not valid JSON: {one_line(error)}") from None
+def read_settings(path: Path, stage: str) -> Job:
+    """A job's settings from a JSON file. DiagvibError naming the wrong key."""
+    remedy = "`snakemake` writes it before the job starts"
+    return validated(JOBS[stage], read_json(path, remedy), str(path))

@@ -30,13 +30,13 @@ from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located, state_digest
+from diagvib.provenance.code import code_for, of_encoder, package_versions
+from diagvib.provenance.finished import digest_of_images
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Scene
 from diagvib.studies.study import SPLITS, TARGET
 from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
-from diagvib.training.code_digest import code_for, of_encoder, package_versions
-from diagvib.training.finished_runs import digest_of_images
 from diagvib.training.protocol import deterministic
 from diagvib.training.views import CUES, view_inputs
 

@@ -27,6 +27,15 @@ from diagvib.methods.method import Method, Unlabelled
 from diagvib.methods.registry import declaration, make_baseline
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located
+from diagvib.provenance.code import code_for, git_state, package_versions
+from diagvib.provenance.finished import (
+    RUN_RECORD,
+    digest_of_images,
+    file_digests,
+    is_finished,
+    other_versions,
+    run_provenance,
+)
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen
 from diagvib.settings.grid import WEIGHTS_FILE, Run
@@ -38,15 +47,6 @@ from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
-from diagvib.training.code_digest import code_for, git_state, package_versions
-from diagvib.training.finished_runs import (
-    LAST,
-    digest_of_images,
-    file_digests,
-    is_finished,
-    other_versions,
-    what_makes,
-)
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.saliency import shares
@@ -102,14 +102,15 @@ class Job:
         """The digest of the code that trains the job's baseline on a run's images."""
         return code_for(self.settings, __name__, self.datasets.metadata(run.dataset, "train"))
 
-    def made_from(self, run: Run, metadata: dict) -> dict:
-        """`what_makes` a run. metadata: of the dataset's splits."""
+    def expected_provenance(self, run: Run, metadata: dict) -> dict:
+        """`run_provenance`. metadata: of the dataset's splits."""
         images = {split: digest_of_images(each) for split, each in metadata.items()}
-        return what_makes(run, self.settings, asdict(self.protocol), self.code, images)
+        return run_provenance(run, self.settings, asdict(self.protocol), self.code, images)
 
-    def checkpoint(self, asked: dict, path: Path) -> Checkpoint:
-        """A run's checkpoint, which nothing made in another way continues. asked: `made_from`."""
-        return Checkpoint(path, digest({**asked, **self.conditions(), "device": self.device.type}))
+    def checkpoint(self, provenance: dict, path: Path) -> Checkpoint:
+        """A run's checkpoint, which nothing made in another way continues. provenance: expected."""
+        conditions = {**self.conditions(), "device": self.device.type}
+        return Checkpoint(path, digest({**provenance, **conditions}))
 
     def conditions(self) -> dict:
         """Conditions that may change the last bits of a run, as its run.json has them."""
@@ -135,19 +136,20 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     metadata = [dataset_metadata(job.datasets, run) for run in runs]
     job = replace(job, code=job.present_code(runs[0]), versions=package_versions(job.settings))
     for run, each in zip(runs, metadata, strict=True):
-        folder, asked = folders.runs / str(run.sample), job.made_from(run, each)
+        folder = folders.runs / str(run.sample)
+        provenance = job.expected_provenance(run, each)
         own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
-        checkpoint = own.checkpoint(asked, folders.checkpoints / f"{run.sample}.pt")
-        if is_finished(folder, asked, job.keep_weights):
+        checkpoint = own.checkpoint(provenance, folders.checkpoints / f"{run.sample}.pt")
+        if is_finished(folder, provenance, job.keep_weights):
             print(
                 f"{run.name}: kept, because it was made with the same settings, images and code"
                 + other_versions(folder, job.versions)
             )
         else:
             # A run that is trained again does not exist until it is complete.
-            (folder / LAST).unlink(missing_ok=True)
+            (folder / RUN_RECORD).unlink(missing_ok=True)
             try:
-                _train_run(own, run, folders, checkpoint, asked)
+                _train_run(own, run, folders, checkpoint, provenance)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
@@ -176,7 +178,9 @@ def dataset_metadata(datasets: Datasets, run: Run) -> dict[str, dict]:
     return found
 
 
-def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, asked: dict) -> None:
+def _train_run(
+    job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, provenance: dict
+) -> None:
     started, out = time.perf_counter(), folders.runs / str(run.sample)
     data = load(job, run)
     curves = folders.curves and folders.curves / str(run.sample)
@@ -206,9 +210,9 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
         (out / WEIGHTS_FILE).unlink(missing_ok=True)  # of an earlier training
     done = time.perf_counter()
     write_json(
-        out / LAST,
+        out / RUN_RECORD,
         {
-            **asked,
+            **provenance,
             "seed": job.protocol.seed,
             **job.conditions(),
             "git": git_state(),

@@ -15,12 +15,12 @@ from diagvib.foundation.files import read_json, write_json, write_text
 from diagvib.foundation.messages import say
 from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.images.datasets import Datasets
+from diagvib.provenance.code import package_versions
 from diagvib.settings.baselines import shortened
 from diagvib.settings.configuration import Tuning
 from diagvib.settings.grid import Run
 from diagvib.settings.search_space import with_values
 from diagvib.training.checkpoints import Checkpoint
-from diagvib.training.code_digest import package_versions
 from diagvib.training.run import Job, Loaded, dataset_metadata, fit, load
 
 
@@ -101,7 +101,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
         for trial in trials:
             count += 1
             trial_job = replace(job, settings=trial.applied(settings))
-            provenance = trial_job.made_from(run, metadata)
+            provenance = trial_job.expected_provenance(run, metadata)
             checkpoint = trial_job.checkpoint(provenance, folder / f"{trial.file}.pt")
             result = folder / f"{trial.file}.json"
             outcome = read_json(result) if result.exists() else {}

@@ -17,12 +17,12 @@ from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.messages import say
-from diagvib.operations.dvc import changes, dvc, lock_of, outs_of, stages_of, why_no_ledger
-from diagvib.operations.records import made_here, pack
-from diagvib.operations.root_stages import config_of, configuration_text, write_root_stages
 from diagvib.settings.config import command_for, load_config
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
+from diagvib.workflow.dvc import changes, dvc, lock_of, outs_of, stages_of, why_no_ledger
+from diagvib.workflow.records import made_here, pack
+from diagvib.workflow.root_stages import config_of, configuration_text, write_root_stages
 
 _SHOWN = 5
 

@@ -14,12 +14,12 @@ from shlex import quote
 import yaml
 
 from diagvib.foundation.files import read_yaml, write_text
-from diagvib.operations.dvc import outs_of, stages_of
-from diagvib.operations.records import PROVENANCE
-from diagvib.operations.stage_code import stage_code
+from diagvib.provenance.code import stage_code
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.configuration import BaselineChoice, Configuration, ResolvedBaseline
 from diagvib.settings.grid import Layout
+from diagvib.workflow.dvc import outs_of, stages_of
+from diagvib.workflow.records import PROVENANCE
 
 
 def config_of(root: str) -> Path:

@@ -1,19 +1,100 @@
-"""Hash of the code a run depends on; checkpoints and trials made by other code are ignored."""
+"""The code that a job depends on, and its digest: files made by other code are made again.
 
+The digest is a parameter of a rule rather than its inputs, since Snakemake would keep thirty names
+and hashes for each job.
+"""
+
+import csv
 import platform
+import re
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
-from diagvib.foundation.code import code_of
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import checkout_path
+from diagvib.foundation.imports import Code, code_of, imported_in
 from diagvib.foundation.version import __version__
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen, prepared_input
+from diagvib.settings.configuration import Configuration
+from diagvib.settings.jobs import stage_settings
+from diagvib.studies.needs import metric_set_modules
+from diagvib.studies.study import study_files
 
+# Code that was shown to compute the same bytes as newer code, by benchmarks/equal_code.py. Each line
+# has the two digests, the toy job that was run by both, and the sha256 of what it made.
+EQUAL_CODE = Path(__file__).with_name("equal_code.csv")
+COLUMNS = ("old", "new", "job", "commit", "old_bytes", "new_bytes")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _ALWAYS = ("torch", "torchvision", "numpy", "pyarrow")
+
+
+def stage_code(
+    config: Configuration,
+    stage: str,
+    scene: str | None = None,
+    study: str | None = None,
+    baseline: str | None = None,
+) -> Code:
+    """The code that one job of a stage depends on: the imports of the function of that name in
+    `diagvib.stages`, and the scenes, model and method that the job's names and the configuration select.
+
+    config: resolved; scene, study, baseline: of the job.
+    """
+    if baseline:
+        job = stage_settings(config, stage, study, baseline)
+        settings = of_encoder(job.settings) if stage == "encode" else job.settings
+        entries = baseline_entries(settings)
+        # Of image files, the digests are inputs.
+        chosen = [job.scene] if renders(job.images, settings) else []
+    else:
+        entries = []
+        chosen = [scene] if scene else [config.study(study).scene] if study else config.scenes
+    entries += [entry for name in chosen for entry in load_scene(name).entries]
+    # A job for one study has the study's definition in its settings.
+    if stage in ("tabulate", "plot"):
+        entries += metric_set_modules().values()
+        entries += map(Path, study_files(config.studies_from))
+    return _code(stage, tuple(entries))
+
+
+@cache
+def _code(stage: str, entries: tuple[str | Path, ...]) -> Code:
+    return code_of([*imported_in("diagvib.stages", stage), *entries])
+
+
+def read_equal_code(path: Path) -> list[dict[str, str]]:
+    """The lines of a table of equal code. DiagvibError for one without its toy run."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for number, row in enumerate(rows, 2):
+        digests = [row.get(key) or "" for key in COLUMNS if key not in ("job", "commit")]
+        shown = row.get("job") and row["old_bytes"] == row["new_bytes"] and row["old"] != row["new"]
+        if not shown or not all(map(_SHA256.fullmatch, digests)):
+            raise DiagvibError(
+                f"{path}: line {number}: no toy run with the same bytes; benchmarks/equal_code.py "
+                "makes such lines"
+            )
+    return rows
+
+
+@cache
+def _equal_code() -> dict[str, str]:
+    """Of code with equals, one digest for all."""
+    equals: dict[str, set[str]] = {}
+    for row in read_equal_code(EQUAL_CODE):
+        together = set().union(*(equals.get(row[key], {row[key]}) for key in ("old", "new")))
+        equals |= dict.fromkeys(together, together)
+    return {digest: min(together) for digest, together in equals.items()}
+
+
+def same_code(digest: object) -> object:
+    """One digest for all code that was shown to compute the same as that with this digest."""
+    return _equal_code().get(digest, digest) if isinstance(digest, str) else digest
 
 
 def code_digest(settings: dict, stage: str, scene: str, images: str) -> str:

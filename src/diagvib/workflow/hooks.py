@@ -18,21 +18,22 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.progress import TERMINAL
-from diagvib.operations.failures import what_failed
-from diagvib.operations.ledger import check_recorded
-from diagvib.operations.records import pack, unpack
-from diagvib.operations.unrecorded import make_unrecorded_again
+from diagvib.provenance.expected import ExpectedJobs, study_and_baseline
+from diagvib.provenance.finished import RUN_RECORD
 from diagvib.settings.config import resolve, typed, with_paths
-from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
-from diagvib.training.finished_runs import LAST
+from diagvib.workflow.failures import what_failed
+from diagvib.workflow.ledger import check_recorded
+from diagvib.workflow.records import pack, unpack
+from diagvib.workflow.reruns import compare_all, decide_reruns
 
 _STOPPED = threading.Event()  # by SIGTERM
+_LARGE = 10**12  # bytes
 
 
-def prepare_snakemake(workflow, config: dict) -> Configuration:
-    """The configuration, resolved. Whatever is wrong with it, or with the records of what is there,
-    ends the process with one line."""
+def prepare_snakemake(workflow, config: dict) -> ExpectedJobs:
+    """The jobs of the configuration, which is resolved. Whatever is wrong with it, or with the
+    records of what is there, ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     with suppress(OSError, AttributeError):  # no terminal
@@ -58,8 +59,34 @@ def prepare_snakemake(workflow, config: dict) -> Configuration:
             if "DVC_STAGE" in os.environ:
                 check_recorded(resolved.root)
                 pack(resolved.root)
-    make_unrecorded_again(resolved)
-    return resolved
+    jobs = ExpectedJobs(resolved)
+    decide_reruns(jobs)
+    _set_before_planning()
+    if workflow.is_main_process and "gpu_share" not in workflow.global_resources:
+        # Percent of one GPU: a job that trains or computes features takes all of it.
+        workflow.register_resource("gpu_share", 100)
+    return jobs
+
+
+def _set_before_planning() -> None:
+    """Settings that results or other jobs depend on, since a profile of the user's would replace
+    one of ours. Snakemake has its settings only after the Snakefile is read."""
+    from snakemake.dag import DAG
+
+    make = DAG.__init__
+
+    def make_with_settings(self, workflow, *arguments, **options):
+        compare_all(workflow)
+        # After a kill, unfinished files are made again.
+        workflow.dag_settings.force_incomplete = True
+        # Inputs of any size are compared by content: times mean nothing in a clone.
+        largest = workflow.dag_settings.max_checksum_file_size
+        workflow.dag_settings.max_checksum_file_size = max(largest, _LARGE)
+        if workflow.execution_settings:  # one failed job does not stop the others
+            workflow.execution_settings.keep_going = True
+        make(self, workflow, *arguments, **options)
+
+    DAG.__init__ = make_with_settings
 
 
 @contextmanager
@@ -73,14 +100,21 @@ def _ended_by_mistakes() -> Iterator[None]:
         sys.exit(f"error: {error}")
 
 
-def before_the_first_job(workflow, root: str) -> None:
-    """Start nothing if something else has changed recorded files; forget what forced jobs would
-    keep; and end on SIGTERM as Snakemake would."""
+def before_the_first_job(workflow, jobs: ExpectedJobs) -> None:
+    """Start nothing if something else has changed recorded files; write the jobs' settings; forget
+    what forced jobs would keep; and end on SIGTERM as Snakemake would."""
     with _ended_by_mistakes():
-        check_recorded(root)
-    for job in () if workflow.touch else workflow.dag.needrun_jobs():
+        check_recorded(jobs.config.root)
+    starting = [] if workflow.touch else [*workflow.dag.needrun_jobs()]
+    for stage, *names in {
+        (job.rule.name, *study_and_baseline(job.wildcards))
+        for job in starting
+        if job.params.get("settings")
+    }:
+        jobs.write_settings(stage, *names)
+    for job in starting:
         if workflow.dag.reason(job).forced:
-            _forget(job, Layout(root))
+            _forget(job, jobs.layout)
     look_only_when_a_job_ends(workflow)
 
     def finish_running_jobs(*_) -> None:
@@ -108,7 +142,7 @@ def _forget(job, layout: Layout) -> None:
     features."""
     names = job.wildcards_dict
     if job.rule.name == "train":
-        for mark in layout.runs(**names).glob(f"*/{LAST}"):
+        for mark in layout.runs(**names).glob(f"*/{RUN_RECORD}"):
             mark.unlink()
     kept = {"train": layout.checkpoints, "tune": layout.tuned, "encode": layout.features}
     if kept := kept.get(job.rule.name):

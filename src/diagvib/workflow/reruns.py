@@ -1,0 +1,54 @@
+"""Snakemake decides by `provenance.reasons` whether a job runs again.
+
+By itself, it compares a job with its own records alone, looks only at the files that a rule lists,
+and takes a file without a record for up to date if it is newer than its inputs. `snakemake --touch`
+vouches for files without a record.
+"""
+
+import sys
+
+from diagvib.foundation.messages import say
+from diagvib.provenance.expected import ExpectedJobs
+from diagvib.provenance.reasons import reasons
+
+_FLAG = "--rerun-triggers"
+
+
+def decide_reruns(jobs: ExpectedJobs) -> None:
+    """To be called while the Snakefile is read. Without this, of eight ways to change results behind
+    Snakemake's back (tests/test_trust.py), it notices none."""
+    from snakemake.persistence import NO_PARAMS_CHANGE, ParamsChange
+    from snakemake.persistence.file import FilePersistence as Persistence
+
+    def params_changed(self, job, file=None):
+        if file is not None:  # `--list-changes`
+            return _changed(self, job, file)
+        parameters = self._params(job)
+        recorded = lambda path: self.params(path) if self.metadata(path) else None  # noqa: E731
+        for why, files in reasons(jobs, job, parameters, recorded):
+            return ParamsChange(only_new={why}, files=files)
+        return NO_PARAMS_CHANGE
+
+    _changed = Persistence.params_changed
+    # Snakemake compares settings only where there is a record.
+    Persistence.has_metadata, Persistence.params_changed = lambda self, job: True, params_changed
+
+
+def compare_all(workflow) -> None:
+    """Compare settings, code and inputs whatever a profile says of `rerun-triggers`; an option on
+    the command line wins, and is explained."""
+    from snakemake.settings.types import RerunTrigger
+
+    settings = workflow.dag_settings
+    missing = RerunTrigger.all() - set(settings.rerun_triggers)
+    if not missing:
+        return
+    if any(argument.partition("=")[0] == _FLAG for argument in sys.argv):
+        names = ", ".join(sorted(trigger.name.lower() for trigger in missing))
+        if workflow.is_main_process:
+            say(
+                f"{_FLAG}: {names} are not compared, so results of other settings, code or images "
+                "are taken for those asked for; leave the option out to compare them"
+            )
+        return
+    settings.rerun_triggers = RerunTrigger.all()
