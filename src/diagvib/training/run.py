@@ -52,7 +52,7 @@ from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.saliency import shares
 from diagvib.training.selection_rules import INFERRED
 from diagvib.training.trainer import Fitted, Tracker, Trainer
-from diagvib.training.visualisations import COUNTED, shown_images, write_visualisations
+from diagvib.training.visualisations import SALIENCY_IMAGES, shown_images, write_visualisations
 
 # With fewer images of a group, the standard error of its accuracy may exceed 9 points.
 _FEW = 30
@@ -199,7 +199,9 @@ def _train_run(
         _, sizes = method.memory["validation_group"].unique(return_counts=True)
         doubts += _noisy(INFERRED, int(sizes.min()), "an inferred group")
     seen = {"-".join(cell): count for cell, count in seen.items()}
-    looks = shares(method, batches, test, names, shown_images(test, run, COUNTED), job.protocol)
+    looks = shares(
+        method, batches, test, names, shown_images(test, run, SALIENCY_IMAGES), job.protocol
+    )
     more = {**method.selections, "doubts": doubts, **({"saliency": looks} if looks else {})}
     metrics = _write_results(run, fitted, test, noted, seen, more, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
