@@ -207,6 +207,16 @@ def test_every_byte_counts_of_what_is_no_python(tmp_path, name):
     assert digest(tmp_path, "def (  # one\n", name) != digest(tmp_path, "def (  # two\n", name)
 
 
+def test_of_a_photo_set_what_images_depend_on_counts(tmp_path):
+    before = "table: t.csv\nfactors: {bird: [gull, wren]}\n"
+    same = f"folder: elsewhere # moved\n{before}licence: CC0-1.0\ncitation: me\n# a comment\n"
+    whole = digest(tmp_path, before, "birds.yaml")
+    assert digest(tmp_path, same, "birds.yaml") == whole
+    for change in ("size: 64\n", "crop: false\n", "unit: person\n"):
+        assert digest(tmp_path, before + change, "birds.yaml") != whole
+    assert digest(tmp_path, before.replace("gull, wren", "wren, gull"), "birds.yaml") != whole
+
+
 FILES = {
     "atelier/__init__.py": "raise SystemExit('must not run')\n",
     "atelier/models.py": (

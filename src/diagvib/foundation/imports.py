@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, file_sha256, text_sha256
+from diagvib.foundation.files import definition_path, file_sha256, parse_yaml, text_sha256
 from diagvib.foundation.program import OURS, Program, named_by, program_of
 from diagvib.foundation.versions import once_per_version
 
 _PACKAGE = Path(__file__).parent.parent
+_NO_IMAGE = ("folder", "licence", "citation")  # where photos are, and whose
 _INSTALLED = {"site-packages", "dist-packages"}
 # Left out, with what they import, since an edit there changes no content: `foundation` handles
 # files, errors and processes (only its random generators and binary columns count), what `settings`
@@ -164,7 +165,8 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def program_digest(path: Path) -> str:
-    """sha256, as hex, of what a file holds; of a Python file, of what it computes, if it is valid."""
+    """sha256, as hex, of what a file holds; of a Python file, of what it computes, and of a YAML
+    file, of its keys, if it is valid."""
     return _source(path).digest
 
 
@@ -194,13 +196,29 @@ def _source(path: Path) -> _Source:
     if path.suffix != ".py":
         ours = any(path.is_relative_to(folder) for folder in (_PACKAGE, definition_path("")))
         text = path.read_text(errors="replace") if ours else ""
-        return _Source(_NONE, _QUOTED_FILE.findall(text), file_sha256(path))
+        return _Source(_NONE, _QUOTED_FILE.findall(text), _content_digest(path))
     tree, wrong = syntax_tree.__wrapped__(path)  # not kept: trees of all files are large
     if wrong:
         return _Source(_NONE, [], file_sha256(path))
     text = importlib.util.decode_source(path.read_bytes())
     program = program_of(tree, path.is_relative_to(_PACKAGE))
     return _Source(program, _QUOTED_FILE.findall(text), text_sha256(program.text))
+
+
+def _content_digest(path: Path) -> str:
+    """sha256, as hex, of a file; of keys in YAML, without comments and, in a photo set, without those
+    on which no image depends."""
+    if path.suffix not in (".yaml", ".yml"):
+        return file_sha256(path)
+    try:
+        content = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except (DiagvibError, ValueError):
+        return file_sha256(path)
+    if not isinstance(content, dict):
+        return file_sha256(path)
+    if "factors" in content:
+        content = {key: value for key, value in content.items() if key not in _NO_IMAGE}
+    return text_sha256(repr(content))
 
 
 def _resolved(imports: Iterable[str], module: str, path: Path) -> Iterator[str]:
