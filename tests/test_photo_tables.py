@@ -20,8 +20,10 @@ from diagvib.commands.new_photos import Columns, cells_text, look, write
 from diagvib.commands.unpack_photos import unpack
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
+from diagvib.foundation.validation import validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import open_photo
+from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import usable
 from diagvib.scenes.photos.locate import locate
 
@@ -212,6 +214,12 @@ def test_classes_that_look_the_same_are_one_and_missing_values_none(tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(DiagvibError, match="differ only in case"):
         look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+
+
+@pytest.mark.parametrize("other", ["wa\u0308l der", "wäl\u00a0der", "wäl der ", "Wäl der"])
+def test_two_classes_of_a_set_that_look_the_same_are_refused(other):
+    with pytest.raises(DiagvibError, match="differ only in case or spaces, or in how letters are"):
+        validated(PhotoSet, {"pattern": "{p}/*", "factors": {"p": ["wäl der", other]}}, "birds")
 
 
 def test_folders_without_a_table_need_levels(tmp_path):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
+from unicodedata import normalize
 
 from pydantic import (
     AfterValidator,
@@ -74,15 +75,15 @@ def unique(item: Any, least: int = 1) -> Any:
 
 def no_item_twice(items: list) -> list:
     """Items, or the names of records. ValueError if two are equal, or differ only in case, which
-    some disks ignore, or in spaces around them."""
+    some disks ignore, in spaces, or in how their letters are encoded."""
     seen: dict[str, object] = {}
     for name in (getattr(item, "name", item) for item in items):
-        folded = str(name).strip().casefold()
+        folded = " ".join(normalize("NFKC", str(name)).split()).casefold()
         if seen.get(folded) == name:
             raise ValueError(f"{name} is listed twice; list it once")
         if folded in seen:
             raise ValueError(
-                f"{seen[folded]!r} and {name!r} differ only in case or spaces; rename one"
+                f"{seen[folded]!r} and {name!r} differ only in case or spaces, or in how letters are encoded; rename one"
             )
         seen[folded] = name
     return items

@@ -30,31 +30,37 @@ def share_out(
     """
     environment = recipes.get("environment", pd.Series("", recipes.index)).to_numpy()
     trained = sorted(set(environment[recipes["split"] == "train"]))
-    order = [*trained, *sorted(set(environment) - set(trained))]
-    serves = serving_split(name, recipes, photos)
-    split = recipes["split"].to_numpy() if serves.any() else np.full(len(recipes), "")
-    needed = recipes.groupby([*(recipes[f] for f in factors), split, environment]).indices
-    having = photos.groupby([*(photos[f] for f in factors), serves, photos["lot"]]).indices
+    environments = [*trained, *sorted(set(environment) - set(trained))]
+    photo_split = serving_split(name, recipes, photos)
+    split = recipes["split"].to_numpy() if photo_split.any() else np.full(len(recipes), "")
+    # Rows of recipes, and of photos, by combination of classes, split, and environment or lot.
+    rows_of = recipes.groupby([*(recipes[f] for f in factors), split, environment]).indices
+    photos_of = photos.groupby([*(photos[f] for f in factors), photo_split, photos["lot"]]).indices
     lots, none = sorted(set(photos["lot"])), np.empty(0, np.int64)
-    chosen, short = np.empty(len(recipes), np.int32), {}
-    for cell in product(*factors.values()):
-        for part in dict.fromkeys(split):
-            whole = [generator.permutation(having.get((*cell, part, lot), none)) for lot in lots]
-            rows = [needed[*cell, part, its] for its in order if (*cell, part, its) in needed]
-            there = sum(map(len, whole))
-            if sum(map(len, rows)) > there:
-                short[*cell, part] = np.concatenate(rows), there
-                continue
-            for own in rows:
-                while len(own):
-                    lot = whole.pop(0)
-                    chosen[own[: len(lot)]] = lot[: len(own)]
-                    # Of lots that others have begun, the rest comes after those of their own.
-                    whole.append(lot[len(own) :])
-                    own = own[len(lot) :]
+    photo_of_row, short = np.empty(len(recipes), np.int32), {}
+    for key in product(*factors.values(), dict.fromkeys(split)):
+        supply = [generator.permutation(photos_of.get((*key, lot), none)) for lot in lots]
+        demands = [rows_of[*key, e] for e in environments if (*key, e) in rows_of]
+        if sum(map(len, demands)) > sum(map(len, supply)):
+            short[key] = np.concatenate(demands), sum(map(len, supply))
+        else:
+            _deal(demands, supply, photo_of_row)
     if short:
         raise _too_few(name, factors, recipes, short)
-    return chosen
+    return photo_of_row
+
+
+def _deal(demands: list[np.ndarray], supply: list[np.ndarray], photo_of_row: np.ndarray) -> None:
+    """Give each environment's rows photos from the first lot that nobody has begun; when there is
+    none left, from the rests of the others. Writes to `photo_of_row`. demands: the rows of each
+    environment; supply: the photos of each lot, in all as many as the rows or more."""
+    lots = [*supply]
+    for rows in demands:
+        while len(rows):
+            lot = lots.pop(0)
+            photo_of_row[rows[: len(lot)]] = lot[: len(rows)]
+            lots.append(lot[len(rows) :])
+            rows = rows[len(lot) :]
 
 
 def serving_split(name: str, recipes: pd.DataFrame, photos: pd.DataFrame) -> np.ndarray:
