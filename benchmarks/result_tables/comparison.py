@@ -12,6 +12,8 @@ from result_tables.committed import GROUPS, Row, gain, percent, read, runs
 RETRAINING = ("afr", "self", "dpe", "cb_llr")
 CONTROLS = dict.fromkeys(RETRAINING, "llr")
 CONTROLS |= dict.fromkeys(("group_dro", "di", "subg", "dfr", "dpe_cues"), "rwg")
+# Where the rows of retrained heads are from before the run's rule of selection chose a head's epoch.
+UNSELECTED = ("frozen_cues", "frozen_environments_tuned", "environments_tuned", "cues_tuned")
 TOLD = {
     "none": "nothing",
     "environments": "environments",
@@ -38,7 +40,7 @@ def groups_table(folder: str) -> list[Row]:
         each = own[own["method"] == method].groupby("target", sort=False)
         means = each[[f"{group}_accuracy" for group in GROUPS]].mean().to_numpy()
         every = np.column_stack([means, means @ images / images.sum()])
-        rows.append([told, method, *map(percent, every.flat)])
+        rows.append([told, label(folder, method), *map(percent, every.flat)])
     return rows
 
 
@@ -51,7 +53,7 @@ def gains_table(folder: str) -> list[Row]:
     for told, method in in_order(folder):
         if method != "erm":
             cells = (gain(own, method, "erm") if method in own else "" for own in settings.values())
-            rows.append([told, method, *cells])
+            rows.append([told, label(folder, method), *cells])
     return rows
 
 
@@ -65,7 +67,7 @@ def controls_table(folder: str) -> list[Row]:
             cells = (
                 gain(own, method, control) if method in own else "" for own in settings.values()
             )
-            rows.append([method, control, *cells])
+            rows.append([label(folder, method), label(folder, control), *cells])
     return rows
 
 
@@ -79,7 +81,7 @@ def rules_table(folder: str) -> list[Row]:
     rows = [["method", *map(RULES.get, rules)]]
     chosen.index = methods(chosen.index)
     for method, each in chosen.sort_values(rules[0], ascending=False, kind="stable").iterrows():
-        rows.append([str(method), *map(percent, each)])
+        rows.append([label(folder, str(method)), *map(percent, each)])
     return rows
 
 
@@ -101,11 +103,17 @@ def gains_figure(folder: str) -> None:
                 )
         axes.axvline(0, color=MUTED, linewidth=0.9)
         axes.set_title(name)
-        axes.set_yticks(range(len(listed)), [method for _, method in listed])
+        axes.set_yticks(range(len(listed)), [label(folder, method) for _, method in listed])
     drawing.supxlabel("more accurate than ERM where the cues mislead, points", fontsize=9)
     add_legend(drawing)
     path = REPOSITORY / "docs/results" / folder / "gains.png"
     drawing.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def label(folder: str, method: str) -> str:
+    """A method's name, with a mark if its runs kept the last epoch of a retrained head."""
+    unselected = folder in UNSELECTED and method in (*RETRAINING, "llr", "dpe_cues")
+    return f"{method} †" if unselected else method
 
 
 def in_order(folder: str) -> list[tuple[str, str]]:
