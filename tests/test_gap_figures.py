@@ -137,7 +137,7 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences() == [
         "plain recognises shape in 93 % of in-distribution images (WHAC-95). It loses 40 points "
         "where hue misleads (95 %: -42.5 to -37.5), 30 points where texture misleads (95 %: -32.5 "
-        "to -27.5) and 66 points where both mislead (95 %: -68.5 to -63.5).",
+        "to -27.5) and 66 points where both mislead (95 %: -68.5 to -58.8).",
         "first, labels of hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54.",
         "all narrows both gaps.",
         "types narrows the gap of hue alone.",
