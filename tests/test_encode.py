@@ -19,6 +19,7 @@ from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.images.files import BATCH
 from diagvib.methods.registry import METHODS, declaration
+from diagvib.methods.views import label_columns, labels_in
 from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
@@ -253,7 +254,7 @@ def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_befo
     pq.write_table(pq.read_table(path), path, row_group_size=groups)
     files = encoded(images, tmp_path / "features", frozen(name="pooled_net:make", views=["mixup"]))
     train = files.load(0, "train")
-    mixed, share, other = files.views(0)["mixup"].split([train.pixels.shape[1], 1, 1], 1)
+    mixed, share, other = files.views(0)["mixup"].split([train.pixels.shape[1], 1, 2], 1)
     assert (share > 0).all() and (share < 1).all()
 
     def before(values):
@@ -261,7 +262,12 @@ def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_befo
 
     expected = share * train.pixels + (1 - share) * before(train.pixels)
     assert torch.allclose(mixed, expected, atol=1e-4)
-    assert other[:, 0].tolist() == before(train.labels(RUN.target)).tolist()
+    assert labels_in(other).tolist() == before(train.labels(RUN.target)).tolist()
+
+
+def test_a_label_of_many_classes_survives_float16():
+    labels = torch.tensor([0, 5, 2047, 2048, 2049, 4097, 21_841, 1_000_003])
+    assert torch.equal(labels_in(label_columns(labels).half().float()), labels)
 
 
 def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, monkeypatch):
@@ -555,6 +561,6 @@ def test_every_chunk_is_mixed_by_a_share_of_its_own():
     )
     labels = torch.zeros(2 * BATCH, dtype=torch.int64)
     both = [pixels.repeat(BATCH // 4, 1, 1, 1)] * 2
-    part = SimpleNamespace(chunks=lambda start: iter(both), scene=None, labels=labels)
+    part = SimpleNamespace(chunks=lambda start: iter(both), scene=None, labels=labels, split="val")
     one, other = (its["mixup"] for its in encoding._chunks(encoder, part, 0, ["mixup"]))
-    assert one[0, -2] != other[0, -2], "the share"
+    assert one[0, -3] != other[0, -3], "the share"

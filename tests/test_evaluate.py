@@ -34,6 +34,8 @@ def test_probed_colours_follow_hue():
     assert hue["ood_accuracy"] > 0.6 > 0.2 > shape["ood_accuracy"]
     assert shape == diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
     assert shape != diagvib.probe(colours, "zgo", "shape-hue", **SMALL, seed=1)
+    with torch.inference_mode():
+        assert shape == diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
     few = {**SMALL, "counts": {**COUNTS, "train": 45}}
     assert diagvib.probe(colours, "zgo", "hue-shape", **few)["ood_accuracy"] > 0.5
 
@@ -150,6 +152,9 @@ def test_timms_scaling_is_that_of_the_weights():
     [
         (("resent50",), "did you mean resnet50"),
         (("resnet50", "IMAGENET1K_V3"), "did you mean IMAGENET1K_V2"),
+        (("resnet50", "mine.ckpt"), "mine.ckpt: no such file"),
+        (("small_cnn", "folder/mine"), "folder/mine: no such file"),
+        (("timm/resnet50", "mine.pth"), "mine.pth: no such file"),
     ],
 )
 def test_a_mistyped_name_is_refused_at_once(given, says):

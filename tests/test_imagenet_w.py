@@ -417,7 +417,7 @@ def method_of(name: str, views: dict[str, torch.Tensor], n_classes: int, **optio
 
 
 def test_mixed_labels_are_those_of_both_photos():
-    view = torch.tensor([[1, 1, 0.75, 2], [1, 1, 0.5, 0], [1, 1, 1, 1]]).half()
+    view = torch.tensor([[1, 1, 0.75, 0, 2], [1, 1, 0.5, 0, 0], [1, 1, 1, 0, 1]]).half()
     method, batch = method_of("Mixed", {"mixup": view}, 3)
     mixed = method.augment(batch)
     assert torch.equal(mixed.inputs, torch.ones(3, 2))

@@ -331,7 +331,7 @@ def on_features(name, views, **options):
 
 
 def test_a_mixed_view_has_the_share_of_its_own_label():
-    view = torch.tensor([[5.0, 6.0, 0.75, 2.0], [7.0, 8.0, 0.25, 0.0]])
+    view = torch.tensor([[5.0, 6.0, 0.75, 0.0, 2.0], [7.0, 8.0, 0.25, 0.0, 0.0]])
     batch = replace(constant_images(2), inputs=torch.zeros(2, 2), labels=torch.tensor([1, 1]))
     mixed = on_features("Mixed", {"mixup": view}).augment(batch)
     assert mixed.inputs.tolist() == [[5, 6], [7, 8]]

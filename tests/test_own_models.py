@@ -165,3 +165,11 @@ def test_a_network_that_returns_no_tensor_is_refused_at_once():
 
     with pytest.raises(DiagvibError, match="mine: its module returns dict; return the logits"):
         check_logits(Named(3 * SIZE**2, 6), "mine", 6, SIZE)
+
+
+@pytest.mark.parametrize("name", ["timm/vit_tiny_patch16_224", "vit_b_32"])
+def test_a_transformer_of_a_fixed_size_names_it(name):
+    if name.startswith("timm/"):
+        pytest.importorskip("timm")
+    with pytest.raises(DiagvibError, match=r"128 x 128 .*it takes 224 x 224: --input-size 224 of"):
+        make_network(settings_of(name)["model"], 6, 128)

@@ -3,6 +3,7 @@
 import math
 import re
 import zipfile
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 
@@ -497,3 +498,14 @@ def test_scaling_is_exact_for_bright_images():
     pixels = torch.full((512, 1, 1, 3), 255, dtype=torch.uint8)
     pixels[0] = 254
     assert Scaling.of_parts([pixels]).std == pytest.approx([511**0.5 / 512] * 3, rel=1e-12)
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_a_loop_without_gradients_may_stand_around_a_training(data, off):
+    """WILDS' own loop leaves them off."""
+    histories = []
+    for around in (nullcontext, off):
+        model = small_cnn()
+        with around():
+            histories.append(fit(model, data, protocol=Protocol(1, None, 3)).history)
+    assert histories[0] == histories[1]

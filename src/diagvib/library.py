@@ -309,6 +309,8 @@ def _few(scene: Scene, sources: Sources | None) -> bool:
     return sources == "embedded" and scene.replicates == "seeds"
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def probe(
     features: Callable[[Tensor], Tensor | np.ndarray],
     study: str,
@@ -331,7 +333,8 @@ def probe(
     Returns what `StudyDataset.evaluate` gives for the test split. The layer is trained by Adam with
     learning rate 1e-3 and batches of 64, or of all images if there are fewer, for at most 100
     epochs, until the validation loss has not fallen for five. DiagvibError as for `load`, for
-    features that are not finite or have another shape, and for a method that needs pixels.
+    features that are not finite or have another shape, or that depend on the images that come
+    together, as in training mode, and for a method that needs pixels.
     """
     from diagvib.training.probe import features_by, head_predictions
     from diagvib.training.protocol import Protocol

@@ -15,7 +15,6 @@ from diagvib.models.registry import PACKAGES, family
 from diagvib.settings.config import load_config, overridden
 from diagvib.settings.configuration import Configuration
 
-_FILES = (".pt", ".pth")
 # Of each frozen baseline's head; not tuned.
 _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_epochs": 100}
 
@@ -79,8 +78,11 @@ def weights_of(given: str | None) -> str | dict | None:
     """A baseline's `weights`: an installed package, a file with its hash, or a published name."""
     if given in PACKAGES:
         return {"package": given}
-    if given and (given.endswith(_FILES) or Path(given).is_file()):
-        return {"file": given, "sha256": file_sha256(Path(given))}
+    path = Path(given or "")
+    if path.is_file():
+        return {"file": given, "sha256": file_sha256(path)}
+    if path.suffix or len(path.parts) > 1:  # as no published name has
+        raise DiagvibError(f"{given}: no such file; name the file with the weights")
     return given
 
 

@@ -14,6 +14,8 @@ from diagvib.methods.lle import Lle
 from diagvib.methods.method import Batch, Method
 from diagvib.methods.mixup import mixed_labels
 
+_DIGITS = 2048
+
 
 def seen(method: Method, view: str, batch: Batch) -> Tensor:
     """A view's features of a batch's images, float32[B, D]."""
@@ -21,6 +23,18 @@ def seen(method: Method, view: str, batch: Batch) -> Tensor:
         raise DiagvibError(f"method: {method.name} needs {view} among the views of model.views")
     values = method.data.views[view]
     return values[batch.index.to(values.device)].to(batch.inputs.device).float()
+
+
+def label_columns(labels: Tensor) -> Tensor:
+    """Labels int64[B] as float32[B, 2], which float16 keeps without rounding: from 2,049 on, it
+    rounds whole numbers."""
+    return torch.stack([labels // _DIGITS, labels % _DIGITS], 1).float()
+
+
+def labels_in(columns: Tensor) -> Tensor:
+    """The labels int64[B] of `label_columns`."""
+    high, low = columns.long().unbind(1)
+    return high * _DIGITS + low
 
 
 class Published(Method):
@@ -52,15 +66,15 @@ class Augmented(Method):
 
 class Mixed(Method):
     """mixup and cutmix: images are replaced by their view, which is mixed with another image. Its
-    last two columns are the share of the image's own label, and the other's label."""
+    last columns are the share of the image's own label, and the other's label (`label_columns`)."""
 
     options = {"view": {"type": "string", "default": "mixup"}}
 
     def augment(self, batch):
         features, share, partner = seen(self, self.options.view, batch).split(
-            [batch.inputs.shape[1], 1, 1], 1
+            [batch.inputs.shape[1], 1, 2], 1
         )
-        labels = mixed_labels(batch.labels, partner[:, 0].long(), share[:, 0], self.n_classes)
+        labels = mixed_labels(batch.labels, labels_in(partner), share[:, 0], self.n_classes)
         return replace(batch, inputs=features, labels=labels)
 
 

@@ -9,6 +9,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.hooks import check_hooks
 from diagvib.foundation.plug_ins import reason
 
+# Those of published transformers.
+_SIZES = (224, 256, 384, 192, 240, 336, 448, 512, 518)
+
 
 class Network(nn.Module):
     """A classifier in two parts: images float[B, 3, H, W] -> `features` float[B, D] -> `head`,
@@ -108,17 +111,35 @@ class Heads(nn.ModuleList):
         return self.each(features).mean(1)
 
 
+@torch.no_grad()
+def _output(net: nn.Module, image_size: int) -> object:
+    # Channels last, as images are.
+    return net(torch.zeros(2, image_size, image_size, 3).permute(0, 3, 1, 2))
+
+
+def _accepted(net: nn.Module) -> str:
+    """A remedy for a network of a fixed size, such as most transformers."""
+    for size in _SIZES:
+        try:
+            _output(net, size)
+        except (Exception, SystemExit):
+            continue
+        return (
+            f"; it takes {size} x {size}: --input-size {size} of `diagvib evaluate`, input: {{size: "
+            f"{size}}} of a frozen model, or image_size: {size}"
+        )
+    return ""
+
+
 def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) -> None:
     """DiagvibError, beginning with `where`, unless `net`, unchanged, turns two images into
     logits."""
     try:
-        with torch.no_grad():
-            # Channels last, as images are.
-            output = net(torch.zeros(2, image_size, image_size, 3).permute(0, 3, 1, 2))
+        output = _output(net, image_size)
     except (Exception, SystemExit) as error:  # the network may be a user's
         raise DiagvibError(
             f"{where} cannot be used on images of {image_size} x {image_size} pixels: "
-            f"{reason(error)}"
+            f"{reason(error)}{_accepted(net)}"
         ) from None
     output = output[0] if isinstance(output, tuple) else output
     if not isinstance(output, torch.Tensor):

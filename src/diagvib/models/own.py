@@ -2,10 +2,12 @@
 
 import inspect
 
+import torch
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import imported
+from diagvib.models.independence import check_independent
 from diagvib.models.network import Network, Whole, check_logits
 
 
@@ -14,7 +16,8 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
 
     A `Network` and an nn.Sequential that ends in a linear layer say where their head begins; any
     other module stays `Whole`. DiagvibError if it cannot be imported, does not take its options, or
-    does not return a torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes].
+    does not return a torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes], each image
+    by itself.
     """
     where, function = f"model: {settings['name']}", imported(settings["name"], "model")
     try:
@@ -34,6 +37,10 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
             )
         parameter.of_an_earlier_call = True
     check_logits(net.eval(), where, n_classes, image_size)
+    with torch.random.fork_rng([]):  # the network may draw, which is then refused
+        generator = torch.Generator().manual_seed(0)
+        images = torch.rand(4, image_size, image_size, 3, generator=generator)
+        check_independent(net, images.permute(0, 3, 1, 2), f"{where} in evaluation mode")
     if isinstance(net, Network) and type(net).forward is Network.forward:
         return net
     hooked = net._forward_hooks or net._forward_pre_hooks

@@ -25,7 +25,9 @@ from diagvib.images.features import FeatureFiles, files_digest
 from diagvib.images.files import BATCH, class_indices
 from diagvib.methods.groups import Partners
 from diagvib.methods.method import initialised
+from diagvib.methods.views import label_columns
 from diagvib.models.encoder import Encoder
+from diagvib.models.independence import check_independent
 from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.models.registry import make_network
@@ -174,6 +176,8 @@ def _chunks(
     first = start
     for pixels in part.chunks(start):
         pixels, found = pixels.to(encoder.mean.device), {}
+        if first == 0 and part.split == "train":
+            check_independent(partial(features_of, encoder), pixels, "model.frozen")
         rows = torch.arange(first, first + len(pixels))
         first += len(pixels)
         for view in wanted:
@@ -188,8 +192,8 @@ def _chunks(
             inputs, share = view_inputs(view, pixels, number, encoder.inputs, part.scene)
             found[view] = features_of(encoder.of_inputs, inputs)
             if share is not None:
-                others = part.labels[rows].roll(1).float()
-                found[view] = torch.cat([found[view], share.cpu()[:, None], others[:, None]], 1)
+                others = label_columns(part.labels[rows].roll(1))
+                found[view] = torch.cat([found[view], share.cpu()[:, None], others], 1)
         yield found
 
 

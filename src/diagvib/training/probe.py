@@ -1,13 +1,17 @@
 """A head on features that a user's own function computes."""
 
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.plug_ins import reason
 from diagvib.images.files import Images
+from diagvib.models.independence import check_independent
 from diagvib.settings.grid import Run
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
@@ -19,20 +23,45 @@ _BATCH = 64  # images that the user's function gets at a time
 
 def features_by(function: Callable[[Tensor], object], images: Images) -> Images:
     """The same images with features float32[N, D] in place of pixels. function: images uint8[B, 3,
-    H, W] to features [B, D], a tensor or an array. DiagvibError for another shape, or values that
-    are not finite."""
-    parts = []
+    H, W] to features [B, D], a tensor or an array. DiagvibError for another shape, values that are
+    not finite, and features that are not an image's own."""
+    pixels = images.pixels.permute(0, 3, 1, 2)
     with torch.inference_mode():
-        for pixels in images.pixels.split(_BATCH):
-            found = torch.as_tensor(function(pixels.permute(0, 3, 1, 2))).float().cpu()
-            width = parts[0].shape[1] if parts else found.shape[-1:].numel()
-            if found.shape != (len(pixels), width) or not found.isfinite().all():
-                raise DiagvibError(
-                    f"probe: for {len(pixels)} images, the function gave values of shape "
-                    f"{[*found.shape]}; finite features of shape [{len(pixels)}, D] are needed"
-                )
-            parts.append(found)
+        check_independent(partial(_features, function), pixels, "probe")
+        parts = [_features(function, part) for part in pixels.split(_BATCH)]
+    widths = {part.shape[1] for part in parts}
+    if len(widths) > 1:
+        raise DiagvibError(
+            f"probe: the function gave {' and '.join(map(str, sorted(widths)))} features of an image; "
+            "as many are needed in each call"
+        )
     return Images(torch.cat(parts), images.table, images.metadata)
+
+
+def _features(function: Callable[[Tensor], object], images: Tensor) -> Tensor:
+    """float32[B, D] of images uint8[B, 3, H, W], on the CPU."""
+    try:
+        values = function(images)
+    except Exception as error:
+        if not re.search("Byte|uint8|unsigned char", str(error)):
+            raise
+        raise DiagvibError(
+            f"probe: the function gets images uint8[B, 3, H, W] with values from 0 to 255, which it "
+            f"scales itself, as in `lambda images: network(images.float() / 255)` ({reason(error)})"
+        ) from None
+    try:
+        features = torch.as_tensor(values).float().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise DiagvibError(
+            f"probe: the function gave {type(values).__name__}; features [B, D] are needed, a tensor "
+            "or an array"
+        ) from None
+    if features.ndim != 2 or len(features) != len(images) or not features.isfinite().all():
+        raise DiagvibError(
+            f"probe: for {len(images)} images, the function gave values of shape "
+            f"{[*features.shape]}; finite features of shape [{len(images)}, D] are needed"
+        )
+    return features
 
 
 def head_predictions(

@@ -80,6 +80,8 @@ class Trainer:
     """Trains one method in one run. On the CPU the result is the same, bit for bit, however often
     the run was interrupted and however many cores there are. Paper, Sec. A.2."""
 
+    # Whoever makes or calls it may have switched gradients off.
+    @torch.inference_mode(False)
     def __init__(self, method: Method, train: Batches, val: Batches, run: Run, protocol: Protocol):
         self.device = train.device
         self.method, self.run, self.protocol = method, run, protocol
@@ -98,6 +100,8 @@ class Trainer:
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
         self.timings: list[Timing] = []
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def fit(
         self,
         checkpoint: Checkpoint | None = None,
