@@ -24,13 +24,14 @@ from diagvib.scenes.photos.scene import PhotoCatalogue, Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.scene import STATE
+from diagvib.settings.config import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import load_studies, parse_study
 from test_photos import save
-from toy import copy_of_the_repository, snakemake
+from toy import copy_of_the_repository, images_here, runs_here, snakemake
 
 CPU = torch.device("cpu")
 SET = {
@@ -576,3 +577,23 @@ def test_a_groups_number_stands_for_its_first_class(tmp_path):
     )
     photos, _ = labelled_photos(birds, tmp_path, "birds")
     assert photos["bird"].tolist() == ["duck", "gull"]
+
+
+def test_predictions_name_the_photos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path, rows())
+    Path("birds_studies.yaml").write_text(STUDIES)
+    Path("mine.yaml").write_text(
+        "root: out\nstudies: [birds]\nstudies_from: [birds_studies.yaml]\nbindings: [bird-place]\n"
+        f"samples: 1\nimage_size: 64\nimages: render\ncounts: {COUNTS}\n"
+        "baselines: [{name: erm, batch_size: 10}]\n"
+        "training: {max_epochs: 1}\ndevice: cpu\nsources: official\n"
+    )
+    config = load_config("mine.yaml")
+    layout = images_here(config, Path("out"))
+    runs_here(config, layout)
+    (run,) = Path("out").rglob("predictions.parquet")
+    predictions = pq.read_table(run).to_pandas()
+    labels = rows().set_index("name").loc[predictions["path"]]
+    assert len(predictions) == 20 and predictions["path"].is_unique
+    assert (labels["place"].to_numpy() == predictions["place"]).all()

@@ -376,6 +376,10 @@ class Scene:
     def _is_of_user(self) -> bool:
         return not type(self).__module__.startswith("diagvib.")
 
+    def source_files(self, recipes: pa.Table, prepared: Path) -> list[str] | None:
+        """The file that each image is made from, for predictions; None where there is none."""
+        return None
+
     def can(self, ability: str) -> bool:
         """Whether the scene has one of ABILITIES."""
         return bool(self.realized_by) if ability == "exchange" else hasattr(self, ability)

@@ -203,6 +203,9 @@ def _train_run(
         method, batches, test, names, shown_images(test, run, SALIENCY_IMAGES), job.protocol
     )
     more = {**method.selections, "doubts": doubts, **({"saliency": looks} if looks else {})}
+    scene = load_scene(test.metadata["scene"])
+    if files := job.prepared and scene.source_files(test.table, job.prepared):
+        noted["path"] = files
     metrics = _write_results(run, fitted, test, noted, seen, more, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:

@@ -245,6 +245,11 @@ class Photos(Scene):
             image.copy_(blend(image.permute(2, 0, 1), drawn).permute(1, 2, 0))
         return shown
 
+    def source_files(self, recipes, prepared):
+        if not (prepared / CATALOGUE).is_file():  # images may be there without their sources
+            return None
+        return read_table(prepared / CATALOGUE)["path"].take(recipes["photo"]).to_pylist()
+
     def groups(self, prepared: Path) -> dict[int, int]:
         """Class index -> group, of the classes that have one (`definition.groups`)."""
         path = prepared / GROUPS
