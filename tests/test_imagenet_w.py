@@ -392,6 +392,11 @@ def test_only_the_shipped_last_layers_have_published_numbers():
 
     assert len(shipped) == 12 and all(numbers(*one) for one in shipped.items())
     erm = shipped["last-layer-erm"]
+    printed = [
+        numbers(f"last-layer-{name}", shipped[f"last-layer-{name}"]) for name in ("lle", "erm")
+    ]
+    assert printed[0]["printed"] == "-6.18 (paper: four heads, here two)"
+    assert printed[1]["printed"] == "-25.40" and "note" not in printed[1]
     for other in (
         {"max_epochs": 89},
         {"method": shipped["last-layer-jtt"]["method"]},

@@ -242,7 +242,11 @@ def _imagenet_w(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
         method = row["baseline"].removeprefix("last-layer-")
     theirs = imagenet_w_tables().get((model.get("name"), str(model.get("weights")), method), {})
     value = theirs.get(row["metric"])
-    return {} if value is None else {"paper": value / 100, "printed": f"{value:.2f}"}
+    if value is None:
+        return {}
+    note = {"note": "paper: four heads, here two"} if method == "lle" else {}
+    printed = " ".join([f"{value:.2f}", *map("({})".format, note.values())])
+    return {"paper": value / 100, "printed": printed, **note}
 
 
 _OF_SET = {
