@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import yaml
 from PIL import Image
@@ -14,6 +15,7 @@ from PIL import Image
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.files import read_images
+from diagvib.results.table import in_order
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.config import load_config
@@ -115,6 +117,10 @@ def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, t
     scene.make(tmp_path / "raw", tmp_path / "prepared", "official")
     photos = scene.catalogue(tmp_path / "prepared").photos.set_index("path")
     table = pd.read_csv(folder / "metadata.csv").set_index("img_filename")
+    folder_of_images = Layout(Path(config.root)).images("zgo", "shape-hue") / "1"
+    parts = [read_images(folder_of_images / f"{split}.parquet").table for split in SPLITS]
+    names = pa.concat_tables(parts).to_pandas()
+    here = {factor: in_order(names[factor], scene.factors[factor]) for factor in scene.factors}
     for number, split in enumerate(SPLITS):
         images = read_images(
             Layout(Path(config.root)).images("zgo", "shape-hue") / f"1/{split}.parquet"
@@ -122,11 +128,60 @@ def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, t
         paths = [f"{split}/{n:06}.png" for n in range(len(images.pixels))]
         assert list(photos.index[photos["split"] == split]) == paths
         assert (table.loc[paths, "split"] == number).all()
-        assert table.loc[paths, "y"].tolist() == images.labels("shape").tolist()
+        for column, factor in {"y": "shape", "place": "hue"}.items():
+            numbers = {name: at for at, name in enumerate(here[factor])}
+            assert table.loc[paths, column].tolist() == [
+                numbers[name] for name in images.table[factor].to_pylist()
+            ]
         for factor in scene.factors:
             assert photos.loc[paths, factor].tolist() == images.table[factor].to_pylist()
         last = np.asarray(Image.open(folder / paths[-1]))
         assert np.array_equal(last, images.pixels[-1])
+
+
+def test_the_hubs_imagefolder_reads_the_png_files_labels(exported, tmp_path):
+    from datasets import load_dataset
+
+    folder = exported[0] / "zgo/shape-hue/1/png"
+    found = load_dataset("imagefolder", data_dir=str(folder), cache_dir=tmp_path)
+    table = pd.read_csv(folder / "metadata.csv")
+    assert {*found} == {"train", "validation", "test"}
+    for number, split in enumerate(("train", "validation", "test")):
+        rows = table[table["split"] == number]
+        for column in ("y", "place", "shape", "hue_degrees"):
+            assert found[split][column] == rows[column].tolist()
+        last = np.asarray(Image.open(folder / rows["file_name"].iloc[-1]))
+        assert np.array_equal(np.asarray(found[split][-1]["image"]), last)
+
+
+def test_wilds_reads_the_png_files_as_waterbirds(exported, tmp_path):
+    from wilds.datasets.waterbirds_dataset import WaterbirdsDataset
+
+    folder = shutil.copytree(exported[0] / "zgo/shape-hue/1/png", tmp_path / "waterbirds_v1.0")
+    (folder / "RELEASE_v1.0.txt").touch()  # or the loader wants to download
+    table = pd.read_csv(folder / "metadata.csv")
+    found = WaterbirdsDataset(root_dir=str(tmp_path))
+    assert found.y_array.tolist() == table["y"].tolist()
+    assert found.metadata_array[:, 0].tolist() == table["place"].tolist()
+    image, _, _ = found.get_subset("val")[0]
+    first = table[table["split"] == 1].iloc[0]["file_name"]
+    assert np.array_equal(np.asarray(image), np.asarray(Image.open(folder / first)))
+
+
+def test_classes_of_the_png_table_are_numbered_without_gaps(exported, tmp_path):
+    """As SubpopBench's converter of Waterbirds counts them: group = y * len(set(place)) + place."""
+    folder, datasets = exported
+    for one in datasets:
+        table = pd.read_csv(folder / one.folder / "png/metadata.csv")
+        for column in ("img_id", "y", "place", *Digits.factors):
+            assert {*table[column]} == {*range(table[column].nunique())}, (one.name, column)
+        assert (table["place"].nunique() > 1) == (one.study == "zgo")
+    two = Exported("zgo", "shape-hue-lightness", 0, dict.fromkeys(SPLITS, 9))
+    shutil.copytree(folder / datasets[-1].folder, tmp_path / two.folder)
+    write_pngs(tmp_path, two, Digits(), 64, [])
+    table = pd.read_csv(tmp_path / two.folder / "png/metadata.csv")
+    pairs = table.groupby("place")[["hue", "lightness"]].nunique()
+    assert (pairs == 1).all().all() and len(pairs) > table["hue"].nunique()
 
 
 def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported):

@@ -277,7 +277,9 @@ def plan(
 @app.command()
 def export(
     folder: argument(Path, "Where the files and the data card go.", "FOLDER"),
-    png: option(bool, "Also write PNG files, with WILDS' metadata.csv.", "--png") = False,
+    png: option(
+        bool, "Also write PNG files, with metadata.csv for imagefolder and WILDS.", "--png"
+    ) = False,
     config: Config = None,
     override: Override = None,
 ) -> None:
