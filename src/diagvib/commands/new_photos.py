@@ -144,8 +144,10 @@ class Proposal:
         if "split" in self.definition:
             return {}
         together = sum(self.counts().values())
-        alone = {name: self.counts([name]) for name, _, _ in self.studies()}
-        return {name: counts for name, counts in alone.items() if sum(counts.values()) > together}
+        separate = {name: self.counts([name]) for name, _, _ in self.studies()}
+        return {
+            name: counts for name, counts in separate.items() if sum(counts.values()) > together
+        }
 
     def fills(self, counts: dict[str, int]) -> bool:
         """Whether, with these counts, every cell is tested and every class of the target trained, as
@@ -459,18 +461,18 @@ def _file_column(folder: Path, table: str, photos: Sequence[str]) -> str:
     base = path.parent.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
     located = {name: locate(labels[name], photos, ["", base]) for name in labels}
     # The values of a label may be names of photos, too, such as 0 and 1.
-    named = [name for name in labels if 2 * len({*located[name].values()}) > len(labels)]
-    exact = [name for name in named if labels[name].isin(photos).mean() > 0.5]
-    meant = {tuple(located[name].values()): name for name in reversed(exact or named)}
+    candidates = [name for name in labels if 2 * len({*located[name].values()}) > len(labels)]
+    exact = [name for name in candidates if labels[name].isin(photos).mean() > 0.5]
+    meant = {tuple(located[name].values()): name for name in reversed(exact or candidates)}
     if len(meant) == 1:
         return meant.popitem()[1]
-    if not named:
+    if not candidates:
         _check_outside(path)
-    shown = ", ".join(f"{name} ({one_line(labels[name].iloc[0], 60)})" for name in labels)
+    first_values = ", ".join(f"{name} ({one_line(labels[name].iloc[0], 60)})" for name in labels)
     raise DiagvibError(
-        f"{path}: {'more than one' if named else 'no'} column has names of photos in {folder}, such as "
+        f"{path}: {'more than one' if candidates else 'no'} column has names of photos in {folder}, such as "
         f"{min(photos, default='gull/1.jpg')}; name it with --file. Columns, with their first "
-        f"values: {shown}"
+        f"values: {first_values}"
     )
 
 

@@ -138,11 +138,11 @@ def _joined(path: Path, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame
     shared = [column for column in left if column in right]
     if not shared:
         raise DiagvibError(f"{path}: shares no column with the next table")
-    both = left.merge(right, "outer", shared, indicator="\0in")
-    rows = len(left), len(right), int((both["\0in"] == "both").sum())
-    if len({*rows, len(both)}) > 1:
+    pairs = left.merge(right, "outer", shared, indicator="\0in")
+    rows = len(left), len(right), int((pairs["\0in"] == "both").sum())
+    if len({*rows, len(pairs)}) > 1:
         raise DiagvibError(
             f"{path}: {rows[0]:,} rows, in the next table {rows[1]:,}, but {rows[2]:,} pairs have the same "
             f"{', '.join(shared)}; each row needs exactly one"
         )
-    return both.drop(columns="\0in")
+    return pairs.drop(columns="\0in")

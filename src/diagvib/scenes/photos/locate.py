@@ -29,9 +29,9 @@ def locate(
         paths = [name, *(normpath(f"{folder}/{path}".lstrip("/")) for folder in folders)]
         if photo := next((path for path in paths if path in photos), None):
             located[name] = photo
-    if absent := [name for name in relative if name not in located]:
+    if unresolved := [name for name in relative if name not in located]:
         endings = _by_ending(photos)
-        for name in absent:
+        for name in unresolved:
             paths = _ending_with(relative[name], endings)
             if len(paths) == 1:
                 located[name] = paths[0]
