@@ -27,18 +27,18 @@ class Afr(Retraining):
     }
 
     def retrain(self, features, labels, selection):
-        head, given = self.model.head, self.options
+        head, options = self.model.head, self.options
         start = parameters_to_vector(head.parameters()).detach()
         believed = head(features).detach()
-        weights = image_weights(believed, labels, given.gamma, given.class_balanced)
+        weights = image_weights(believed, labels, options.gamma, options.class_balanced)
 
         def loss(_: int) -> Tensor:
             fit = (weights * self.losses(head(features), labels)).sum()
             moved = parameters_to_vector(head.parameters()) - start
-            return fit + given.pull * moved.square().sum()
+            return fit + options.pull * moved.square().sum()
 
-        epochs = ((epoch,) for epoch in range(given.head_epochs))
-        selection.keep_best(head, descend(head, epochs, loss, clip=1.0, lr=given.head_lr))
+        epochs = ((epoch,) for epoch in range(options.head_epochs))
+        selection.keep_best(head, descend(head, epochs, loss, clip=1.0, lr=options.head_lr))
 
 
 def image_weights(logits: Tensor, labels: Tensor, gamma: float, class_balanced: bool) -> Tensor:

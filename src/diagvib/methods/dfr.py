@@ -115,8 +115,8 @@ class Dfr(Method):
             subset,
             *(equal_groups(self.group, self.groups) for _ in range(self.options.resamples - 1)),
         ]
-        chosen = [draw.flatten().cpu() for draw in draws]
-        fitted = torch.stack([regression(features[index], labels[index], c) for index in chosen])
+        subsets = [draw.flatten().cpu() for draw in draws]
+        fitted = torch.stack([regression(features[index], labels[index], c) for index in subsets])
         weight, bias = fitted.mean(0).tensor_split([-1], 1)
         weight, classes, head = weight / std, labels.unique(), self.model.head
         head.weight.zero_()
@@ -153,12 +153,12 @@ def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
 def _best_strength(features: Tensor, labels: Tensor, subset: Tensor) -> float:
     """The best of STRENGTHS; subset: int64[groups, images], the first half for fitting, the second
     for judging."""
-    fitted, judged = subset.tensor_split(2, 1)
+    fitted, validation = subset.tensor_split(2, 1)
     classes, worst = labels.unique(), []
     for c in STRENGTHS:
         weight, bias = regression(
             features[fitted.flatten()], labels[fitted.flatten()], c
         ).tensor_split([-1], 1)
-        predicted = classes[(features[judged] @ weight.T + bias[:, 0]).argmax(-1)]
-        worst.append((predicted == labels[judged]).double().mean(1).min())
+        predicted = classes[(features[validation] @ weight.T + bias[:, 0]).argmax(-1)]
+        worst.append((predicted == labels[validation]).double().mean(1).min())
     return STRENGTHS[int(torch.stack(worst).argmax())]

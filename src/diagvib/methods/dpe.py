@@ -46,9 +46,9 @@ class Dpe(Retraining):
 
     def setup(self, data):
         super().setup(data)
-        told, self.group = self.options.supervision, self.source.labels
-        if told != "none":
-            self.group, groups = group_index(self.source, told, self.name)
+        supervision, self.group = self.options.supervision, self.source.labels
+        if supervision != "none":
+            self.group, groups = group_index(self.source, supervision, self.name)
             if not self.apart:
                 share = self.options.held_out
                 self.memory["held_out"] = random_share(self.group, groups, share)
@@ -56,25 +56,27 @@ class Dpe(Retraining):
     def retrain(self, features, labels, selection):
         features = standardised(features)
         selection.features = standardised(selection.features)
-        found, group = self.group[self.memory["held_out"]].unique(return_inverse=True)
+        groups, group = self.group[self.memory["held_out"]].unique(return_inverse=True)
         for number in range(len(self.members)):
-            subset = equal_groups(group, len(found)).flatten()
+            subset = equal_groups(group, len(groups)).flatten()
             epochs = self.add(number, features[subset], labels[subset])
             selection.keep_best(self.members[number], epochs)
         self.fitted.fill_(True)
 
     def add(self, number: int, features: Tensor, labels: Tensor) -> Iterator[None]:
         """Fit the set of that number to these images, epoch by epoch; earlier ones are fitted."""
-        given, member = self.options, self.members[number]
-        earlier = [other.points.detach() for other in self.members[:number]]
+        options, member = self.options, self.members[number]
+        earlier = [member_before.points.detach() for member_before in self.members[:number]]
 
-        def loss(at: Tensor) -> Tensor:
-            error = self.losses(given.entropic_scale * member(features[at]), labels[at]).mean()
-            size = given.shrinkage * member.points.square().sum(1).mean()
-            return error + size + given.diversity * overlap(member.points, earlier)
+        def loss(index: Tensor) -> Tensor:
+            error = self.losses(
+                options.entropic_scale * member(features[index]), labels[index]
+            ).mean()
+            size = options.shrinkage * member.points.square().sum(1).mean()
+            return error + size + options.diversity * overlap(member.points, earlier)
 
-        drawn = batches(len(labels), self.settings["batch_size"], given.head_epochs)
-        return descend(member, drawn, loss, lr=given.head_lr, momentum=0.9)
+        index_batches = batches(len(labels), self.settings["batch_size"], options.head_epochs)
+        return descend(member, index_batches, loss, lr=options.head_lr, momentum=0.9)
 
     def predict(self, batch):
         features = self.model.features(batch.inputs)

@@ -69,13 +69,13 @@ class InferredGroups(GroupDro):
     def start_phase(self, phase, data):
         if phase == "classify":
             self.eval()
-            found, group = (2 * data.labels + self.inferred(data)).unique(return_inverse=True)
-            self.start_with(group, len(found))
+            groups, group = (2 * data.labels + self.inferred(data)).unique(return_inverse=True)
+            self.start_with(group, len(groups))
 
     @property
     def doubts(self):
-        whole = len(self.memory["q"]) == len(self.data.labels.unique())
-        return ["it divided no class, so its groups are the classes"] if whole else []
+        undivided = len(self.memory["q"]) == len(self.data.labels.unique())
+        return ["it divided no class, so its groups are the classes"] if undivided else []
 
     def sampling(self, phase, data):
         return super().sampling(phase, data) if phase == "classify" else None

@@ -20,32 +20,34 @@ def group_index(data: TrainingData, supervision: str, name: str) -> tuple[Tensor
     if supervision == "environments":
         columns, words = data.environment[:, None], [("environment", data.environments)]
     else:
-        chosen = _supervised_cues(data, supervision)
-        columns = torch.cat([data.labels[:, None], data.cues[:, chosen]], 1)
-        words = [("target", data.classes), *list(data.cue_classes.items())[chosen]]
-    found, index = columns.unique(dim=0, return_inverse=True)
-    occurring = [found[:, at].unique().tolist() for at in range(found.shape[1])]
+        cue_columns = _supervised_cues(data, supervision)
+        columns = torch.cat([data.labels[:, None], data.cues[:, cue_columns]], 1)
+        words = [("target", data.classes), *list(data.cue_classes.items())[cue_columns]]
+    groups, index = columns.unique(dim=0, return_inverse=True)
+    occurring = [groups[:, column].unique().tolist() for column in range(groups.shape[1])]
     if supervision == "environments":
         occurring = [range(len(data.environments))]
-    missing = set(product(*occurring)) - set(map(tuple, found.tolist()))
+    missing = set(product(*occurring)) - set(map(tuple, groups.tolist()))
     if missing:
-        first = zip(words, min(missing), strict=True)
-        named = " and ".join(f"{word} {classes[at]}" for (word, classes), at in first)
-        others = f", nor {len(missing) - 1} other groups" if len(missing) > 1 else ""
+        first_missing = zip(words, min(missing), strict=True)
+        group_name = " and ".join(
+            f"{word} {classes[position]}" for (word, classes), position in first_missing
+        )
+        further_groups = f", nor {len(missing) - 1} other groups" if len(missing) > 1 else ""
         raise DiagvibError(
-            f"method: {name} needs images of every group, but no image has {named}{others}; "
+            f"method: {name} needs images of every group, but no image has {group_name}{further_groups}; "
             "choose a study with counter-examples, more images, or another method"
         )
-    return index, len(found)
+    return index, len(groups)
 
 
 def domain_index(data: TrainingData, supervision: str) -> tuple[Tensor, int]:
     """The domain of each training image, int64[N], and the number of domains: one for every
     combination of classes of the cues of that supervision, `cues` or `cue-2`, that occurs."""
-    found, index = data.cues[:, _supervised_cues(data, supervision)].unique(
+    domains, index = data.cues[:, _supervised_cues(data, supervision)].unique(
         dim=0, return_inverse=True
     )
-    return index, len(found)
+    return index, len(domains)
 
 
 def _supervised_cues(data: TrainingData, supervision: str) -> slice:
@@ -65,10 +67,10 @@ def random_share(index: Tensor, groups: int, share: float) -> Tensor:
     """Which images are in a random share of every group, but at least one of each: bool[N]. Drawn
     with torch's CPU generator."""
     order = torch.randperm(len(index)).to(index.device)
-    held = torch.zeros_like(index, dtype=torch.bool)
+    held_out = torch.zeros_like(index, dtype=torch.bool)
     for of_group in members(index[order], groups):
-        held[order[of_group[: max(1, round(share * len(of_group)))]]] = True
-    return held
+        held_out[order[of_group[: max(1, round(share * len(of_group)))]]] = True
+    return held_out
 
 
 def balancing_weights(index: Tensor, groups: int) -> Tensor:
@@ -101,17 +103,17 @@ class Partners:
     def __init__(self, shared: Tensor, different: Tensor):
         """The classes of every training image, int64[N] each."""
         classes = int(different.max()) + 1
-        both = shared * classes + different
-        self._order = both.argsort(stable=True)
-        self._count = both.bincount(minlength=(int(shared.max()) + 1) * classes).view(-1, classes)
+        keys = shared * classes + different
+        self._order = keys.argsort(stable=True)
+        self._count = keys.bincount(minlength=(int(shared.max()) + 1) * classes).view(-1, classes)
         self._total = self._count.sum(1)
         self._start = self._count.cumsum(1) - self._count
         self._first = self._total.cumsum(0) - self._total
 
     def lonely(self) -> list[tuple[int, int]]:
         """The pairs of classes whose images have no partner."""
-        alone = (self._count > 0) & (self._count == self._total[:, None])
-        return [tuple(pair) for pair in alone.nonzero().tolist()]
+        without_partner = (self._count > 0) & (self._count == self._total[:, None])
+        return [tuple(pair) for pair in without_partner.nonzero().tolist()]
 
     def draw(self, shared: Tensor, different: Tensor) -> Tensor:
         """Indices int64[B] of partners for images with these classes, int64[B] each, none of them

@@ -39,18 +39,18 @@ class Jtt(Method):
     def start_phase(self, phase, data):
         if phase == "classify":
             self.eval()
-            wrong = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
-            self.memory["errors"] = torch.cat(wrong)
+            errors = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
+            self.memory["errors"] = torch.cat(errors)
             if self.options.restart:
                 self.model.load_state_dict(self.initial)
 
     @property
     def doubts(self):
-        wrong = self.memory["errors"]
-        which = "every" if wrong.all() else "" if wrong.any() else "no"
-        advice = {"every": "raise", "no": "lower"}.get(which)
-        text = f"its first network errs on {which} training image, so none is repeated; {advice} identify_epochs or lr"
-        return [text] if which else []
+        errors = self.memory["errors"]
+        quantity = "every" if errors.all() else "" if errors.any() else "no"
+        advice = {"every": "raise", "no": "lower"}.get(quantity)
+        text = f"its first network errs on {quantity} training image, so none is repeated; {advice} identify_epochs or lr"
+        return [text] if quantity else []
 
     def sampling(self, phase, data):
         if phase == "identify" or self.doubts:

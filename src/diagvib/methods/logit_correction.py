@@ -35,12 +35,12 @@ class LogitCorrection(Lff):
         self.memory = {"prior": prior}
 
     def training_step(self, phase, batch, update):
-        given, prior = self.options, self.memory["prior"]
+        options, prior = self.options, self.memory["prior"]
         biased, logits = self.biased(batch.inputs), self.model(batch.inputs)
-        loss = generalised(self.losses(biased, batch.labels), given.q).mean()
-        update("biased", given.bias_weight * loss)
-        believed = (biased.detach().float() / given.temperature).softmax(1)
-        prior.lerp_(joint(believed, batch.labels), 1 - given.decay)
+        loss = generalised(self.losses(biased, batch.labels), options.q).mean()
+        update("biased", options.bias_weight * loss)
+        believed = (biased.detach().float() / options.temperature).softmax(1)
+        prior.lerp_(joint(believed, batch.labels), 1 - options.decay)
         correction = (prior + 1e-4).log().masked_fill(self.absent, 0)[believed.argmax(1)]
         losses = self.losses(logits + correction, batch.labels)
         update("model", losses.mean())
@@ -71,8 +71,8 @@ class UnsupervisedLogitAdjustment(Method):
         head, size = self.biased.head, self.settings["batch_size"]
         features, validation = self._features(data), data.validation
         with torch.autocast(features.device.type, enabled=False):
-            drawn = batches(len(data), size, self.options.bias_epochs)
-            for _ in fit(head, features, data.labels, drawn, self.options.bias_lr):
+            index_batches = batches(len(data), size, self.options.bias_epochs)
+            for _ in fit(head, features, data.labels, index_batches, self.options.bias_lr):
                 pass
             self.memory["prior"] = joint(head(features).detach().softmax(1), data.labels)
             cue = head(self._features(validation)).argmax(1)
@@ -88,11 +88,11 @@ class UnsupervisedLogitAdjustment(Method):
         with torch.no_grad():
             cue = self.biased.eval()(batch.inputs).argmax(1)
         prior = self.memory["prior"]
-        given = (prior / prior.sum(1, keepdim=True)).clamp(min=1e-12).log()
+        conditional = (prior / prior.sum(1, keepdim=True)).clamp(min=1e-12).log()
         # Or the logits of classes that no image has would stay high, and win in the test.
-        given = given.masked_fill(prior.sum(0) == 0, 0)[cue]
+        conditional = conditional.masked_fill(prior.sum(0) == 0, 0)[cue]
         logits = self.model(batch.inputs)
-        losses = self.losses(logits + self.options.strength * given, batch.labels)
+        losses = self.losses(logits + self.options.strength * conditional, batch.labels)
         update("model", losses.mean())
         return StepOutput(losses, logits)
 

@@ -239,14 +239,14 @@ class Method(nn.Module):
         """Make the network, and anything else with weights; random ones from torch's global
         generator. DiagvibError if the network lacks features or a head that the method uses."""
         self.model = self._new_network()
-        whose = f"but model {self.settings['model']['name']} does not"
+        reason = f"but model {self.settings['model']['name']} does not"
         if (self.uses_features or self.uses_head) and not self.model.has_features:
             raise DiagvibError(
-                f"method: {self.name} needs features, {whose} end in a linear layer that reads them"
+                f"method: {self.name} needs features, {reason} end in a linear layer that reads them"
             )
         if self.uses_head and not (self.model.separable and isinstance(self.model.head, nn.Linear)):
             raise DiagvibError(
-                f"method: {self.name} needs a head of its own, {whose} say where a linear one begins; "
+                f"method: {self.name} needs a head of its own, {reason} say where a linear one begins; "
                 "return diagvib.models.network.Network(body, head)"
             )
 

@@ -86,12 +86,12 @@ class _Schema(Strict):
     def _keywords(self) -> "_Schema":
         from jsonschema import Draft202012Validator
 
-        known = [*Draft202012Validator.VALIDATORS, "description", "title"]
+        keywords = [*Draft202012Validator.VALIDATORS, "description", "title"]
         for key in self.model_extra:
-            if key not in known:
-                raise Misplaced(key, "unknown key", known)
-        own = {key: value for key, value in dict(self).items() if value is not None}
-        for error in Draft202012Validator(own).iter_errors(self.default):
+            if key not in keywords:
+                raise Misplaced(key, "unknown key", keywords)
+        schema = {key: value for key, value in dict(self).items() if value is not None}
+        for error in Draft202012Validator(schema).iter_errors(self.default):
             raise Misplaced("default", error.message)
         return self
 
@@ -118,7 +118,9 @@ class Declaration(Strict):
         """The JSON schema of each option, and of the supervision. Single cues are named by their
         number in the study."""
         cues = [f"cue-{number}" for number in range(1, 10)]
-        words = [word for each in self.supervision for word in (cues if each == "cue" else [each])]
+        words = [
+            word for level in self.supervision for word in (cues if level == "cue" else [level])
+        ]
         supervision = {
             "description": "Which labels besides the target the method uses.",
             "enum": words,
@@ -136,13 +138,13 @@ def declaration(name: str) -> Declaration:
     """The declaration of the method of that name. DiagvibError if there is no such method."""
     if name not in METHODS and ":" not in name:
         raise unknown_name("method", name, [*METHODS, "package.module:Class"], "method")
-    found = _shipped(name) if name in METHODS else _read(*name.split(":", 1))
-    if not found.supervision:
+    declared = _shipped(name) if name in METHODS else _read(*name.split(":", 1))
+    if not declared.supervision:
         raise DiagvibError(
             f"method: {name} is no subclass of diagvib.methods.method.Method or of a method, as far "
             "as its file says; import the base class, and name it in the class statement"
         )
-    return found
+    return declared
 
 
 @cache
@@ -173,39 +175,39 @@ def _read(module: str, class_name: str) -> Declaration:
 def _mirror(module: str, class_name: str, mirrors: dict[str, type | None]) -> type:
     """A class without any code that has the bases, and as `values` the declarations, of a method's
     class or a mixin; Python puts the bases in order. mirrors: those so far; None is unfinished."""
-    path, where = find_source(module), f"method: {module}:{class_name}"
-    if mirrors.get(where):
-        return mirrors[where]
+    path, location = find_source(module), f"method: {module}:{class_name}"
+    if mirrors.get(location):
+        return mirrors[location]
     if path is None:
         raise DiagvibError(
-            f"{where} cannot be found: there is no module {module}, neither installed nor in the "
+            f"{location} cannot be found: there is no module {module}, neither installed nor in the "
             "current folder"
         )
-    tree, wrong = syntax_tree(path)
-    if wrong:
+    tree, syntax_error = syntax_tree(path)
+    if syntax_error:
         raise DiagvibError(
-            f"{where} cannot be read: {path} is not valid Python ({one_line(wrong)})"
+            f"{location} cannot be read: {path} is not valid Python ({one_line(syntax_error)})"
         )
     names = _bindings(tree, module, path)
     node = next((n for n in tree.body if getattr(n, "name", "") == class_name), None)
     if not isinstance(node, ast.ClassDef):
-        if class_name not in names or where in mirrors:
-            raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")
-        mirrors[where] = None
+        if class_name not in names or location in mirrors:
+            raise DiagvibError(f"{location} cannot be found: {path} has no class {class_name}")
+        mirrors[location] = None
         return _mirror(*_split(names[class_name]), mirrors)
-    values, bases = _literals(node, path, where), []
-    for base in node.bases if where != _BASE and where not in mirrors else ():
-        mirrors[where] = None
-        root, _, rest = ast.unparse(base).partition(".")
-        dotted = ".".join(filter(None, [names.get(root, f"{module}.{root}"), rest]))
+    values, bases = _literals(node, path, location), []
+    for base in node.bases if location != _BASE and location not in mirrors else ():
+        mirrors[location] = None
+        root, _, attribute = ast.unparse(base).partition(".")
+        dotted = ".".join(filter(None, [names.get(root, f"{module}.{root}"), attribute]))
         # What cannot be read is no method, such as a mixin of a compiled package.
         with suppress(_Unreadable):
             bases.append(_base(dotted, mirrors))
     try:
-        mirrors[where] = type(class_name, tuple(bases), {"values": values})
-        return mirrors[where]
+        mirrors[location] = type(class_name, tuple(bases), {"values": values})
+        return mirrors[location]
     except TypeError as error:
-        raise DiagvibError(f"{where}: {path}: {one_line(error)}") from None
+        raise DiagvibError(f"{location}: {path}: {one_line(error)}") from None
 
 
 # Its bases declare nothing.
@@ -242,15 +244,15 @@ def _bindings(tree: ast.Module, module: str, path: Path) -> dict[str, str]:
             source = "." * node.level + (node.module or "")
             with suppress(ImportError):  # above the topmost package
                 source = resolve_name(source, package)
-            names |= {each.asname or each.name: f"{source}.{each.name}" for each in node.names}
+            names |= {alias.asname or alias.name: f"{source}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
-            root, _, rest = ast.unparse(node.value).partition(".")
-            dotted = ".".join(filter(None, [names.get(root, f"{module}.{root}"), rest]))
+            root, _, attribute = ast.unparse(node.value).partition(".")
+            dotted = ".".join(filter(None, [names.get(root, f"{module}.{root}"), attribute]))
             names |= {target.id: dotted for target in node.targets if isinstance(target, ast.Name)}
     return names
 
 
-def _literals(node: ast.ClassDef, path: Path, where: str) -> dict:
+def _literals(node: ast.ClassDef, path: Path, location: str) -> dict:
     """The declarations in the body of a class."""
     written = {
         target.id: statement.value
@@ -265,11 +267,11 @@ def _literals(node: ast.ClassDef, path: Path, where: str) -> dict:
         values = {key: ast.literal_eval(value) for key, value in written.items()}
     except (TypeError, ValueError):
         raise DiagvibError(
-            f"{where}: {', '.join(written)} of {node.name} in {path} must be literals, because they "
+            f"{location}: {', '.join(written)} of {node.name} in {path} must be literals, because they "
             "are read without running the code"
         ) from None
     as_lists = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
-    validated(Declaration, as_lists, f"{where}: {path}: {node.name}")
+    validated(Declaration, as_lists, f"{location}: {path}: {node.name}")
     return values
 
 
@@ -289,12 +291,12 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     from diagvib.methods.method import Method, initialised
 
     name = settings["method"]["name"]
-    given = {"name": name, **declaration(name).defaults, **settings["method"]}
+    method_settings = {"name": name, **declaration(name).defaults, **settings["method"]}
     maker = imported(METHODS.get(name, name), "method")
     if name not in METHODS and not overrides_hook(maker, Method):
         raise DiagvibError(
             f"method: {name} overrides none of {', '.join(hooks_of(Method))}, so it would train as "
             "erm under another name"
         )
-    settings = {**settings, "method": given}
+    settings = {**settings, "method": method_settings}
     return initialised(lambda: maker(settings, n_classes, image_size), seed)

@@ -60,8 +60,8 @@ class Retraining(Method):
         self.apart = self.options.images == "validation"
         self.source = data.validation if self.apart else data
         n = len(self.source)
-        held = torch.randperm(n) < (n if self.apart else self.options.held_out * n)
-        self.memory["held_out"] = held.to(data.labels.device)
+        held_out = torch.randperm(n) < (n if self.apart else self.options.held_out * n)
+        self.memory["held_out"] = held_out.to(data.labels.device)
 
     def retrain(self, features: Tensor, labels: Tensor, selection: Selection) -> None:
         """features: float32[M, D]; labels: int64[M]."""
@@ -84,9 +84,9 @@ class Retraining(Method):
 
     def held_out(self) -> tuple[Tensor, Tensor]:
         """The features, float32[M, D], and labels, int64[M], of the images for the head."""
-        held = self.memory["held_out"]
-        inputs = (batch.inputs[held[batch.index]] for batch in self.source.in_order())
-        return self._features(inputs), self.source.labels[held]
+        is_held_out = self.memory["held_out"]
+        inputs = (batch.inputs[is_held_out[batch.index]] for batch in self.source.in_order())
+        return self._features(inputs), self.source.labels[is_held_out]
 
     def _validation_features(self, data: TrainingData) -> Tensor:
         """float32[N, D]; of no image if the last epoch is kept."""
@@ -105,13 +105,13 @@ class Retraining(Method):
     def sampling(self, phase, data):
         if self.apart:
             return None
-        held = self.memory["held_out"]
-        if phase != "retrain" and held.all():
+        held_out = self.memory["held_out"]
+        if phase != "retrain" and held_out.all():
             raise DiagvibError(
                 f"method: {self.name}: held_out: {self.options.held_out} leaves none of the "
-                f"{len(held)} training images to the network; lower it, or raise counts.train"
+                f"{len(held_out)} training images to the network; lower it, or raise counts.train"
             )
-        return (held if phase == "retrain" else ~held).nonzero().flatten()
+        return (held_out if phase == "retrain" else ~held_out).nonzero().flatten()
 
     def training_step(self, phase, batch, update):
         if phase != "retrain":
@@ -145,8 +145,8 @@ def batches(
     image once, or n drawn with replacement with these weights, float[n]. The last batch of an epoch
     may be smaller."""
     for _ in range(epochs):
-        drawn = torch.randperm(n) if weights is None else torch.multinomial(weights.cpu(), n, True)
-        yield drawn.split(size)
+        index = torch.randperm(n) if weights is None else torch.multinomial(weights.cpu(), n, True)
+        yield index.split(size)
 
 
 def fit(
@@ -160,7 +160,9 @@ def fit(
     LaBonte et al. (2023). features: float[M, D]; labels: int64[M]."""
     entropy = nn.CrossEntropyLoss()
     decayed = {"lr": lr, "momentum": 0.9, "weight_decay": 1e-4}
-    return descend(head, epochs, lambda at: entropy(head(features[at]), labels[at]), **decayed)
+    return descend(
+        head, epochs, lambda index: entropy(head(features[index]), labels[index]), **decayed
+    )
 
 
 def descend(

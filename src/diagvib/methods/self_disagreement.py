@@ -43,22 +43,22 @@ class SelfDisagreement(Retraining):
 
     @property
     def doubts(self):
-        most = self.options.finetuned
-        if len(self.memory["early"]) > most:
+        finetuned = self.options.finetuned
+        if len(self.memory["early"]) > finetuned:
             return []
         return [
-            f"at most {most} images are held out, so none is chosen among them; lower finetuned"
+            f"at most {finetuned} images are held out, so none is chosen among them; lower finetuned"
         ]
 
     def retrain(self, features, labels, selection):
-        head, given = self.model.head, self.options
-        apart = disagreement(self.memory["early"], head(features).detach())
-        chosen = apart.topk(min(given.finetuned, len(apart))).indices
-        labels, size = labels[chosen], self.settings["batch_size"]
+        head, options = self.model.head, self.options
+        disagreements = disagreement(self.memory["early"], head(features).detach())
+        selected = disagreements.topk(min(options.finetuned, len(disagreements))).indices
+        labels, size = labels[selected], self.settings["batch_size"]
         weights = balancing_weights(labels, self.n_classes).cpu()
-        drawn = torch.multinomial(weights, given.steps * size, True)
-        epochs = ((batch,) for batch in drawn.split(size))
-        selection.keep_best(head, fit(head, features[chosen], labels, epochs, given.head_lr))
+        index = torch.multinomial(weights, options.steps * size, True)
+        epochs = ((batch,) for batch in index.split(size))
+        selection.keep_best(head, fit(head, features[selected], labels, epochs, options.head_lr))
 
 
 def disagreement(early: Tensor, final: Tensor) -> Tensor:

@@ -106,12 +106,12 @@ class Vae(Method):
             return batch.inputs
         return batch.pixels.permute(0, 3, 1, 2).float() / 255
 
-    def reconstruction_error(self, made: Tensor, images: Tensor) -> Tensor:
+    def reconstruction_error(self, reconstructions: Tensor, images: Tensor) -> Tensor:
         """Negative log likelihood, but for a constant, of each value of `observed` images under what
         the decoder made."""
         if self.gaussian:
-            return (made - images).square() / 2
-        return F.binary_cross_entropy_with_logits(made, images, reduction="none")
+            return (reconstructions - images).square() / 2
+        return F.binary_cross_entropy_with_logits(reconstructions, images, reduction="none")
 
     def negative_elbo(self, batch: Unlabelled) -> tuple[Tensor, Tensor]:
         """Reconstruction + beta KL, float[B], and the latent code drawn for it, float[B, latent].
@@ -130,25 +130,25 @@ class Vae(Method):
         informative first, by mean KL over these images (paper, Figs. A2, A3)."""
         mean, log_variance = self.posterior(self.observed(batch))
         information = kl_per_dimension(mean, log_variance).mean(0)
-        found = [
+        pictures = [
             Visualisation("input", batch.pixels, self.head(mean)),
             Visualisation("reconstruction", self._drawn(mean, denormalise)),
         ]
         for dimension in information.argsort(descending=True).tolist():
             codes = mean[0].repeat(len(_TRAVERSED), 1)
             codes[:, dimension] = torch.tensor(_TRAVERSED, device=codes.device)
-            drawn, kl = self._drawn(codes, denormalise), information[dimension].item()
-            found.append(
-                Visualisation("traversal", drawn, dimension=dimension, values=_TRAVERSED, kl=kl)
+            decoded, kl = self._drawn(codes, denormalise), information[dimension].item()
+            pictures.append(
+                Visualisation("traversal", decoded, dimension=dimension, values=_TRAVERSED, kl=kl)
             )
-        return found
+        return pictures
 
     def _drawn(self, code: Tensor, denormalise: Denormalise) -> Tensor:
         """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
-        made = self.decoder(code).float()
+        decoded = self.decoder(code).float()
         if self.gaussian:
-            return denormalise(made)
-        return (made.sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+            return denormalise(decoded)
+        return (decoded.sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
 
 
 def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:

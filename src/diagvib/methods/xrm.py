@@ -52,8 +52,8 @@ class Xrm(InferredGroups):
             self.memory["validation_group"] = 2 * validation.labels + self.inferred(validation)
 
     def inferred(self, data):
-        wrong = [(self.both(batch).argmax(2) != batch.labels).any(0) for batch in data.in_order()]
-        return torch.cat(wrong)
+        errors = [(self.both(batch).argmax(2) != batch.labels).any(0) for batch in data.in_order()]
+        return torch.cat(errors)
 
     def optimisers(self, phase):
         if phase == "twins":
@@ -64,14 +64,14 @@ class Xrm(InferredGroups):
         if phase != "twins":
             return super().training_step(phase, batch, update)
         labels, half = (self.memory[name][batch.index] for name in ("labels", "half"))
-        logits, each = self.both(batch).float(), torch.arange(len(half), device=half.device)
-        own, other = logits[half, each], logits[1 - half, each].detach()
-        losses = self.losses(own, labels)
+        logits, index = self.both(batch).float(), torch.arange(len(half), device=half.device)
+        held_in_logits, held_out_logits = logits[half, index], logits[1 - half, index].detach()
+        losses = self.losses(held_in_logits, labels)
         update("twins", class_balanced(losses, labels, self.n_classes))
-        flipped = torch.rand_like(losses) < flip_chance(other)
-        labels = torch.where(flipped, other.argmax(1), labels)
+        flipped = torch.rand_like(losses) < flip_chance(held_out_logits)
+        labels = torch.where(flipped, held_out_logits.argmax(1), labels)
         self.memory["labels"].index_copy_(0, batch.index, labels)
-        return StepOutput(losses, own)
+        return StepOutput(losses, held_in_logits)
 
     def validation_step(self, phase, batch):
         if phase != "twins":

@@ -16,13 +16,13 @@ from diagvib.results.known_studies import SHIPPED
 
 # Below this p, the results differ from the paper.
 LEVEL = 0.05
-_SAID = {
+_STATEMENT_TEXTS = {
     "differs": "the results differ from the paper",
     "cannot tell": f"with fewer than {LEAST_SAMPLES} dataset samples, agreement with the paper "
     "cannot be judged",
     "no evidence against": "no evidence against the paper's numbers",
 }
-STATEMENTS = tuple(_SAID)
+STATEMENTS = tuple(_STATEMENT_TEXTS)
 DRAWS = 299
 # An offset up to this size, common to a baseline or to all cells, counts as harmless.
 TOLERANCE = 0.02
@@ -31,7 +31,7 @@ SHARED = 0.7
 # Differences are measured in units of no less than this.
 _LEAST_UNIT = 0.01
 # A group's score is measured in the score that this share of honest reproductions stays below.
-_USUAL = 0.9
+_TYPICAL_SHARE = 0.9
 _GROUPS = [
     ["baseline"],
     ["study"],
@@ -57,9 +57,9 @@ def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     groups = [("overall", "all", cells.index)]
     for by in _GROUPS:
-        found = cells.groupby(cells[by].agg(", ".join, axis=1), sort=False).indices.items()
-        groups += [(", ".join(by), name, members) for name, members in found]
-    found = _test(cells, [members for *_, members in groups])
+        scores = cells.groupby(cells[by].agg(", ".join, axis=1), sort=False).indices.items()
+        groups += [(", ".join(by), name, members) for name, members in scores]
+    scores = _test(cells, [members for *_, members in groups])
     groups += [("spread", name, cells.index) for name in _SPREADS]
     rows = [
         (
@@ -68,13 +68,13 @@ def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
             len(members),
             cells["difference"][members].mean(),
             score,
-            usual,
+            typical,
             p,
             STATEMENTS[
                 0 if p < LEVEL else 1 if cells["n"][members].median() < LEAST_SAMPLES else 2
             ],
         )
-        for (by, name, members), (score, usual, p) in zip(groups, found, strict=True)
+        for (by, name, members), (score, typical, p) in zip(groups, scores, strict=True)
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -96,30 +96,30 @@ def _test(cells: pd.DataFrame, groups: list) -> np.ndarray:
     def printed(deviation):
         return (np.round(deviation / step) * step) ** 2 + step**2 / 12
 
-    def variance(theirs, own):
-        return ((PAPER_SAMPLES - 1) * theirs + (n - 1) * own) / (PAPER_SAMPLES + n - 2)
+    def variance(theirs, our_variance):
+        return ((PAPER_SAMPLES - 1) * theirs + (n - 1) * our_variance) / (PAPER_SAMPLES + n - 2)
 
     columns = ["paper", "paper_stderr", "ours", "stderr"]
-    paper, theirs, ours, own = cells[columns].fillna(0).to_numpy(float).T
-    theirs, own = printed(theirs * PAPER_SAMPLES**0.5), own**2 * n
+    paper, theirs, ours, our_spread = cells[columns].fillna(0).to_numpy(float).T
+    theirs, our_spread = printed(theirs * PAPER_SAMPLES**0.5), our_spread**2 * n
     mean = (PAPER_SAMPLES * paper + n * ours) / (PAPER_SAMPLES + n)
-    drawn = _draws(cells, contrast, mean, variance(theirs, own))
-    first, other = drawn[..., :PAPER_SAMPLES], drawn[..., PAPER_SAMPLES:]
-    counted = np.arange(other.shape[-1]) < n[:, None]
-    mean = (other * counted).sum(-1) / n
-    squares = ((other - mean[..., None]) ** 2 * counted).sum(-1)
+    simulated = _draws(cells, contrast, mean, variance(theirs, our_spread))
+    simulated_paper, simulated_ours = simulated[..., :PAPER_SAMPLES], simulated[..., PAPER_SAMPLES:]
+    counted = np.arange(simulated_ours.shape[-1]) < n[:, None]
+    mean = (simulated_ours * counted).sum(-1) / n
+    squares = ((simulated_ours - mean[..., None]) ** 2 * counted).sum(-1)
     # The first row has the accuracies found; those below are simulated, as if all were right.
-    theirs = np.vstack([theirs, printed(first.std(-1, ddof=1))])
-    own = np.vstack([own, squares / np.maximum(n - 1, 1)])
-    difference = np.vstack([ours - paper, mean - first.mean(-1).round(2)])
-    unit = variance(theirs, own) * (1 / PAPER_SAMPLES + 1 / n) + _LEAST_UNIT**2
-    wider = np.sqrt((own.sum(-1) + 1e-3) / (theirs.sum(-1) + 1e-3))
+    theirs = np.vstack([theirs, printed(simulated_paper.std(-1, ddof=1))])
+    our_spread = np.vstack([our_spread, squares / np.maximum(n - 1, 1)])
+    difference = np.vstack([ours - paper, mean - simulated_paper.mean(-1).round(2)])
+    unit = variance(theirs, our_spread) * (1 / PAPER_SAMPLES + 1 / n) + _LEAST_UNIT**2
+    wider = np.sqrt((our_spread.sum(-1) + 1e-3) / (theirs.sum(-1) + 1e-3))
     scores = np.column_stack([np.sqrt(difference**2 / unit @ members), 1 / wider, wider])
-    usual = np.quantile(scores, _USUAL, axis=0)
-    ratio = scores / usual
+    typical = np.quantile(scores, _TYPICAL_SHARE, axis=0)
+    ratio = scores / typical
     p = (ratio.max(1)[:, None] >= ratio[0]).mean(0)
     p[0] = p.min()
-    return np.column_stack([scores[0], usual, p])
+    return np.column_stack([scores[0], typical, p])
 
 
 def _draws(
@@ -130,15 +130,15 @@ def _draws(
     baseline, target = (pd.factorize(cells[name])[0] for name in ("baseline", "target"))
     samples = PAPER_SAMPLES + int(cells["n"].max())
     effect = rng.standard_normal((DRAWS, target.max() + 1, samples), np.float32)
-    drawn = rng.standard_normal((DRAWS, len(cells), samples), np.float32)
-    drawn *= (1 - SHARED) ** 0.5
-    drawn += SHARED**0.5 * effect[:, target]
-    drawn *= np.sqrt(variance)[:, None]
-    drawn += mean[:, None]
+    simulated = rng.standard_normal((DRAWS, len(cells), samples), np.float32)
+    simulated *= (1 - SHARED) ** 0.5
+    simulated += SHARED**0.5 * effect[:, target]
+    simulated *= np.sqrt(variance)[:, None]
+    simulated += mean[:, None]
     offset = rng.uniform(-TOLERANCE, TOLERANCE, (DRAWS, baseline.max() + 1))
     offset[::2] = offset[::2, :1]  # in half of the draws, the same for all baselines
-    drawn[..., PAPER_SAMPLES:] += (offset[:, baseline] * ~contrast)[..., None]
-    return np.clip(drawn, np.where(contrast, -1, 0)[:, None], 1, dtype=np.float32)
+    simulated[..., PAPER_SAMPLES:] += (offset[:, baseline] * ~contrast)[..., None]
+    return np.clip(simulated, np.where(contrast, -1, 0)[:, None], 1, dtype=np.float32)
 
 
 def agreement_sentence(agreement: pd.DataFrame) -> str:
@@ -151,7 +151,7 @@ def agreement_sentence(agreement: pd.DataFrame) -> str:
     if worst["by"] != "overall":
         names = zip(worst["by"].split(", "), worst["name"].split(", "), strict=True)
         group = ", ".join(map(" ".join, names))
-    return f"All compared cells together: p = {p:.3f}, furthest off: {group}; {_SAID[statement]}."
+    return f"All compared cells together: p = {p:.3f}, furthest off: {group}; {_STATEMENT_TEXTS[statement]}."
 
 
 def rule_sentence() -> str:

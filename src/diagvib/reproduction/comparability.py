@@ -46,7 +46,7 @@ def protocol_differences(settings: dict) -> list[str]:
 
 
 def judge_runs(
-    frame: pd.DataFrame, made: Sequence[dict | None], settings: dict
+    frame: pd.DataFrame, provenances: Sequence[dict | None], settings: dict
 ) -> dict[tuple, tuple[list, list]]:
     """Per (baseline, study, target): what rules out a comparison with the paper's runs, and what
     verdicts must mention.
@@ -55,24 +55,27 @@ def judge_runs(
     for the precision; settings: the configuration.
     """
     baselines = baseline_settings(frame["baseline"].unique(), settings)
-    obstacles = {name: _obstacles(settings, name, own) for name, own in baselines.items()}
+    obstacles = {
+        name: _obstacles(settings, name, baseline_settings)
+        for name, baseline_settings in baselines.items()
+    }
     origins = untuned_notes(baselines)
     paper, seed = _published(), settings.get("training", {}).get("seed")
-    found: dict[tuple, tuple[list, list]] = {}
+    reasons: dict[tuple, tuple[list, list]] = {}
     cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
-    for cell, run in zip(cells, made, strict=True):
+    for cell, run in zip(cells, provenances, strict=True):
         precision = run and run.get("precision")
-        _, mentions = found.setdefault(
+        _, mentions = reasons.setdefault(
             cell, (obstacles[cell[0]], [note] if (note := origins[cell[0]]) else [])
         )
         for value, key, text in (
             (precision, "precision", precision),
             (seed, "seed", f"seed {seed}"),
         ):
-            said = f"{text} (paper: {paper[key]})"
-            if value not in (None, paper[key]) and said not in mentions:
-                mentions.append(said)
-    return found
+            mention = f"{text} (paper: {paper[key]})"
+            if value not in (None, paper[key]) and mention not in mentions:
+                mentions.append(mention)
+    return reasons
 
 
 @cache
@@ -87,31 +90,37 @@ def _published() -> dict:
     return read_yaml(definition_path("papers/diagvib6_settings.yaml"))
 
 
-def _obstacles(settings: dict, baseline: str = "", own: Mapping | None = None) -> list[str]:
+def _obstacles(
+    settings: dict, baseline: str = "", baseline_settings: Mapping | None = None
+) -> list[str]:
     """How the configuration's trainings differ from the paper's. own: the settings of a baseline;
     None: what all of them share."""
-    own, paper, training = own or {}, _defaults(), settings.get("training", {})
+    baseline_settings, paper, training = (
+        baseline_settings or {},
+        _defaults(),
+        settings.get("training", {}),
+    )
     counts = settings.get("counts", {})
-    usual, patience = paper["training"]["max_epochs"], training.get("patience")
-    epochs = own.get("max_epochs", training.get("max_epochs"))
-    found = _unequal(
+    paper_epochs, patience = paper["training"]["max_epochs"], training.get("patience")
+    epochs = baseline_settings.get("max_epochs", training.get("max_epochs"))
+    obstacles = _unequal(
         [
             ("training images", counts.get("train"), paper["counts"]["train"]),
             ("validation images", counts.get("val"), paper["counts"]["val"]),
             ("pixels per side", settings.get("image_size"), paper["image_size"]),
-            ("epochs at most", epochs, usual),
+            ("epochs at most", epochs, paper_epochs),
         ]
     )
     # A patience that cannot run out changes nothing.
-    if patience is not None and patience < (epochs or usual) - 1:
-        found.append(f"stops after {patience} epochs without improvement (paper: never)")
-    flat = dict(own)
+    if patience is not None and patience < (epochs or paper_epochs) - 1:
+        obstacles.append(f"stops after {patience} epochs without improvement (paper: never)")
+    flat = dict(baseline_settings)
     for key in ("model", "method", "optimiser"):
-        part = own.get(key) or {}
+        part = baseline_settings.get(key) or {}
         flat |= part | {key: part.get("name")}
-    if "weights_sha256" in network_of(own):
-        found.append("weights of another file")
-    return found + [
+    if "weights_sha256" in network_of(baseline_settings):
+        obstacles.append("weights of another file")
+    return obstacles + [
         f"{_WORDS.get(key, key)} {flat[key]} (paper: {'none' if value in (None, {}) else value})"
         for key, value in _published()["baselines"].get(baseline, {}).items()
         if key in flat and flat[key] != value
@@ -120,8 +129,8 @@ def _obstacles(settings: dict, baseline: str = "", own: Mapping | None = None) -
 
 def _unequal(measures: list[tuple[str, int | None, int]]) -> list[str]:
     return [
-        f"{ours:,} {what} (paper: {theirs:,})"
-        for what, ours, theirs in measures
+        f"{ours:,} {quantity} (paper: {theirs:,})"
+        for quantity, ours, theirs in measures
         if ours and ours != theirs
     ]
 
@@ -132,12 +141,12 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
 
     If nothing has run yet, the configuration's `sources` decide.
     """
-    ran = sorted(set(frame[frame["status"] == "ok"]["sources"]))
-    used = ran or [settings.get("sources", "official")]
-    made = f"Made from {' and '.join(used)} sources"
-    if is_comparable(frame) if ran else used == ["official"]:
-        return "" if used == ["official"] else f"{made}."
-    return f"{made}: not comparable to the paper."
+    sources_of_runs = sorted(set(frame[frame["status"] == "ok"]["sources"]))
+    used = sources_of_runs or [settings.get("sources", "official")]
+    sentence = f"Made from {' and '.join(used)} sources"
+    if is_comparable(frame) if sources_of_runs else used == ["official"]:
+        return "" if used == ["official"] else f"{sentence}."
+    return f"{sentence}: not comparable to the paper."
 
 
 def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -145,7 +154,11 @@ def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     empty if none do."""
     photos = SHIPPED.seeded(frame["study"])  # of others, there is no paper
     names = frame.loc[frame["study"].isin(photos), "baseline"].unique()
-    made = baseline_settings(names, settings)
-    scratch = [name for name, own in made.items() if not (own.get("model") or {}).get("weights")]
+    baselines = baseline_settings(names, settings)
+    scratch = [
+        name
+        for name, settings_of_baseline in baselines.items()
+        if not (settings_of_baseline.get("model") or {}).get("weights")
+    ]
     text = "Trained from scratch, not from published weights as in the paper"
     return f"{text}: {', '.join(scratch)}." if scratch else ""

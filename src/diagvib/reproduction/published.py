@@ -96,7 +96,7 @@ def of_paper(studies: Iterable[str]) -> bool:
 def beside_papers(
     metrics: pd.DataFrame,
     runs: pd.DataFrame,
-    known: KnownStudies,
+    known_studies: KnownStudies,
     baselines: Mapping[str, dict],
 ) -> pd.DataFrame:
     """The table `metrics` with paper, difference (ours minus the paper's), printed and note.
@@ -106,20 +106,26 @@ def beside_papers(
     baseline's runs are not comparable. How the runs differ otherwise is in the table `comparison`.
     """
     rows = metrics.to_dict("records")
-    comparable = {baseline for baseline, own in runs.groupby("baseline") if is_comparable(own)}
-    found = [
-        _OF_SET[row["metric_set"]](row, known, baselines.get(row["baseline"], {}))
+    comparable = {
+        baseline
+        for baseline, baseline_runs in runs.groupby("baseline")
+        if is_comparable(baseline_runs)
+    }
+    paper_values = [
+        _OF_SET[row["metric_set"]](row, known_studies, baselines.get(row["baseline"], {}))
         if row["baseline"] in comparable and row["metric_set"] in _OF_SET
         else {}
         for row in rows
     ]
-    _add_means(rows, found)
-    paper = np.array([one.get("paper", np.nan) for one in found], dtype=float)
+    _add_means(rows, paper_values)
+    paper = np.array([entry.get("paper", np.nan) for entry in paper_values], dtype=float)
     return metrics.assign(
         paper=paper,
         difference=metrics["mean"] - paper,
-        printed=[one.get("printed", "") for one in found],
-        note=[one.get("note") or row["note"] for one, row in zip(found, rows, strict=True)],
+        printed=[entry.get("printed", "") for entry in paper_values],
+        note=[
+            entry.get("note") or row["note"] for entry, row in zip(paper_values, rows, strict=True)
+        ],
     )
 
 
@@ -129,7 +135,7 @@ def is_comparable(runs: pd.DataFrame) -> bool:
     return bool(len(ok)) and bool(ok["comparable"].astype(bool).all())
 
 
-def _diagvib6(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+def _diagvib6(row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
     numbers = _diagvib6_numbers().get(tuple(row[key] for key in KEYS))
     if numbers is None or row["cues"] not in (0, PAPER_CUES):
         return {}
@@ -144,23 +150,23 @@ def _diagvib6_numbers() -> dict[tuple, tuple[float, float]]:
     return table[["paper_mean", "paper_spread"]].apply(tuple, axis=1).to_dict()
 
 
-def _urbancars(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+def _urbancars(row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
     """Where scene, binding, training shares, model with its weights, all of it trained, method with
     its options, and selection are the same."""
-    study, method = known.studies[row["study"]], dict(settings.get("method", {}))
+    study, method = known_studies.studies[row["study"]], dict(settings.get("method", {}))
     method.pop("supervision", None)
-    wanted = {key: row[key] for key in ("binding", "model", "method", "selection", "metric")}
-    wanted["scene"] = study.scene
-    wanted["supervision"] = row["supervision"] if knows_groups(row["supervision"]) else "none"
-    for one in _matching(read_urbancars_tables(), wanted):
-        key, _, value = one["option"].partition("=")
-        published = {"name": one["method"]} | ({key: yaml.safe_load(value)} if key else {})
+    conditions = {key: row[key] for key in ("binding", "model", "method", "selection", "metric")}
+    conditions["scene"] = study.scene
+    conditions["supervision"] = row["supervision"] if knows_groups(row["supervision"]) else "none"
+    for entry in _matching(read_urbancars_tables(), conditions):
+        key, _, value = entry["option"].partition("=")
+        published = {"name": entry["method"]} | ({key: yaml.safe_load(value)} if key else {})
         if (
-            network_of(settings) == {"name": one["model"], "weights": one["weights"]}
+            network_of(settings) == {"name": entry["model"], "weights": entry["weights"]}
             and changed(method) == changed(published)
             and np.allclose(list(training_shares(study).values()), PAPER_SHARES)
         ):
-            value = one["value"]
+            value = entry["value"]
             inside = row["metric"] == "id_accuracy"
             return {"paper": value, "printed": f"{100 * value:.1f}" if inside else points(value)}
     return {}
@@ -170,7 +176,7 @@ def _urbancars(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
 _VIT = ("timm/vit_base_patch16_224", "augreg_in21k")
 
 
-def _spawrious(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+def _spawrious(row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
     """Where scene, rows of the study, binding, model with its weights, method and selection are the
     same.
 
@@ -180,27 +186,29 @@ def _spawrious(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     if not row["study"] or row["metric"] != "accuracy":
         return {}
     study, network, method = (
-        known.studies[row["study"]],
+        known_studies.studies[row["study"]],
         network_of(settings),
         settings.get("method", {}),
     )
     weights = network.get("weights", "")
     vit = (row["model"], weights) == _VIT
-    wanted = {key: row[key] for key in ("binding", "model", "method", "supervision", "selection")}
-    wanted |= {"scene": study.scene, "weights": weights}
-    wanted |= {"model": "vit_b_16", "weights": "IN22K"} if vit else {}
+    conditions = {
+        key: row[key] for key in ("binding", "model", "method", "supervision", "selection")
+    }
+    conditions |= {"scene": study.scene, "weights": weights}
+    conditions |= {"model": "vit_b_16", "weights": "IN22K"} if vit else {}
     ignored = ("name", "weights", "dropout")
     options = {key: value for key, value in network.items() if key not in ignored}
     if options != ({"frozen_statistics": True} if weights and not vit else {}) or not (
         _OPTIONS.get(row["method"], {}).items() <= method.items()
     ):
         return {}
-    for one in _matching(read_spawrious_tables(), wanted):
-        theirs = known.studies.get(one["study"])
+    for entry in _matching(read_spawrious_tables(), conditions):
+        theirs = known_studies.studies.get(entry["study"])
         if theirs is not None and theirs.rows == study.rows:
-            spread = one["paper_spread"]
+            spread = entry["paper_spread"]
             end = "" if spread != spread else f" ± {100 * spread:.2f}"
-            return one | {"printed": f"{100 * one['paper']:.2f}{end}"}
+            return entry | {"printed": f"{100 * entry['paper']:.2f}{end}"}
     return {}
 
 
@@ -211,8 +219,8 @@ def imagenet_w_tables() -> dict[tuple[str, str, str], dict[str, float]]:
     raw = pd.read_csv(definition_path("papers/imagenet_w.csv"), keep_default_na=False)
     used = raw[raw["table"].isin((1, 4, 6))]
     return {
-        key: dict(zip(own["metric"], own["value"], strict=True))
-        for key, own in used.groupby(["model", "weights", "method"])
+        key: dict(zip(network_rows["metric"], network_rows["value"], strict=True))
+        for key, network_rows in used.groupby(["model", "weights", "method"])
     }
 
 
@@ -227,7 +235,7 @@ def _last_layers() -> dict[str, dict]:
     }
 
 
-def _imagenet_w(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+def _imagenet_w(row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
     """Where model, weights and method are the same; last layers are the shipped `last-layer-*`, with
     their method and number of epochs."""
     model, method = network_of(settings), ""
@@ -257,24 +265,24 @@ _OF_SET = {
 }
 
 
-def _matching(paper: pd.DataFrame, wanted: Mapping) -> Iterator[dict]:
-    same = np.logical_and.reduce([paper[key] == value for key, value in wanted.items()])
-    yield from paper[same].to_dict("records")
+def _matching(paper: pd.DataFrame, conditions: Mapping) -> Iterator[dict]:
+    matches = np.logical_and.reduce([paper[key] == value for key, value in conditions.items()])
+    yield from paper[matches].to_dict("records")
 
 
-def _add_means(rows: list[dict], found: list[dict]) -> None:
+def _add_means(rows: list[dict], paper_values: list[dict]) -> None:
     """Spawrious' mean over its studies, where ours is over the same ones."""
     paper, of_studies = read_spawrious_tables(), defaultdict(list)
-    for row, one in zip(rows, found, strict=True):
+    for row, paper_value in zip(rows, paper_values, strict=True):
         if (row["metric_set"], row["metric"]) != ("average", "accuracy"):
             continue
-        its = of_studies[row["baseline"], row["binding"]]
+        study_values = of_studies[row["baseline"], row["binding"]]
         if row["study"]:  # before the means
-            its.append(one)
+            study_values.append(paper_value)
             continue
-        alike = {name: its[0].get(name) for name in ("table", "method")}
-        published = pd.DataFrame(_matching(paper, alike), columns=paper.columns)
-        if {other.get("study") for other in its} == set(published["study"]):
+        conditions = {name: study_values[0].get(name) for name in ("table", "method")}
+        published = pd.DataFrame(_matching(paper, conditions), columns=paper.columns)
+        if {study_value.get("study") for study_value in study_values} == set(published["study"]):
             mean = published["paper"].mean()
-            note = _MEAN_NOTES.get(tuple(alike.values()), "")
-            one |= {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}
+            note = _MEAN_NOTES.get(tuple(conditions.values()), "")
+            paper_value |= {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}

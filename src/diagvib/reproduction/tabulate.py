@@ -64,16 +64,16 @@ def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) 
     Tables with a paper's numbers have no rows if no study of that paper is configured. settings:
     the configuration; tuned: folder of tuning results.
     """
-    frame, known = collected.frame, known_studies(settings)
+    frame, studies_known = collected.frame, known_studies(settings)
     baselines = baseline_settings(frame["baseline"].unique(), settings)
-    made = make_tables(collected, known, baselines, tuned)
-    judged = judge_runs(frame, collected.made, settings)
-    ours = metrics_of(made, "shortcut")
-    comparison = comparison_table(ours, frame, judged)
+    frames = make_tables(collected, studies_known, baselines, tuned)
+    judgements = judge_runs(frame, collected.made, settings)
+    ours = metrics_of(frames, "shortcut")
+    comparison = comparison_table(ours, frame, judgements)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
-    metrics = beside_papers(made["metrics"], frame, known, baselines)
+    metrics = beside_papers(frames["metrics"], frame, studies_known, baselines)
     verdicts = comparison[[*KEYS, "verdict"]]
-    made |= {
+    frames |= {
         "metrics": with_warnings(
             metrics.merge(verdicts, how="left", on=KEYS).fillna({"verdict": ""}), frame
         ),
@@ -83,43 +83,48 @@ def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) 
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
     single = ("runs", "run_times")
     return {
-        name: made[name] if name in single else made[name].assign(sources=sources) for name in TIDY
+        name: frames[name] if name in single else frames[name].assign(sources=sources)
+        for name in TIDY
     }
 
 
-def shown_tables(tables: Frames, known: KnownStudies) -> list[Table]:
+def shown_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
     """Every table for readers that has rows, in the order of the page: those of tables.md,
     tables.tex and the report. tables: the tidy ones."""
-    found = [*result_tables(tables, known), *verdict_tables(tables, known)]
-    found.append(time_table(tables["run_times"]))
+    shown = [*result_tables(tables, known_studies), *verdict_tables(tables, known_studies)]
+    shown.append(time_table(tables["run_times"]))
     runs = tables["runs"]
     studies = runs["study"].unique()
     return [
         replace(
-            mark_doubtful(table, runs, known),
-            about=[known.in_words(text, studies) for text in table.about],
+            mark_doubtful(table, runs, known_studies),
+            about=[known_studies.in_words(text, studies) for text in table.about],
         )
-        for table in found
+        for table in shown
         if table.rows
     ]
 
 
 def verdict_found(comparison: pd.DataFrame) -> list[str]:
     """How many cells agree with the paper's, and why others cannot be compared."""
-    why = comparison.loc[comparison["verdict"] == "not comparable", "reason"].value_counts()
-    reasons = [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()]
+    reason_counts = comparison.loc[
+        comparison["verdict"] == "not comparable", "reason"
+    ].value_counts()
+    reasons = [
+        f"Not comparable, {count} cells: {reason}." for reason, count in reason_counts.items()
+    ]
     return [verdict_sentence(comparison), *reasons]
 
 
-def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
+def verdict_tables(tables: Frames, known_studies: KnownStudies) -> Iterator[Table]:
     """No tables if no cell can be compared."""
     comparison, agreement = tables["comparison"], tables["agreement"]
     if not comparison["verdict"].isin(COMPARED).any():
         return
-    about = verdict_found(comparison)
+    sentences = verdict_found(comparison)
     if len(agreement):
-        about += [agreement_sentence(agreement), rule_sentence()]
-    about += [MARKED, simulated_sentence()]
+        sentences += [agreement_sentence(agreement), rule_sentence()]
+    sentences += [MARKED, simulated_sentence()]
     # Of the smallest groups, those that differ.
     smallest = agreement["by"].str.contains(",", regex=False).astype(bool)
     stated = agreement[~smallest | (agreement["statement"] == "differs")]
@@ -138,15 +143,15 @@ def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
     ]
     heads = ["by", "name", "compared", "mean difference", "score", "90 % of honest below", "p"]
     heads += ["statement"]
-    yield Table("All cells together", heads, rows, section=VERDICT, about=about)
-    ran = comparison[comparison["n"] > 0]
-    title = f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}"
+    yield Table("All cells together", heads, rows, section=VERDICT, about=sentences)
+    cells_with_runs = comparison[comparison["n"] > 0]
+    title = f"Cell by cell: {len(cells_with_runs)} cells of the paper's {len(comparison)}"
     heads = ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference"]
     heads += ["±", "verdict", "remarks"]
     rows = [
         [
             r.table,
-            known.title(r.study),
+            known_studies.title(r.study),
             r.baseline,
             r.target,
             r.metric,
@@ -157,9 +162,9 @@ def verdict_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
             r.verdict,
             "; ".join(filter(None, (r.reason, r.mentions))),
         ]
-        for r in ran.itertuples()
+        for r in cells_with_runs.itertuples()
     ]
-    yield Table(title, heads, rows, section=VERDICT, about=about, folded=True)
+    yield Table(title, heads, rows, section=VERDICT, about=sentences, folded=True)
 
 
 def write_tables(
@@ -167,26 +172,26 @@ def write_tables(
 ) -> None:
     """The tidy tables as CSV and Parquet; those for readers as Markdown and LaTeX; versions.json."""
     tables, frame = all_tables(collected, settings, tuned), collected.frame
-    known, made = known_studies(settings), versions(collected)
-    mixed = mixed_note(made["versions"])
+    studies_known, provenance = known_studies(settings), versions(collected)
+    mixed = mixed_note(provenance["versions"])
     write_tidy(tables, collected, out)
     notes = source_note(frame, settings), scratch_note(frame, settings), mixed
     note = " ".join(filter(None, notes))
-    shown, compared = shown_tables(tables, known), []
-    if len(tables["comparison"]) and VERDICT not in {table.section for table in shown}:
+    page_tables, compared = shown_tables(tables, studies_known), []
+    if len(tables["comparison"]) and VERDICT not in {table.section for table in page_tables}:
         compared = verdict_found(tables["comparison"])
     for name, text in {
-        "tables.md": markdown_page(shown, note, frame, compared),
-        "tables.tex": latex_page(shown, note),
+        "tables.md": markdown_page(page_tables, note, frame, compared),
+        "tables.tex": latex_page(page_tables, note),
     }.items():
         write_text(out / name, text)
-    made |= {
+    provenance |= {
         "sources": sorted(set(frame["sources"].dropna())),
         "comparable": is_comparable(frame),
         "mixed": mixed,
         "settings": settings,
     }
-    write_json(out / "versions.json", made)
+    write_json(out / "versions.json", provenance)
 
 
 def markdown_page(
@@ -195,9 +200,9 @@ def markdown_page(
     """Tables by section, then missing and doubtful runs. note: what must come first; compared: why
     nothing can be compared with the paper."""
     parts = ["# Tables", *([f"**{note}**"] if note else [])]
-    for title, about, own in by_section(tables):
-        parts += [f"## {title}", *map(markdown_with_code, about)]
-        parts += ["\n".join(markdown(table)) for table in own]
+    for title, sentences, section_tables in by_section(tables):
+        parts += [f"## {title}", *map(markdown_with_code, sentences)]
+        parts += ["\n".join(markdown(table)) for table in section_tables]
     missing = [f"- {markdown_with_code(line)}" for line in describe_missing(runs)]
     missing = missing or ["None: every configured run is complete."]
     parts += [*compared, "## Missing runs", "\n".join(missing)]
@@ -212,9 +217,9 @@ def markdown_page(
 def latex_page(tables: Sequence[Table], note: str) -> str:
     """Tables by section; what is said about a section is a comment."""
     parts = ["% needs \\usepackage{booktabs}", *([f"% {note}"] if note else [])]
-    for title, about, own in by_section(tables):
-        parts += ["", f"% {title}", *(f"% {text}" for text in about)]
-        parts += [line for table in own for line in ("", *latex(table, note))]
+    for title, sentences, section_tables in by_section(tables):
+        parts += ["", f"% {title}", *(f"% {text}" for text in sentences)]
+        parts += [line for table in section_tables for line in ("", *latex(table, note))]
     return "\n".join(parts) + "\n"
 
 

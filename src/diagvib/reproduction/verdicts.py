@@ -43,7 +43,7 @@ COLUMNS = [
 def comparison_table(
     metrics: pd.DataFrame,
     frame: pd.DataFrame,
-    judged: dict,
+    judgements: dict,
     paper: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row per number of the paper: ours, difference, uncertainty (half a 95 % interval),
@@ -73,8 +73,8 @@ def comparison_table(
         for r in frame[frame["status"] == "ok"].itertuples()
         if not r.comparable
     }
-    told = [_verdict(row, judged, embedded) for row in rows.itertuples()]
-    rows[["verdict", "reason", "mentions"]] = pd.DataFrame(told, rows.index)
+    verdicts = [_verdict(row, judgements, embedded) for row in rows.itertuples()]
+    rows[["verdict", "reason", "mentions"]] = pd.DataFrame(verdicts, rows.index)
     rows = rows.rename(columns={"paper_mean": "paper"})
     rows.loc[~rows["verdict"].isin(COMPARED), ["difference", "uncertainty"]] = np.nan
     return rows[COLUMNS]
@@ -101,27 +101,32 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
     return half_width(freedom) * np.sqrt(ours + theirs) + _HALF_STEP
 
 
-def _verdict(row, judged: dict, embedded: set) -> tuple[str, str, str]:
+def _verdict(row, judgements: dict, embedded: set) -> tuple[str, str, str]:
     """Verdict, reason and mentions of one cell."""
     contrast = SHIPPED.contrasts.get(row.metric)
     studies = (contrast.study, contrast.reference) if contrast else (row.study,)
     cells = [(row.baseline, study, row.target) for study in studies]
-    absent = ", ".join(cell[1] for cell in cells if cell not in judged)
-    both = zip(*(judged.get(cell, ([], [])) for cell in cells), strict=True)
-    other, mentions = ("; ".join(dict.fromkeys(chain(*one))) for one in both)
-    if absent:
-        told = "not run", f"not configured: {row.baseline}, {absent}, {row.target}"
+    missing_studies = ", ".join(cell[1] for cell in cells if cell not in judgements)
+    reasons_and_mentions = zip(*(judgements.get(cell, ([], [])) for cell in cells), strict=True)
+    obstacles, mentions = (
+        "; ".join(dict.fromkeys(chain(*texts))) for texts in reasons_and_mentions
+    )
+    if missing_studies:
+        verdict_and_reason = (
+            "not run",
+            f"not configured: {row.baseline}, {missing_studies}, {row.target}",
+        )
     elif not row.n > 0:
-        told = "not run", f"no complete sample of {row.expected:.0f}"
+        verdict_and_reason = "not run", f"no complete sample of {row.expected:.0f}"
     elif embedded & set(cells):
-        told = "not comparable", "embedded sources"
-    elif other:
-        told = "not comparable", f"another protocol: {other}"
+        verdict_and_reason = "not comparable", "embedded sources"
+    elif obstacles:
+        verdict_and_reason = "not comparable", f"another protocol: {obstacles}"
     elif 0 < row.cues < PAPER_CUES:
-        told = "not comparable", f"{row.cues:.0f} of {PAPER_CUES} cues"
+        verdict_and_reason = "not comparable", f"{row.cues:.0f} of {PAPER_CUES} cues"
     else:
-        told = _tell(row.n, row.expected, row.difference, row.uncertainty)
-    return *told, mentions
+        verdict_and_reason = _tell(row.n, row.expected, row.difference, row.uncertainty)
+    return *verdict_and_reason, mentions
 
 
 def _tell(n: float, expected: float, difference: float, uncertainty: float) -> tuple[str, str]:
@@ -142,21 +147,21 @@ def verdict_sentence(comparison: pd.DataFrame) -> str:
     why."""
     counts = comparison["verdict"].value_counts()
     agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
-    left = [
+    incomparable = [
         f"{int(counts[name])} {'were' if name == 'not run' else 'are'} {name}"
         for name in VERDICTS[len(COMPARED) :]
         if counts.get(name, 0)
     ]
     if not agree + differ + unknown:
         if counts.get("not run", 0) == len(comparison):
-            left = ["none of its models was run"]
-        return f"None of the paper's {len(comparison)} cells can be compared: {', '.join(left)}."
+            incomparable = ["none of its models was run"]
+        return f"None of the paper's {len(comparison)} cells can be compared: {', '.join(incomparable)}."
     text = (
         f"Of {agree + differ + unknown} compared cells, {agree} agree with the paper within {100 * MARGIN:.0f} "
         f"points, {differ} differ, and {unknown} are undecided"
     )
     return (
-        f"{text}; of the paper's {len(comparison)} cells, {', '.join(left)}."
-        if left
+        f"{text}; of the paper's {len(comparison)} cells, {', '.join(incomparable)}."
+        if incomparable
         else f"{text}."
     )

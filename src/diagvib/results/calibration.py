@@ -20,7 +20,7 @@ SET = "calibration"  # in the column metric_set
 TITLE = "Calibration"
 BINS = 15
 _ECE = "_ece"
-_ABOUT = [
+_INTRODUCTION = [
     f"Expected calibration error of the predicted class, {BINS} bins of equal width (Guo et al., 2017): the mean "
     "absolute difference between a bin's accuracy and its mean probability, weighted by its images; in percent, mean ± "
     "standard error over the {samples}."
@@ -41,38 +41,44 @@ def calibration_errors(predictions: pa.Table, target: str) -> dict[str, float]:
         np.array(predictions[name].to_pylist()) for name in ("group", target, "prediction")
     )
     confidence, correct = predictions["confidence"].to_numpy(), label == predicted
-    every = {"ece": slice(None)}
-    every |= {f"{name}{_ECE}": group == name for name in dict.fromkeys(group.tolist())}
-    return {name: calibration_error(confidence[at], correct[at]) for name, at in every.items()}
+    images = {"ece": slice(None)}
+    images |= {f"{name}{_ECE}": group == name for name in dict.fromkeys(group.tolist())}
+    return {
+        name: calibration_error(confidence[rows], correct[rows]) for name, rows in images.items()
+    }
 
 
 def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """Rows for the table `metrics`. runs: as from `read_runs`."""
     parts = []
-    for _, own in runs.groupby("study", sort=False):
-        known = [name for name in own if name.endswith(_ECE) and own[name].notna().any()]
-        parts.append(over_samples(own, known, baselines, {}, dict.fromkeys(known, (0, 1))))
+    for _, study_runs in runs.groupby("study", sort=False):
+        columns = [
+            name for name in study_runs if name.endswith(_ECE) and study_runs[name].notna().any()
+        ]
+        parts.append(
+            over_samples(study_runs, columns, baselines, {}, dict.fromkeys(columns, (0, 1)))
+        )
     return concatenated(parts, []).assign(metric_set=SET, note="")
 
 
-def calibration_sentence(rows: pd.DataFrame, known: KnownStudies) -> str:
+def calibration_sentence(rows: pd.DataFrame, known_studies: KnownStudies) -> str:
     """The study and test group in which a baseline's probabilities are furthest off; empty if there is none."""
-    ran = of_all_bindings(rows[(rows["study"] != "") & rows["mean"].notna()])
-    if ran.empty:
+    means = of_all_bindings(rows[(rows["study"] != "") & rows["mean"].notna()])
+    if means.empty:
         return ""
-    most = ran.loc[ran["mean"].idxmax()]
+    worst = means.loc[means["mean"].idxmax()]
     return (
-        f"Furthest off: {most['baseline']} in {known.title(most['study'])}, test group "
-        f"{most['metric'].removesuffix(_ECE)}. On average, its probabilities are {100 * most['mean']:.0f} points away "
+        f"Furthest off: {worst['baseline']} in {known_studies.title(worst['study'])}, test group "
+        f"{worst['metric'].removesuffix(_ECE)}. On average, its probabilities are {100 * worst['mean']:.0f} points away "
         "from how often it is right."
     )
 
 
-def calibration_tables(rows: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
+def calibration_tables(rows: pd.DataFrame, known_studies: KnownStudies) -> Iterator[Table]:
     """A table for each study, with a column for each test group. rows: from `calibration`."""
-    for study, own in rows.groupby("study", sort=False):
-        heads = {name: name.removesuffix(_ECE) for name in own["metric"].unique()}
+    for study, study_rows in rows.groupby("study", sort=False):
+        heads = {name: name.removesuffix(_ECE) for name in study_rows["metric"].unique()}
         text = partial(of_samples, change=True)
-        lines = pivot(of_all_bindings(own), "metric", heads, text)
-        title = known.title(study)
-        yield Table(title, *lines, [], TITLE, _ABOUT, folded=True)
+        lines = pivot(of_all_bindings(study_rows), "metric", heads, text)
+        title = known_studies.title(study)
+        yield Table(title, *lines, [], TITLE, _INTRODUCTION, folded=True)

@@ -22,13 +22,13 @@ _CODED = pa.dictionary(pa.int32(), pa.string())
 def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
     """The columns of a run's predictions by which cells are counted: group, target, cues,
     prediction, environment; and confidence, if it is there."""
-    wanted = ["group", target, *cues, "prediction"]
+    columns = ["group", target, *cues, "prediction"]
     # Class names stay dictionary codes: four times faster than strings, with up to 11,070 files to
     # read.
-    with open_parquet(path, read_dictionary=wanted) as file:
-        further = ("environment", "confidence")
-        wanted += [name for name in further if name in file.schema_arrow.names]
-        return file.read(columns=wanted, use_threads=False)
+    with open_parquet(path, read_dictionary=columns) as file:
+        optional = ("environment", "confidence")
+        columns += [name for name in optional if name in file.schema_arrow.names]
+        return file.read(columns=columns, use_threads=False)
 
 
 def count_cells(
@@ -47,12 +47,14 @@ def count_cells(
     by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
     coded = {name: table[name].cast(_CODED) for name in [*by, "prediction"]}
     table = pa.table(coded).unify_dictionaries()
-    alike = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])
-    positions = zip(*(alike[name].combine_chunks().indices.to_pylist() for name in by), strict=True)
+    counts = table.group_by(table.column_names, use_threads=False).aggregate([([], "count_all")])
+    positions = zip(
+        *(counts[name].combine_chunks().indices.to_pylist() for name in by), strict=True
+    )
     cells: dict[tuple[int, ...], dict] = {}
-    for position, row in zip(positions, alike.to_pylist(), strict=True):
+    for position, row in zip(positions, counts.to_pylist(), strict=True):
         label, n = row[target], row["count_all"]
-        others = cue_label.get(row[cues[0]], frozenset()) - {label} if cue_label else ()
+        cue_classes = cue_label.get(row[cues[0]], frozenset()) - {label} if cue_label else ()
         names = [row[cue] for cue in cues]
         cell = cells.setdefault(
             position,
@@ -63,14 +65,14 @@ def count_cells(
                 "cue_class": "-".join(names),
                 "n": 0,
                 "correct": 0,
-                "misled": 0 if others else None,
+                "misled": 0 if cue_classes else None,
                 "trained": trained.get("-".join([label, *names]), 0) if trained else None,
             },
         )
         cell["n"] += n
         cell["correct"] += n * (row["prediction"] == label)
-        if others:
-            cell["misled"] += n * (row["prediction"] in others)
+        if cue_classes:
+            cell["misled"] += n * (row["prediction"] in cue_classes)
     return [cells[position] for position in sorted(cells)]
 
 
@@ -93,8 +95,8 @@ def mean_per_class(cells: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """
     classes = cells.groupby([*by, "target_class"], sort=False)[["correct", "n"]].sum()
     groups = classes.groupby(level=by, sort=False)
-    of, accuracy = groups.ngroup(), classes["correct"] / classes["n"]
-    means = np.bincount(of, accuracy) / np.bincount(of)
+    group_numbers, accuracy = groups.ngroup(), classes["correct"] / classes["n"]
+    means = np.bincount(group_numbers, accuracy) / np.bincount(group_numbers)
     return groups[["n"]].sum().assign(accuracy=means).reset_index()
 
 

@@ -32,16 +32,16 @@ def combinations(results: Results) -> pd.DataFrame:
         expected = runs[(runs[_RUNS] == names).all(axis=1)]
         if len(_class_names(expected, results.known)) == 1:
             labels = [*filter(None, (results.cue_label[run] for run in expected.index))][:1]
-            about = dict(zip(_RUNS, names, strict=True))
+            description = dict(zip(_RUNS, names, strict=True))
             part = part.assign(cue_label=_labels(part["cue_class"], *labels))
             samples = expected["sample"].unique()
-            rows += [{**about, **row} for row in _of_binding(part, samples)]
+            rows += [{**description, **row} for row in _of_binding(part, samples)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _class_names(runs: pd.DataFrame, known: KnownStudies) -> set[tuple]:
+def _class_names(runs: pd.DataFrame, known_studies: KnownStudies) -> set[tuple]:
     return {
-        tuple(known.classes(run["study"], run["binding"].split("-"), run["sample"]))
+        tuple(known_studies.classes(run["study"], run["binding"].split("-"), run["sample"]))
         for run in runs.to_dict("records")
     }
 
@@ -65,13 +65,17 @@ def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:
     sums = tested.groupby([*keys, "sample"], sort=False)[counts].sum()
     trained = tested.groupby(keys, sort=False)["trained"].mean()
     agreeing = tested[tested["cue_label"] == tested["target_class"]]
-    usual = agreeing.groupby(["target_class", "sample"], sort=False)[counts].sum()
+    agreeing_counts = agreeing.groupby(["target_class", "sample"], sort=False)[counts].sum()
     for names, part in sums.groupby(level=keys, sort=False):
         part = part.droplevel(keys).reindex(samples)
-        same = usual.xs(names[0]).reindex(samples) if names[0] in usual.index else part * np.nan
-        right, shares = part["correct"] / part["n"], same["correct"] / same["n"]
+        class_counts = (
+            agreeing_counts.xs(names[0]).reindex(samples)
+            if names[0] in agreeing_counts.index
+            else part * np.nan
+        )
+        right, shares = part["correct"] / part["n"], class_counts["correct"] / class_counts["n"]
         misled = names[2] not in ("", names[0])
-        change = change_interval(right, shares, part["n"].sum(), same["n"].sum())
+        change = change_interval(right, shares, part["n"].sum(), class_counts["n"].sum())
         change = change if misled else (np.nan, np.nan, np.nan)
         yield {
             **dict(zip(keys, names, strict=True)),
@@ -84,44 +88,46 @@ def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:
 
 
 def change_interval(
-    values: np.ndarray, usual: np.ndarray, images: float = 0, usual_images: float = 0
+    values: np.ndarray, references: np.ndarray, images: float = 0, usual_images: float = 0
 ) -> tuple[float, float, float]:
     """The mean of a difference of two accuracies on the same samples, with its 95 % interval over
     the samples; over all images of these samples, if there are fewer than FEWEST of them or the
     samples do not differ (Zou and Donner, 2008)."""
-    values, usual = np.asarray(values, float), np.asarray(usual, float)
-    whole = ~np.isnan(values + usual)
-    if not whole.any():
+    values, references = np.asarray(values, float), np.asarray(references, float)
+    complete = ~np.isnan(values + references)
+    if not complete.any():
         return np.nan, np.nan, np.nan
-    values, usual = values[whole], usual[whole]
-    change = values.mean() - usual.mean()
-    low, high = sample_interval(values, usual) if len(values) >= FEWEST else (np.nan, np.nan)
+    values, references = values[complete], references[complete]
+    change = values.mean() - references.mean()
+    low, high = sample_interval(values, references) if len(values) >= FEWEST else (np.nan, np.nan)
     if np.isnan(low) and images > 0 and usual_images > 0:
-        (below, above), (least, most) = (
+        (below, above), (reference_low, reference_high) = (
             image_interval(part.mean(), count)
-            for part, count in ((values, images), (usual, usual_images))
+            for part, count in ((values, images), (references, usual_images))
         )
-        low = change - np.hypot(values.mean() - below, most - usual.mean())
-        high = change + np.hypot(above - values.mean(), usual.mean() - least)
+        low = change - np.hypot(values.mean() - below, reference_high - references.mean())
+        high = change + np.hypot(above - values.mean(), references.mean() - reference_low)
     return float(change), float(low), float(high)
 
 
-def combination_tables(tables: Frames, known: KnownStudies) -> Iterator[Table]:
+def combination_tables(tables: Frames, known_studies: KnownStudies) -> Iterator[Table]:
     """For readers: of each study and binding, a row for each combination, a column for each
     baseline."""
     runs = tables["runs"]
     for (study, binding), rows in tables["combinations"].groupby(["study", "binding"], sort=False):
         baselines, lines = rows["baseline"].unique(), []
-        for names, same in rows.groupby([*CLASSES, "cue_label"], sort=False):
-            texts = {row["baseline"]: of_samples(row) for row in same.to_dict("records")}
-            counts = same[["trained", "images"]].mean()
+        for names, combination_rows in rows.groupby([*CLASSES, "cue_label"], sort=False):
+            texts = {
+                row["baseline"]: of_samples(row) for row in combination_rows.to_dict("records")
+            }
+            counts = combination_rows[["trained", "images"]].mean()
             trained, images = ("-" if count != count else f"{count:,.0f}" for count in counts)
             values = [texts.get(name, "-") for name in baselines]
             lines.append([*names[:2], names[2] or "-", trained, images, *values])
         heads = [rows["target"].iloc[0], rows["cue"].iloc[0] or "-", "the cue points to"]
         heads += ["trained on", "test images", *baselines]
         notes = untested_notes(runs[(runs["study"] == study) & (runs["binding"] == binding)])
-        title = f"{known.title(study)}, {binding}: accuracy by combination"
+        title = f"{known_studies.title(study)}, {binding}: accuracy by combination"
         yield Table(title, heads, lines, notes)
 
 

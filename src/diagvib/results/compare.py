@@ -37,7 +37,7 @@ th,td{{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid #8884
 """
 
 
-def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
+def compare_results(reference_root: Path, other_root: Path, threads: int = 1) -> pd.DataFrame:
     """Every cell of P_ij in either folder: a, b, their standard errors and n, difference (b minus
     a) and verdict.
 
@@ -49,10 +49,10 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     `attrs["damaged"]` names runs that could not be read, `attrs["changes"]` what the runs were made
     with: rows of `_changes`. DiagvibError for folders without runs.
     """
-    folders = [runs_folder(path) for path in (first, second)]
+    folders = [runs_folder(path) for path in (reference_root, other_root)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
     collected = [read_runs(folder, expected.values(), threads) for folder in folders]
-    a, b = (one.frame for one in collected)
+    a, b = (results.frame for results in collected)
     groups = {f"{name[:-2]}_accuracy": name[:-2] for name in [*a, *b] if name.endswith("_n")}
     if not groups:
         raise DiagvibError(f"{folders[0]}, {folders[1]}: no run can be read: {a['reason'].iloc[0]}")
@@ -66,31 +66,33 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     return table
 
 
-def _changes(first: Collected, second: Collected) -> list[list[str]]:
+def _changes(reference_runs: Collected, other_runs: Collected) -> list[list[str]]:
     """Differences in how the runs were made: baselines, key, its values in each folder. Settings,
     training protocol, versions, device, and digests of code and images."""
-    values = [_made_with(one) for one in (first, second)]
+    values = [_made_with(collected) for collected in (reference_runs, other_runs)]
     differing: dict[tuple, list[str]] = {}
     for baseline in values[0]:
-        both = [one.get(baseline, {}) for one in values]
-        for key in sorted({*both[0], *both[1]}) if both[1] else ():
-            found = [sorted(one.get(key, ["-"])) for one in both]
-            if found[0] != found[1]:
-                texts = (", ".join(v) if len(v) < 3 else f"{len(v)} values" for v in found)
+        values_of_both = [values_of_baseline.get(baseline, {}) for values_of_baseline in values]
+        for key in sorted({*values_of_both[0], *values_of_both[1]}) if values_of_both[1] else ():
+            value_pair = [
+                sorted(values_of_baseline.get(key, ["-"])) for values_of_baseline in values_of_both
+            ]
+            if value_pair[0] != value_pair[1]:
+                texts = (", ".join(v) if len(v) < 3 else f"{len(v)} values" for v in value_pair)
                 differing.setdefault((key, *texts), []).append(baseline)
-    return [[", ".join(names), *found] for found, names in differing.items()]
+    return [[", ".join(names), *pair] for pair, names in differing.items()]
 
 
 def _made_with(collected: Collected) -> dict[str, dict[str, set[str]]]:
     """Baseline -> key -> the values that occur."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for baseline, made in zip(collected.frame["baseline"], collected.made, strict=True):
-        if made is None:
+    values_of_baselines: dict[str, dict[str, set[str]]] = {}
+    for baseline, provenance in zip(collected.frame["baseline"], collected.made, strict=True):
+        if provenance is None:
             continue
-        parts = {key: made.get(key) for key in _MADE_WITH}
+        parts = {key: provenance.get(key) for key in _MADE_WITH}
         for key, value in pd.json_normalize(parts).iloc[0].dropna().items():
-            found.setdefault(baseline, {}).setdefault(key, set()).add(_short(value))
-    return found
+            values_of_baselines.setdefault(baseline, {}).setdefault(key, set()).add(_short(value))
+    return values_of_baselines
 
 
 def _short(value: object) -> str:
@@ -131,14 +133,20 @@ def _long(frame: pd.DataFrame, groups: dict[str, str]) -> pd.DataFrame:
 
 def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     rows, tested = [], {name: study.groups for name, study in SHIPPED.studies.items()}
-    for key, first, second in zip(a.index, a.to_numpy(), b.reindex_like(a).to_numpy(), strict=True):
-        ours, theirs, change = estimate(first), estimate(second), estimate(second - first)
+    for key, reference_values, other_values in zip(
+        a.index, a.to_numpy(), b.reindex_like(a).to_numpy(), strict=True
+    ):
+        ours, theirs, change = (
+            estimate(reference_values),
+            estimate(other_values),
+            estimate(other_values - reference_values),
+        )
         if not ours.n and not theirs.n and key[-1] not in tested.get(key[0], ()):
             continue
-        low, high = sample_interval(second, first)
+        low, high = sample_interval(other_values, reference_values)
         if change.n:
-            same = np.nanmax(np.abs(second - first)) == 0
-            verdict = "same" if same else "differs" if low > 0 or high < 0 else "cannot tell"
+            equal = np.nanmax(np.abs(other_values - reference_values)) == 0
+            verdict = "same" if equal else "differs" if low > 0 or high < 0 else "cannot tell"
         elif ours.n and theirs.n:
             verdict = "no common sample"
         else:
@@ -187,20 +195,24 @@ def shown(table: pd.DataFrame, letter: str = "B") -> list[Table]:
     title = f"A and {letter} compared (percent)"
     cells = Table(title, heads, rows, [compare_sentence(table)])
     changes = table.attrs["changes"]
-    what = f"What the runs of A and {letter} were made with, where it differs"
-    made = Table(what, ["baselines", "key", "A", letter], changes)
-    return [cells, *([made] if changes else [])]
+    heading = f"What the runs of A and {letter} were made with, where it differs"
+    provenance_table = Table(heading, ["baselines", "key", "A", letter], changes)
+    return [cells, *([provenance_table] if changes else [])]
 
 
 def write_comparison(tables: Mapping[str, pd.DataFrame], path: Path) -> None:
     """Write comparisons as CSV, Markdown or HTML, depending on the file name's ending. tables: by
     the letter of the second folder. DiagvibError for another ending."""
-    every = [each for letter, table in tables.items() for each in shown(table, letter)]
+    all_tables = [
+        shown_table for letter, table in tables.items() for shown_table in shown(table, letter)
+    ]
     long = pd.concat([table.assign(folder=letter) for letter, table in tables.items()])
     writers = {
         ".csv": lambda: long.to_csv(index=False, float_format="%.10g"),
-        ".md": lambda: "\n".join(line for each in every for line in (*markdown(each), "")),
-        ".html": lambda: _PAGE.format("\n".join(map(html, every))),
+        ".md": lambda: "\n".join(
+            line for shown_table in all_tables for line in (*markdown(shown_table), "")
+        ),
+        ".html": lambda: _PAGE.format("\n".join(map(html, all_tables))),
     }
     if path.suffix not in writers:
         raise DiagvibError(f"--out {path}: ends in '{path.suffix}'; use {', '.join(writers)}")

@@ -31,7 +31,7 @@ def evaluate(
     split: str,
     table: pa.Table,
     prediction: Sequence[str],
-    known: KnownStudies,
+    known_studies: KnownStudies,
     confidence: np.ndarray | None = None,
 ) -> dict[str, float]:
     """The metrics of a study for predictions on one split of a dataset.
@@ -59,50 +59,52 @@ def evaluate(
     target, *cues = binding.split("-")
     run = Run("", study, binding, sample).keys
     if split == "test":
-        _check_cells(known, study, [target, *cues], sample, table)
+        _check_cells(known_studies, study, [target, *cues], sample, table)
     answered = table.append_column("prediction", pa.array(prediction, pa.string()))
-    labels = known.misleading_label(study, [target, *cues], sample, {})
+    labels = known_studies.misleading_label(study, [target, *cues], sample, {})
     cells = cells_table(
         pd.DataFrame([run], columns=RUN_KEYS), [count_cells(answered, target, cues, labels)]
     )
     groups = class_mean(cells, ["group"]).add_suffix("_accuracy").to_dict()
-    found = {
+    result = {
         "accuracy": class_mean(cells, RUN_KEYS).item(),
         **groups,
         "worst_cell": worst_cell(cells, RUN_KEYS).item(),
     }
     if confidence is not None:
         answered = answered.append_column("confidence", pa.array(confidence))
-        found |= calibration_errors(answered, target)
-    if known.studies[study].metrics == "accuracy":
+        result |= calibration_errors(answered, target)
+    if known_studies.studies[study].metrics == "accuracy":
         shares = per_image(cells, CLASSES)
         names = ("-".join(filter(None, names)) for names in shares.index)
-        found = {
+        result = {
             f"{name}_accuracy": share for name, share in zip(names, shares, strict=True)
-        } | found
+        } | result
     if split == "test":
-        own = METRIC_SETS[known.studies[study].metrics]
-        values = own.of_run(Results(pd.DataFrame([{**run, **groups}]), cells, known, {}))
-        found |= values.drop(columns=RUN_KEYS).iloc[0].astype(float).dropna().to_dict()
-    return found
+        metric_set = METRIC_SETS[known_studies.studies[study].metrics]
+        values = metric_set.of_run(
+            Results(pd.DataFrame([{**run, **groups}]), cells, known_studies, {})
+        )
+        result |= values.drop(columns=RUN_KEYS).iloc[0].astype(float).dropna().to_dict()
+    return result
 
 
 def _check_cells(
-    known: KnownStudies, name: str, factors: Sequence[str], sample: int, table: pa.Table
+    known_studies: KnownStudies, name: str, factors: Sequence[str], sample: int, table: pa.Table
 ) -> None:
     """Warn of a cell of the test split without images; DiagvibError for a group without any."""
-    study = known.studies[name]
+    study = known_studies.studies[name]
     cells = study.cells("test", sample_of(study.scene, sample).added_cue)
-    classes = known.classes(name, factors, sample)
+    classes = known_studies.classes(name, factors, sample)
     for factor, role, names in zip(factors, study.bound, classes, strict=True):
         cells[factor] = [names[number] for number in cells[f"{role}_class"]]
     by = ["environment"] * ("environment" in table.column_names) + ["group", *factors]
-    there = table.select(by).to_pandas()
-    said = f"{name} {'-'.join(factors)}: the test split has no image"
-    lost = set(cells["group"]) - set(there["group"])
+    tested = table.select(by).to_pandas()
+    message = f"{name} {'-'.join(factors)}: the test split has no image"
+    lost = set(cells["group"]) - set(tested["group"])
     if lost:
-        raise DiagvibError(f"{said} of group {min(lost)}; raise the number of its images")
-    needed, there = (pd.MultiIndex.from_frame(each[there.columns]) for each in (cells, there))
-    for cell in needed.difference(there)[:1]:
-        text = f"{said} of the cell {', '.join(cell)}; metrics are of the other cells"
+        raise DiagvibError(f"{message} of group {min(lost)}; raise the number of its images")
+    needed, tested = (pd.MultiIndex.from_frame(frame[tested.columns]) for frame in (cells, tested))
+    for cell in needed.difference(tested)[:1]:
+        text = f"{message} of the cell {', '.join(cell)}; metrics are of the other cells"
         warnings.warn(text, stacklevel=4)

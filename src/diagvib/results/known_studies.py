@@ -54,30 +54,34 @@ class KnownStudies:
         return {contrast.metric: contrast for contrast in self._joined("contrasts").values()}
 
     def _joined(self, key: str) -> dict:
-        found: dict = {}
+        joined: dict = {}
         for file in self._files:
             for name, value in getattr(file, key).items():
-                if name in found:
+                if name in joined:
                     raise DiagvibError(
                         f"{key}.{name}: is in two study files ({file.title} is the second); "
                         "choose another name"
                     )
-                found[name] = value
-        return found
+                joined[name] = value
+        return joined
 
     def headline(self, studies: Iterable[str]) -> Headline | None:
         """The headline of the first file that has one and to which some of these studies belong."""
-        asked = set(studies)
+        study_names = set(studies)
         return next(
-            (file.headline for file in self._files if file.headline and asked & set(file.studies)),
+            (
+                file.headline
+                for file in self._files
+                if file.headline and study_names & set(file.studies)
+            ),
             None,
         )
 
     def citations(self, studies: Iterable[str]) -> list[str]:
         """The papers that define these studies."""
-        asked = set(studies)
-        found = (file.cite for file in self._files if asked & set(file.studies))
-        return list(dict.fromkeys(filter(None, found)))
+        study_names = set(studies)
+        citations = (file.cite for file in self._files if study_names & set(file.studies))
+        return list(dict.fromkeys(filter(None, citations)))
 
     def title(self, study: str) -> str:
         """The title of a study for readers; its name if no file has it."""
@@ -90,26 +94,30 @@ class KnownStudies:
 
     def groups(self, studies: Iterable[str]) -> list[str]:
         """Every test group of these studies, those needed by their metrics first."""
-        own = [self.studies[study] for study in self._known(studies)]
-        needed = [group for study in own for group in METRICS[study.metrics].groups]
-        return list(dict.fromkeys([*needed, *(group for study in own for group in study.groups)]))
+        definitions = [self.studies[study] for study in self._known(studies)]
+        needed = [group for study in definitions for group in METRICS[study.metrics].groups]
+        return list(
+            dict.fromkeys([*needed, *(group for study in definitions for group in study.groups)])
+        )
 
     def tested_in(self, study: str, group: str) -> list[str]:
         """The environments of a study's test group; empty if the study names none."""
-        own = self.studies[study]
-        rows = own.rows_of("test") if own.names_environments else []
+        definition = self.studies[study]
+        rows = definition.rows_of("test") if definition.names_environments else []
         return list(dict.fromkeys(row.environment for row in rows if row.group == group))
 
     def factors(self, studies: Iterable[str]) -> list[str]:
         """The factors of these studies' scenes, in the scenes' order."""
-        own = dict.fromkeys(self.studies[study].scene for study in self._known(studies))
-        return list(dict.fromkeys(factor for scene in own for factor in load_scene(scene).factors))
+        scenes = dict.fromkeys(self.studies[study].scene for study in self._known(studies))
+        return list(
+            dict.fromkeys(factor for scene in scenes for factor in load_scene(scene).factors)
+        )
 
     def possible_cues(self, study: str) -> Counter[str]:
         """Target -> number of bindings that a study can have with it."""
-        own = self.studies[study]
-        scene = load_scene(own.scene)
-        return Counter(binding.target for binding in possible_bindings(own, "all", scene))
+        definition = self.studies[study]
+        scene = load_scene(definition.scene)
+        return Counter(binding.target for binding in possible_bindings(definition, "all", scene))
 
     def judged_by(self, metrics: str, studies: Iterable[str]) -> list[str]:
         """Those of these studies that are judged by a set of metrics."""
@@ -153,11 +161,14 @@ class KnownStudies:
     def classes(self, study: str, factors: Sequence[str], sample: int) -> list[tuple[str, ...]]:
         """The classes of each bound factor in a dataset sample. factors: as bound, the target
         first."""
-        own = self.studies[study]
-        drawn, known = sample_of(own.scene, sample), load_scene(own.scene).factors
+        definition = self.studies[study]
+        dataset_sample, factor_classes = (
+            sample_of(definition.scene, sample),
+            load_scene(definition.scene).factors,
+        )
         return [
-            drawn.chosen(factor, own.roles[role], known[factor])
-            for role, factor in zip(own.bound, factors, strict=False)
+            dataset_sample.chosen(factor, definition.roles[role], factor_classes[factor])
+            for role, factor in zip(definition.bound, factors, strict=False)
         ]
 
     def images(
@@ -238,8 +249,8 @@ _sample = cache(dataset_sample)
 def sample_of(scene: str, number: int) -> DatasetSample:
     """The dataset sample for a run's number: always the first if replicates differ only in their
     seeds."""
-    found = load_scene(scene)
-    return _sample(0 if found.replicates == "seeds" else number, found)
+    scene_definition = load_scene(scene)
+    return _sample(0 if scene_definition.replicates == "seeds" else number, scene_definition)
 
 
 # The shipped studies alone.

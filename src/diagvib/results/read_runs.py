@@ -34,7 +34,7 @@ from diagvib.settings.grid import RUN_FILES
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
 # if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, those of cues,
 # and ENVIRONMENTS if a study has several.
-NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
+EPOCH_COLUMNS = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 WORST_CLASS, ENVIRONMENTS = "val_worst_class", "val_environment_accuracy"
 SELECTABLE = "selectable"
 # These may differ between runs besides the versions of packages.
@@ -42,7 +42,7 @@ _CIRCUMSTANCES = ("date", "device", "machine", "precision", "seed")
 _COMMIT = "commit"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
-_SHOWN = 5  # combinations of classes that are named
+_MOST_NAMES = 5  # combinations of classes that are named
 
 
 class _Git(BaseModel, strict=True):
@@ -124,7 +124,7 @@ def run_folder(runs: Path, run: dict) -> Path:
 
 
 def read_runs(
-    runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED
+    runs: Path, expected: Iterable[dict], threads: int = 1, known_studies: KnownStudies = SHIPPED
 ) -> Collected:
     """Every expected run with its settings, times, epochs and cells, whether it is complete or not.
 
@@ -138,25 +138,35 @@ def read_runs(
     """
     expected = list(expected)
     frame = pd.DataFrame(expected, columns=RUN_KEYS)
-    columns = history_columns(known, frame["study"].unique())
-    found = in_processes(
-        partial(_read_run, runs, known, columns), expected, threads, RUNS_A_PROCESS
+    columns = history_columns(known_studies, frame["study"].unique())
+    readings = in_processes(
+        partial(_read_run, runs, known_studies, columns), expected, threads, RUNS_A_PROCESS
     )
     with progress_bar() as bar:
-        read = bar.track(found, len(expected), description="reading runs")
+        read = bar.track(readings, len(expected), description="reading runs")
         read = pd.DataFrame(read, frame.index, _Read._fields)
     cells = cells_table(frame, read["cells"])
     accuracies = mean_per_class(cells.assign(run=cells.index), ["run", "group"])
     frame = frame.join(read[["status", "reason"]])
-    none = np.zeros((0, len(columns) + 1), np.float32)
-    epochs = np.concatenate([none, *(own for own in read["epochs"] if len(own))])
-    of = frame.index.repeat(read["epochs"].map(len))
-    history = frame[RUN_KEYS].join(pd.DataFrame(epochs, of, [*columns, SELECTABLE]), how="inner")
+    no_epochs = np.zeros((0, len(columns) + 1), np.float32)
+    epochs = np.concatenate(
+        [no_epochs, *(run_epochs for run_epochs in read["epochs"] if len(run_epochs))]
+    )
+    row_numbers = frame.index.repeat(read["epochs"].map(len))
+    history = frame[RUN_KEYS].join(
+        pd.DataFrame(epochs, row_numbers, [*columns, SELECTABLE]), how="inner"
+    )
     # Runs of unknown studies name their groups themselves.
-    for group in dict.fromkeys([*known.groups(frame["study"]), *accuracies["group"]]):
-        own = accuracies[accuracies["group"] == group].set_index("run")[["accuracy", "n"]]
-        frame[[f"{group}_accuracy", f"{group}_n"]] = own.reindex(frame.index).astype(float)
-    frame = frame.join(pd.DataFrame([own or {} for own in read["measures"]], frame.index))
+    for group in dict.fromkeys([*known_studies.groups(frame["study"]), *accuracies["group"]]):
+        group_accuracies = accuracies[accuracies["group"] == group].set_index("run")[
+            ["accuracy", "n"]
+        ]
+        frame[[f"{group}_accuracy", f"{group}_n"]] = group_accuracies.reindex(frame.index).astype(
+            float
+        )
+    frame = frame.join(
+        pd.DataFrame([run_measures or {} for run_measures in read["measures"]], frame.index)
+    )
     return Collected(
         frame.join(read[["sources", "comparable", "untested"]]),
         [*read["made"]],
@@ -166,20 +176,20 @@ def read_runs(
     )
 
 
-def history_columns(known: KnownStudies, studies: Iterable[str]) -> list[str]:
+def history_columns(known_studies: KnownStudies, studies: Iterable[str]) -> list[str]:
     """The columns of the epochs of runs of these studies. With cues, `follows` and the worst
     validation accuracy over target x all cues; with several cues, also that over target x each."""
-    own = [known.studies[name] for name in studies if name in known.studies]
-    cues = max((len(study.cues) for study in own), default=0)
-    each = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
+    definitions = [known_studies.studies[name] for name in studies if name in known_studies.studies]
+    cues = max((len(study.cues) for study in definitions), default=0)
+    cue_columns = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
     return [
-        *NOTED,
-        *(f"{group}_accuracy" for group in known.groups(studies)),
+        *EPOCH_COLUMNS,
+        *(f"{group}_accuracy" for group in known_studies.groups(studies)),
         WORST_CLASS,
         *follows(cues),
         *(["val_worst_group"] if cues else []),
-        *(each if cues > 1 else []),
-        *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in own) else []),
+        *(cue_columns if cues > 1 else []),
+        *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in definitions) else []),
     ]
 
 
@@ -189,30 +199,30 @@ def follows(cues: int) -> list[str]:
     return [f"val_follows_cue_{number}" for number in range(1, cues + 1)]
 
 
-def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) -> _Read:
+def _read_run(runs: Path, known_studies: KnownStudies, columns: list[str], run: dict) -> _Read:
     """columns: of the epochs."""
     folder = run_folder(runs, run)
-    absent = [name for name in RUN_FILES if not (folder / name).exists()]
-    if absent:
-        unfinished = len(absent) < len(RUN_FILES)
-        return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
+    missing = [name for name in RUN_FILES if not (folder / name).exists()]
+    if missing:
+        unfinished = len(missing) < len(RUN_FILES)
+        return _Read("missing", f"unfinished: no {missing[0]}" if unfinished else "not run")
     try:
         with _reading(folder / "run.json") as path:
-            _Made.model_validate(made := read_json(path))
-        if other := differing(made, run.get("provenance", {})):
+            _Made.model_validate(provenance := read_json(path))
+        if differences := differing(provenance, run.get("provenance", {})):
             return _Read(
                 "missing",
-                f"another run is there, of other {', '.join(other)} than the configuration asks for; "
+                f"another run is there, of other {', '.join(differences)} than the configuration asks for; "
                 "`snakemake` makes it again",
             )
-        own = made.get("run") == "/".join(folder.parts[-4:])
-        if changed := ([] if own else ["run.json"]) + changed_files(made, folder):
+        same_place = provenance.get("run") == "/".join(folder.parts[-4:])
+        if changed := ([] if same_place else ["run.json"]) + changed_files(provenance, folder):
             raise DiagvibError(
                 f"{changed[0]}: changed since it was made, or another run's; delete this folder and "
                 "run again"
             )
         with _reading(folder / "predictions.parquet") as path:
-            noted, cells, measures, labels = _read_cells(path, run, known)
+            origin, cells, measures, labels = _read_cells(path, run, known_studies)
         with _reading(folder / "metrics.json") as path:
             metrics = _Metrics.model_validate(read_json(path))
         measures |= saliency.measures(metrics.model_dump()["saliency"], run["binding"])
@@ -220,10 +230,12 @@ def _read_run(runs: Path, known: KnownStudies, columns: list[str], run: dict) ->
             epochs = read_history(path, columns)
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
-    about = noted.sources, noted.comparable
-    untested = _untested(known, run, noted.trained, cells)
+    origin_fields = origin.sources, origin.comparable
+    untested = _untested(known_studies, run, origin.trained, cells)
     reason = "; ".join(metrics.doubts)
-    return _Read("ok", reason, *about, cells, made, epochs, measures, untested, labels)
+    return _Read(
+        "ok", reason, *origin_fields, cells, provenance, epochs, measures, untested, labels
+    )
 
 
 @contextmanager
@@ -242,16 +254,16 @@ def _reading(path: Path) -> Iterator[Path]:
 
 
 def _read_cells(
-    path: Path, run: dict, known: KnownStudies
+    path: Path, run: dict, known_studies: KnownStudies
 ) -> tuple[_Origin, list[dict], dict[str, float], dict[str, Set[str]] | None]:
     """Origin, cells, the measures of metric sets beyond cells, and the first cue's
     `misleading_label`."""
     target, *cues = factors = run["binding"].split("-")
     table = read_predictions(path, target, cues)
-    noted = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
-    labels = known.misleading_label(run["study"], factors, run["sample"], noted.trained)
-    cells = count_cells(table, target, cues, labels, noted.trained)
-    study = known.studies.get(run["study"])
+    origin = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
+    labels = known_studies.misleading_label(run["study"], factors, run["sample"], origin.trained)
+    cells = count_cells(table, target, cues, labels, origin.trained)
+    study = known_studies.studies.get(run["study"])
     measures = {}
     if "confidence" in table.column_names:
         measures = calibration_errors(table, target)
@@ -259,18 +271,18 @@ def _read_cells(
     if study is not None and study.metrics == "watermark":
         photos = read_table(path).to_pandas()
         measures |= measure(photos.assign(label=photos[target]))
-    return noted, cells, measures, labels
+    return origin, cells, measures, labels
 
 
 def _untested(
-    known: KnownStudies, run: dict, trained: Mapping[str, int], cells: Sequence[Mapping]
+    known_studies: KnownStudies, run: dict, trained: Mapping[str, int], cells: Sequence[Mapping]
 ) -> str:
     """The combinations without a test image: `wren-land, gull-sea and 2 more`."""
     factors = run["binding"].split("-")
     tested = {"-".join(filter(None, (cell["target_class"], cell["cue_class"]))) for cell in cells}
-    names = known.untested(run["study"], factors, run["sample"], trained, tested)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    names = known_studies.untested(run["study"], factors, run["sample"], trained, tested)
+    remainder = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + remainder
 
 
 def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
@@ -279,12 +291,12 @@ def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
     columns: NOTED, which every epoch has, and others that an epoch may lack.
     """
     rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
-    found = [
-        [row[key] if key in NOTED else row.get(key, np.nan) for key in columns]
+    values = [
+        [row[key] if key in EPOCH_COLUMNS else row.get(key, np.nan) for key in columns]
         + [row.get("phase") == rows[-1].get("phase")]
         for row in rows
     ]
-    epochs = np.array(found, dtype=np.float32)
+    epochs = np.array(values, dtype=np.float32)
     if not len(epochs) or not np.isfinite(epochs[:, 0]).all():
         raise ValueError("no epochs, or some without a number")
     return epochs
@@ -297,12 +309,15 @@ def run_times(collected: Collected) -> pd.DataFrame:
     rows = [
         {
             **name,
-            "device": made.get("device"),
-            "images_per_second": made.get("images_per_second"),
-            **{f"seconds_{stage}": value for stage, value in (made.get("seconds") or {}).items()},
+            "device": provenance.get("device"),
+            "images_per_second": provenance.get("images_per_second"),
+            **{
+                f"seconds_{stage}": value
+                for stage, value in (provenance.get("seconds") or {}).items()
+            },
         }
-        for name, made in zip(names, collected.made, strict=True)
-        if made is not None
+        for name, provenance in zip(names, collected.made, strict=True)
+        if provenance is not None
     ]
     return pd.DataFrame(rows or {key: [] for key in [*keys, "device"]})
 
@@ -310,22 +325,22 @@ def run_times(collected: Collected) -> pd.DataFrame:
 def versions(collected: Collected) -> dict:
     """How the finished runs were made: every version, device, precision and seed that occurs, and
     settings per baseline."""
-    seen: dict[str, set] = {}
+    seen_values: dict[str, set] = {}
     settings: dict[str, dict] = {}
-    for baseline, made in zip(collected.frame["baseline"], collected.made, strict=True):
-        if made is None:
+    for baseline, provenance in zip(collected.frame["baseline"], collected.made, strict=True):
+        if provenance is None:
             continue
         facts = {
-            **(made.get("versions") or {}),
-            **{key: made[key] for key in _CIRCUMSTANCES if made.get(key) is not None},
+            **(provenance.get("versions") or {}),
+            **{key: provenance[key] for key in _CIRCUMSTANCES if provenance.get(key) is not None},
         }
-        if git := made.get("git"):
+        if git := provenance.get("git"):
             facts[_COMMIT] = f"{git['commit'][:10]}{', code changed since' * git['changed']}"
         for name, value in facts.items():
-            seen.setdefault(name, set()).add(str(value))
-        settings.setdefault(baseline, made.get("settings") or {})
+            seen_values.setdefault(name, set()).add(str(value))
+        settings.setdefault(baseline, provenance.get("settings") or {})
     return {
-        "versions": {name: sorted(values) for name, values in sorted(seen.items())},
+        "versions": {name: sorted(values) for name, values in sorted(seen_values.items())},
         "baselines": settings,
     }
 
@@ -334,9 +349,9 @@ def mixed_note(versions: dict[str, list[str]]) -> str:
     """A sentence that names the packages of which runs used several versions; empty if there are
     none. versions: as from `versions`."""
     several = [
-        f"{name} {', '.join(found)}"
-        for name, found in versions.items()
-        if len(found) > 1 and name not in (*_CIRCUMSTANCES, _COMMIT)
+        f"{name} {', '.join(values)}"
+        for name, values in versions.items()
+        if len(values) > 1 and name not in (*_CIRCUMSTANCES, _COMMIT)
     ]
     text = "The runs were made with several versions of packages"
     return f"{text}: {'; '.join(several)}." if several else ""

@@ -34,7 +34,7 @@ AS_RUN = "as_run"  # by the baseline's own rule, whichever it is
 PLAIN = ["val_loss", "val_accuracy", LAST, ORACLE]
 COLUMNS = ["over", "rule", *KEYS, "metric", *NUMBERS, "change", "trial"]
 TITLE = "Accuracy under each selection rule"
-ABOUT = [
+INTRODUCTION = [
     "Accuracy where the cue misleads (in random searches on studies without a test group `ood`: the mean of all test "
     "groups) if the rule had chosen the epoch of each run (in random searches: the trial and its epoch), in percent: "
     "mean ± standard error over the {samples}. In brackets: the change from the rule as run, in points, or the "
@@ -46,7 +46,10 @@ _SEARCHED = ("baseline", "study", "binding", "sample", "trial", "rule", TESTED, 
 
 
 def selection_table(
-    collected: Collected, searched: pd.DataFrame, known: KnownStudies, baselines: Mapping[str, dict]
+    collected: Collected,
+    searched: pd.DataFrame,
+    known_studies: KnownStudies,
+    baselines: Mapping[str, dict],
 ) -> pd.DataFrame:
     """A row per rule, study, baseline and metric, for runs and for random searches.
 
@@ -58,15 +61,15 @@ def selection_table(
     """
     values = run_values(collected)
     plain, several = (
-        values[values["study"].isin(known.judged_by(name, values["study"]))]
+        values[values["study"].isin(known_studies.judged_by(name, values["study"]))]
         for name in ("shortcut", "average")
     )
-    chosen = searched[
+    compared_trials = searched[
         searched["baseline"].isin(collected.frame["baseline"]) & searched["chosen"].astype(bool)
     ]
-    trials = _means(_searched_values(chosen), baselines).assign(over="trials")
+    trials = _means(_searched_values(compared_trials), baselines).assign(over="trials")
     keys = ["baseline", "study", "rule"]
-    trial = chosen.drop_duplicates(keys)[[*keys, "trial"]].astype({"trial": float})
+    trial = compared_trials.drop_duplicates(keys)[[*keys, "trial"]].astype({"trial": float})
     trials = trials.merge(trial, how="left", on=keys)
     runs = pd.DataFrame(_over_cues(plain, baselines), columns=COLUMNS)
     parts = [runs, _means(several, baselines).assign(over="runs"), trials]
@@ -79,12 +82,12 @@ def run_values(collected: Collected) -> pd.DataFrame:
     history = history.assign(**{TESTED: _tested(history)})
     recorded = history[history[SELECTABLE] & history[TESTED].notna()]
     rows = {
-        run: {rule: epochs[TESTED].iloc[at] for rule, at in kept_epochs(epochs).items()}
+        run: {rule: epochs[TESTED].iloc[position] for rule, position in kept_epochs(epochs).items()}
         | {AS_RUN: as_run[run]}
         for run, epochs in recorded.groupby(level=0)
     }
-    found = pd.DataFrame.from_dict(rows, "index", columns=[*RULES, AS_RUN])
-    return collected.frame[RUN_KEYS].join(found.astype(float))
+    values = pd.DataFrame.from_dict(rows, "index", columns=[*RULES, AS_RUN])
+    return collected.frame[RUN_KEYS].join(values.astype(float))
 
 
 def _tested(table: pd.DataFrame) -> np.ndarray:
@@ -99,24 +102,24 @@ def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[
     ):
         if runs[AS_RUN].isna().all():
             continue
-        about = {"over": "runs", "study": study, "target": target, "binding": "", "cue": ""}
-        about |= describe(baseline, baselines)
+        description = {"over": "runs", "study": study, "target": target, "binding": "", "cue": ""}
+        description |= describe(baseline, baselines)
         as_run = {}
         for rule in (AS_RUN, *PLAIN):
             acc = accuracy_array(runs, rule)
             # With a single cue, both metrics are the same.
             for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[1], 2)]:
-                found = reduce(acc)
-                change = found.mean - as_run.setdefault(metric, found.mean)
+                rule_values = reduce(acc)
+                change = rule_values.mean - as_run.setdefault(metric, rule_values.mean)
                 row = {"rule": rule, "metric": metric, "change": change}
-                yield about | row | numbers(found, NO_INTERVAL)
+                yield description | row | numbers(rule_values, NO_INTERVAL)
 
 
 def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """The mean accuracy of each rule that was recorded, by binding, study and over all."""
     rules = [rule for rule in RULES if rule in values and values[rule].notna().any()]
     values = values.groupby(["study", "baseline"]).filter(
-        lambda own: own[rules].notna().any(axis=None)
+        lambda values: values[rules].notna().any(axis=None)
     )
     rows = concatenated(
         [over_samples(values, rules, baselines, {}), mean_over_studies(values, rules, baselines)],
@@ -125,11 +128,11 @@ def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
     return rows.rename(columns={"metric": "rule"}).assign(metric="accuracy")
 
 
-def _searched_values(own: pd.DataFrame) -> pd.DataFrame:
+def _searched_values(trials: pd.DataFrame) -> pd.DataFrame:
     """The same for searches: of the trial that each rule would choose. own: the chosen rows of
     `read_searches`."""
-    roles = own["binding"].astype("str").str.extract("(?P<target>[^-]*)-?(?P<cue>.*)")
-    return own.join(roles).pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
+    roles = trials["binding"].astype("str").str.extract("(?P<target>[^-]*)-?(?P<cue>.*)")
+    return trials.join(roles).pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
 
 
 def read_searches(folder: Path | None) -> pd.DataFrame:
@@ -151,40 +154,42 @@ def read_searches(folder: Path | None) -> pd.DataFrame:
     return concatenated(parts, _SEARCHED)
 
 
-def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
+def selection_tables(selection: pd.DataFrame, known_studies: KnownStudies) -> Iterator[Table]:
     """For readers: of studies judged by `shortcut` a table for each metric; of those judged by
     `average` one of runs and one of random searches."""
     plain = selection[selection["metric"] != "accuracy"]
     for metric, rows in plain[plain["rule"] != plain["selection"]].groupby("metric", sort=False):
-        factors = {f: f for f in known.factors(rows["study"]) if f in set(rows["target"])}
+        factors = {f: f for f in known_studies.factors(rows["study"]) if f in set(rows["target"])}
         names = [rule_name(*keys) for keys in zip(rows["rule"], rows["selection"], strict=True)]
         change = rows["change"].mask(rows["rule"] == AS_RUN)
-        rows = rows.assign(study=rows["study"].map(known.title), change=change, rule=names)
+        rows = rows.assign(study=rows["study"].map(known_studies.title), change=change, rule=names)
         lines = pivot(rows, "target", factors, _text, ["study", "baseline", "rule"])
         title = METRIC_TITLES[metric]
-        yield Table(title, *lines, [], TITLE, ABOUT, folded=True)
+        yield Table(title, *lines, [], TITLE, INTRODUCTION, folded=True)
     for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
         rules = {rule: head for rule, head in RULES.items() if rule in set(rows["rule"])}
         rows = of_all_bindings(rows)
-        rows = rows.assign(study=[known.title(name) if name else "mean" for name in rows["study"]])
+        rows = rows.assign(
+            study=[known_studies.title(name) if name else "mean" for name in rows["study"]]
+        )
         labels = ["study", "baseline", "method", "supervision", "binding"]
         lines = pivot(rows, "rule", rules, _text, labels)
-        yield Table(_OVER[over], *lines, [], TITLE, ABOUT)
+        yield Table(_OVER[over], *lines, [], TITLE, INTRODUCTION)
 
 
-def selection_sentence(selection: pd.DataFrame, known: KnownStudies) -> str:
+def selection_sentence(selection: pd.DataFrame, known_studies: KnownStudies) -> str:
     """What another rule than the runs' own would change most; empty if nothing was recorded."""
-    other = ~selection["rule"].isin([AS_RUN, ORACLE]) & selection["change"].notna()
-    ran = selection[other & (selection["metric"] == "faavg")]
-    if ran.empty:
+    of_rules = ~selection["rule"].isin([AS_RUN, ORACLE]) & selection["change"].notna()
+    changes = selection[of_rules & (selection["metric"] == "faavg")]
+    if changes.empty:
         return ""
-    most = ran.loc[ran["change"].abs().idxmax()]
-    if abs(most["change"]) < 0.0005:
+    largest = changes.loc[changes["change"].abs().idxmax()]
+    if abs(largest["change"]) < 0.0005:
         return "No other rule changes an accuracy."
-    verb = "gains" if most["change"] >= 0 else "loses"
+    verb = "gains" if largest["change"] >= 0 else "loses"
     return (
-        f"By another rule, {most['baseline']} {verb} {100 * abs(most['change']):.1f} points at most: "
-        f"{rule_name(most['rule'], '')}, {known.title(most['study'])}, target {most['target']}."
+        f"By another rule, {largest['baseline']} {verb} {100 * abs(largest['change']):.1f} points at most: "
+        f"{rule_name(largest['rule'], '')}, {known_studies.title(largest['study'])}, target {largest['target']}."
     )
 
 

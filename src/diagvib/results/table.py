@@ -71,36 +71,42 @@ def narrowed(table: Table) -> Table:
     rows; a note says which."""
     ours = [row for row in table.rows if row[0] != PAPER]
     columns = [*zip(table.heads, *ours, strict=True)]
-    same = [
+    constant = [
         len(set(words)) == 1 < len(words) and not _NUMBER.match(words[0]) for _, *words in columns
     ]
-    same[0] = False
-    kept = np.logical_not(same)
-    alike = ", ".join(f"{head} {word}" for head, word, *_ in compress(columns, same))
+    constant[0] = False
+    varying = np.logical_not(constant)
+    constants_text = ", ".join(f"{head} {word}" for head, word, *_ in compress(columns, constant))
     return replace(
         table,
-        heads=[*compress(table.heads, kept)],
-        rows=[[*compress(row, kept)] for row in table.rows],
-        notes=[*table.notes, *([f"The same in all rows: {alike}."] if alike else [])],
+        heads=[*compress(table.heads, varying)],
+        rows=[[*compress(row, varying)] for row in table.rows],
+        notes=[
+            *table.notes,
+            *([f"The same in all rows: {constants_text}."] if constants_text else []),
+        ],
     )
 
 
-def in_order(names: pd.Series, known: Sequence[str]) -> list[str]:
+def in_order(names: pd.Series, order: Sequence[str]) -> list[str]:
     """The distinct names, in the order of the known ones; others come last."""
-    at = {name: number for number, name in enumerate(known)}
-    return sorted(names.unique(), key=lambda name: at.get(name, len(at)))
+    positions = {name: number for number, name in enumerate(order)}
+    return sorted(names.unique(), key=lambda name: positions.get(name, len(positions)))
 
 
 def by_section(tables: Sequence[Table]) -> list[tuple[str, list[str], list[Table]]]:
     """Title, paragraphs and tables of each section."""
-    parts = [(title, list(own)) for title, own in groupby(tables, lambda table: table.section)]
-    return [(title, own[0].about, own) for title, own in parts]
+    parts = [
+        (title, list(section_tables))
+        for title, section_tables in groupby(tables, lambda table: table.section)
+    ]
+    return [(title, section_tables[0].about, section_tables) for title, section_tables in parts]
 
 
 def print_table(table: Table) -> None:
     """Print a table and its notes on the terminal."""
     columns = enumerate(zip(table.heads, *table.rows, strict=True))
-    words = [at for at, (_, *cells) in columns if not all(map(_NUMBER.match, cells))]
+    words = [number for number, (_, *cells) in columns if not all(map(_NUMBER.match, cells))]
     print_rows(table.title, table.heads, table.rows, words)
     print(*table.notes)
 
@@ -271,21 +277,21 @@ def describe_doubtful(runs: pd.DataFrame) -> list[str]:
     return _described(runs.assign(status="doubtful"), doubtful)
 
 
-def _described(runs: pd.DataFrame, wanted: pd.Series) -> list[str]:
+def _described(runs: pd.DataFrame, selected: pd.Series) -> list[str]:
     lines = []
     configured = runs.groupby(["baseline", "study"], sort=False).size()
-    for (baseline, study, status, reason), group in runs[wanted].groupby(
+    for (baseline, study, status, reason), group in runs[selected].groupby(
         ["baseline", "study", "status", "reason"], sort=False, dropna=False
     ):
         if len(group) == configured[baseline, study]:
-            which = f"all {len(group)} runs" if len(group) > 1 else "the only run"
+            runs_text = f"all {len(group)} runs" if len(group) > 1 else "the only run"
         else:
             samples = group["sample"].astype(str).groupby(group["binding"], sort=False)
-            which = "; ".join(
-                f"{binding} sample{'s' * (len(own) > 1)} {', '.join(own)}"
-                for binding, own in samples
+            runs_text = "; ".join(
+                f"{binding} sample{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+                for binding, numbers in samples
             )
-        lines.append(f"{baseline}, {study}: {which}: {status} ({reason})")
+        lines.append(f"{baseline}, {study}: {runs_text}: {status} ({reason})")
     return lines
 
 

@@ -34,7 +34,7 @@ _OF_BASELINE = ("baseline", "first", "second")  # the heads of columns that name
 
 def make_tables(
     collected: Collected,
-    known: KnownStudies,
+    known_studies: KnownStudies,
     baselines: Mapping[str, dict],
     tuned: Path | None = None,
 ) -> Frames:
@@ -43,20 +43,20 @@ def make_tables(
     `metrics` has the rows of every set, each from the runs of the studies that name it. baselines:
     name -> settings; tuned: folder of tuning results.
     """
-    runs, parts, made = collected.frame, [], {}
-    results = Results(runs, collected.cells, known, baselines, collected.cue_label)
-    for name, one in METRIC_SETS.items():
-        own = results.of(known.judged_by(name, runs["study"]))
-        found = one.metrics(own)
-        parts.append(found.assign(metric_set=name, note=found.get("note", "")))
-        made |= one.tables(own)
+    runs, parts, frames = collected.frame, [], {}
+    results = Results(runs, collected.cells, known_studies, baselines, collected.cue_label)
+    for name, metric_set in METRIC_SETS.items():
+        set_results = results.of(known_studies.judged_by(name, runs["study"]))
+        set_metrics = metric_set.metrics(set_results)
+        parts.append(set_metrics.assign(metric_set=name, note=set_metrics.get("note", "")))
+        frames |= metric_set.tables(set_results)
     parts.append(calibration(runs, baselines))
     metrics = concatenated(parts, COLUMNS).reindex(columns=COLUMNS)
     return {
         "runs": runs,
         "metrics": metrics.astype({"cues": float}),
-        **made,
-        "selection": selection_table(collected, read_searches(tuned), known, baselines),
+        **frames,
+        "selection": selection_table(collected, read_searches(tuned), known_studies, baselines),
         "run_times": run_times(collected),
     }
 
@@ -67,8 +67,10 @@ def with_warnings(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     keys = ["study", "baseline", "binding"]
     warnings = {}
     for names in metrics[keys].drop_duplicates().itertuples(index=False, name=None):
-        same = [runs[key].eq(name) | (name == "") for key, name in zip(keys, names, strict=True)]
-        warnings[names] = run_warnings(runs[np.logical_and.reduce(same)])
+        conditions = [
+            runs[key].eq(name) | (name == "") for key, name in zip(keys, names, strict=True)
+        ]
+        warnings[names] = run_warnings(runs[np.logical_and.reduce(conditions)])
     rows = metrics[keys].itertuples(index=False, name=None)
     warning = pd.Series([warnings[names] for names in rows], metrics.index, dtype=object)
     notes = [
@@ -78,17 +80,17 @@ def with_warnings(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return metrics.assign(note=notes, warning=warning)
 
 
-def mark_doubtful(table: Table, runs: pd.DataFrame, known: KnownStudies) -> Table:
+def mark_doubtful(table: Table, runs: pd.DataFrame, known_studies: KnownStudies) -> Table:
     """The table with DOUBTFUL beside each baseline of which runs are doubtful: in the row's study,
     or that of the title, or in any."""
     doubted = runs[(runs["status"] == "ok") & runs["reason"].fillna("").ne("")]
-    titles = {known.title(study): study for study in doubted["study"].unique()}
+    titles = {known_studies.title(study): study for study in doubted["study"].unique()}
     of_title = [study for name, study in titles.items() if table.title.startswith(name)]
 
     def mark(text: str, study: str | None) -> str:
-        here = [titles.get(study)] if study else of_title or [*titles.values()]
+        row_studies = [titles.get(study)] if study else of_title or [*titles.values()]
         name = text.removesuffix(f" {UNTUNED}")
-        doubtful = doubted["baseline"].eq(name) & doubted["study"].isin(here)
+        doubtful = doubted["baseline"].eq(name) & doubted["study"].isin(row_studies)
         return f"{text} {DOUBTFUL}" if doubtful.any() else text
 
     column = table.heads.index("study") if "study" in table.heads else None
@@ -110,27 +112,27 @@ def metrics_of(tables: Frames, name: str) -> pd.DataFrame:
     return tables["metrics"][tables["metrics"]["metric_set"] == name]
 
 
-def result_tables(tables: Frames, known: KnownStudies) -> list[Table]:
+def result_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
     """The tables for readers: those of each set of metrics, of saliency and of selection rules."""
-    found = [
+    shown_tables = [
         table
-        for name, one in METRIC_SETS.items()
-        for table in one.shown(metrics_of(tables, name), tables, known)
+        for name, metric_set in METRIC_SETS.items()
+        for table in metric_set.shown(metrics_of(tables, name), tables, known_studies)
     ]
-    found += saliency_tables(tables["runs"], known)
-    found += calibration_tables(metrics_of(tables, SET), known)
-    return [*found, *selection_tables(tables["selection"], known)]
+    shown_tables += saliency_tables(tables["runs"], known_studies)
+    shown_tables += calibration_tables(metrics_of(tables, SET), known_studies)
+    return [*shown_tables, *selection_tables(tables["selection"], known_studies)]
 
 
 def time_table(times: pd.DataFrame) -> Table:
     """For readers: how fast each baseline's runs were, by device."""
     stages = [column for column in times if column.startswith("seconds_")]
     rows = []
-    named = times.fillna({"device": "-"}).groupby(["baseline", "device"], sort=False)
-    for names, own in named:
-        means = own[["images_per_second", *stages]].mean()
+    groups = times.fillna({"device": "-"}).groupby(["baseline", "device"], sort=False)
+    for names, group_times in groups:
+        means = group_times[["images_per_second", *stages]].mean()
         texts = ["-" if mean != mean else f"{mean:,.1f}" for mean in means]
-        rows.append([*names, *texts, f"{len(own):,}"])
+        rows.append([*names, *texts, f"{len(group_times):,}"])
     seconds = [f"{name.removeprefix('seconds_')}, s" for name in stages]
     heads = ["baseline", "device", "images/s", *seconds, "runs"]
     return Table("Mean over runs", heads, rows, section="Run times")
@@ -149,10 +151,11 @@ def write_tidy(tables: Frames, collected: Collected, out: Path) -> None:
 def baseline_settings(names: Iterable[str], settings: dict) -> dict[str, dict]:
     """Every baseline's settings: as configured, otherwise as in `config/baselines`; {} for an
     unknown one. Runs that were made with others do not count (`provenance.finished`)."""
-    given = {one["name"]: one["settings"] for one in settings.get("baselines", [])}
+    configured = {entry["name"]: entry["settings"] for entry in settings.get("baselines", [])}
     shipped = set(baseline_names())
     return {
-        name: given.get(name) or (load_settings(name) if name in shipped else {}) for name in names
+        name: configured.get(name) or (load_settings(name) if name in shipped else {})
+        for name in names
     }
 
 
@@ -171,34 +174,39 @@ def read_tables(tables: Path) -> Frames:
 
 def read_history(tables: Path, by: str, name: str) -> pd.DataFrame:
     """Every recorded epoch of the runs of one baseline or study, as in `read_runs.Collected`."""
-    chosen = pc.field(by) == name
-    return read_table(tables / "history.parquet").filter(chosen).to_pandas()
+    selected = pc.field(by) == name
+    return read_table(tables / "history.parquet").filter(selected).to_pandas()
 
 
-def write_scores(metrics: pd.DataFrame, known: KnownStudies, out: Path) -> None:
+def write_scores(metrics: pd.DataFrame, known_studies: KnownStudies, out: Path) -> None:
     """One JSON file for each baseline and study, and none of others. metrics: the tidy table."""
     out.mkdir(parents=True, exist_ok=True)  # a stage's output, even if empty
-    others = set(out.glob("*/*.json"))
-    for (baseline, study), own in metrics.groupby(["baseline", "study"], sort=False):
+    stale_files = set(out.glob("*/*.json"))
+    for (baseline, study), study_metrics in metrics.groupby(["baseline", "study"], sort=False):
         if study:
-            names = METRIC_SETS[own["metric_set"].iloc[0]].names(study, known)
+            names = METRIC_SETS[study_metrics["metric_set"].iloc[0]].names(study, known_studies)
             path = out / baseline / f"{study}.json"
-            write_json(path, scores(own, names))
-            others.discard(path)
-    for path in others:
+            write_json(path, scores(study_metrics, names))
+            stale_files.discard(path)
+    for path in stale_files:
         path.unlink()
 
 
-def scores(own: pd.DataFrame, names: list[str]) -> dict[str, float]:
+def scores(study_metrics: pd.DataFrame, names: list[str]) -> dict[str, float]:
     """Each metric, mean over the target factors, and over the bindings as in the table; left out if
     one of the factors has none. Where a paper has numbers: agreeing, the share of the decided cells
     that agree, and decided, their number."""
-    mean = own["binding"].eq("") | (own["binding"].nunique() == 1)
-    values = own[mean & own["metric"].isin(names)].groupby("metric", sort=False)["mean"]
+    mean = study_metrics["binding"].eq("") | (study_metrics["binding"].nunique() == 1)
+    values = study_metrics[mean & study_metrics["metric"].isin(names)].groupby(
+        "metric", sort=False
+    )["mean"]
     values = values.agg(lambda means: means.mean(skipna=False)).dropna()
-    found = {metric: round(float(value), DIGITS) for metric, value in values.items()}
-    decided = own["verdict"].isin(["agrees", "differs"])
+    values_by_metric = {metric: round(float(value), DIGITS) for metric, value in values.items()}
+    decided = study_metrics["verdict"].isin(["agrees", "differs"])
     if decided.any():
-        agreeing = (own.loc[decided, "verdict"] == "agrees").mean()
-        found |= {"agreeing": round(float(agreeing), DIGITS), "decided": int(decided.sum())}
-    return found
+        agreeing = (study_metrics.loc[decided, "verdict"] == "agrees").mean()
+        values_by_metric |= {
+            "agreeing": round(float(agreeing), DIGITS),
+            "decided": int(decided.sum()),
+        }
+    return values_by_metric

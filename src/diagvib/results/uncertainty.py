@@ -91,13 +91,13 @@ def sample_interval(
     equal values further than EDGE from 0 and 1. How often it contains the truth in simulations:
     benchmarks/README.md.
     """
-    first, second = (
+    first_values, second_values = (
         np.empty((0, np.shape(plus)[-1])) if part is None else np.atleast_2d(part).astype(float)
         for part in (plus, minus)
     )
-    terms = np.concatenate([first, second])
+    terms = np.concatenate([first_values, second_values])
     terms = terms[:, ~np.isnan(terms).any(axis=0)]
-    signs = np.repeat([1, -1], [len(first), len(second)])
+    signs = np.repeat([1, -1], [len(first_values), len(second_values)])
     mean, stderr, n = estimate(signs @ terms)
     if n < FEWEST:
         return np.nan, np.nan
@@ -108,7 +108,7 @@ def sample_interval(
     if stderr < _NO_SPREAD and not near:
         return np.nan, np.nan
     if accuracies:
-        bounds = -len(second), len(first)
+        bounds = -len(second_values), len(first_values)
         fall, rise = unlike(means, n)
         below = max(below, np.linalg.norm(np.where(signs > 0, fall, rise)))
         above = max(above, np.linalg.norm(np.where(signs > 0, rise, fall)))

@@ -49,15 +49,15 @@ def _of_class(name: str) -> Scene:
             check_joined(scene.factors)
         except Misplaced as error:
             raise DiagvibError(f"scene: {name}: {error.path}: {error}") from None
-        taken = {*RESERVED, *scene.factors} & {*scene.columns.names}
-        if taken:
+        reserved = {*RESERVED, *scene.factors} & {*scene.columns.names}
+        if reserved:
             raise DiagvibError(
-                f"scene: {name}: columns: {min(taken)} is the name of another column; choose one "
+                f"scene: {name}: columns: {min(reserved)} is the name of another column; choose one "
                 f"other than {', '.join((*RESERVED, *scene.factors))}"
             )
         realized = [column for columns in scene.realized_by.values() for column in columns]
-        known = {*scene.realized_by} in (set(), {*scene.factors})
-        if not known or {*realized} - {*scene.columns.names} or repeated(realized):
+        realized_factors = {*scene.realized_by} in (set(), {*scene.factors})
+        if not realized_factors or {*realized} - {*scene.columns.names} or repeated(realized):
             raise DiagvibError(
                 f"scene: {name}: realized_by: every factor needs columns of its own, of `columns`"
             )

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 RESERVED = ("sample", "split", "group", "environment", "image")
 
 # Also taken: further columns of a list of photos, and those of a run's predictions and pictures.
-_TAKEN = (*RESERVED, "path", "sha256", "unit", "lot", "photo", "prediction", "confidence")
-_TAKEN += ("what", "dimension", "kl", "value", "picture")
+_RESERVED_NAMES = (*RESERVED, "path", "sha256", "unit", "lot", "photo", "prediction", "confidence")
+_RESERVED_NAMES += ("what", "dimension", "kl", "value", "picture")
 FactorName = text_like(
-    rf"(?!(?:{'|'.join(_TAKEN)})$)[A-Za-z][A-Za-z0-9_]{{0,39}}",
+    rf"(?!(?:{'|'.join(_RESERVED_NAMES)})$)[A-Za-z][A-Za-z0-9_]{{0,39}}",
     "a factor is one word of at most 40 letters a to z, digits and '_', which begins with a letter, "
-    f"but not {', '.join(_TAKEN)}",
+    f"but not {', '.join(_RESERVED_NAMES)}",
 )
 Classes = unique(Text, least=2)
 Factors = dict[FactorName, Classes]
@@ -56,16 +56,18 @@ Factors = dict[FactorName, Classes]
 def check_joined(factors: Mapping[str, Sequence[str]]) -> None:
     """Misplaced if the classes of two cells, joined by hyphens as results name cells, are the same
     text: `a-b` with `c`, and `a` with `b-c`."""
-    if sum("-" in "".join(its) for its in factors.values()) < 2:  # as mostly, which is seen at once
+    if (
+        sum("-" in "".join(class_names) for class_names in factors.values()) < 2
+    ):  # as mostly, which is seen at once
         return
-    for chosen in chain(permutations(factors.items(), 2), permutations(factors.items(), 3)):
-        names = Counter(map("-".join, product(*(its for _, its in chosen))))
+    for factor_choice in chain(permutations(factors.items(), 2), permutations(factors.items(), 3)):
+        names = Counter(map("-".join, product(*(class_names for _, class_names in factor_choice))))
         ((joined, times),) = names.most_common(1)
         if times > 1:
-            name, *others = (name for name, _ in chosen)
+            name, *other_factors = (name for name, _ in factor_choice)
             raise Misplaced(
                 "factors",
-                f"two classes of {name}, each with one of {' and '.join(others)}, are both {joined}; "
+                f"two classes of {name}, each with one of {' and '.join(other_factors)}, are both {joined}; "
                 "rename one of them",
             )
 
@@ -86,19 +88,19 @@ EXAMPLE_SIZE = 128
 _COMPARED = 32  # images of a user's scene that are rendered again
 
 
-def within(boxes: Array, at: Array) -> Array:
+def within(boxes: Array, pixels: Array) -> Array:
     """The pixels inside boxes as of `object_boxes`, int[N, 4]: bool[N, size, size]. at: the numbers
     of rows and columns, 0 to size - 1. All are arrays of numpy or tensors of torch."""
     top, left, bottom, right = boxes.T[..., None]
-    rows, columns = (top <= at) & (at < bottom), (left <= at) & (at < right)
+    rows, columns = (top <= pixels) & (pixels < bottom), (left <= pixels) & (pixels < right)
     return rows[:, :, None] & columns[:, None]
 
 
-def _indices(given: object) -> object:
+def _indices(value: object) -> object:
     try:
-        return tuple(map(index, given))
+        return tuple(map(index, value))
     except TypeError:
-        return given
+        return value
 
 
 # Of a published sample: a cue class index for each target class 0, 1, 2, never its own.
@@ -137,15 +139,15 @@ class Renderer:
         return images
 
     def _images(self, render: Callable, recipes: pa.Table) -> torch.Tensor:
-        images, wanted = render(recipes), [len(recipes), self.size, self.size, 3]
+        images, expected_shape = render(recipes), [len(recipes), self.size, self.size, 3]
         shape, dtype = (
             [*getattr(images, "shape", ())],
             getattr(images, "dtype", type(images).__name__),
         )
-        if shape != wanted or str(dtype) != "torch.uint8":
+        if shape != expected_shape or str(dtype) != "torch.uint8":
             raise DiagvibError(
                 f"scene {self.scene}: renderer gives images of {dtype} and shape {shape}; "
-                f"torch.uint8{wanted} is needed"
+                f"torch.uint8{expected_shape} is needed"
             )
         # A user's function may draw the next images into the same memory.
         return images.contiguous().clone() if self.remake else images
@@ -154,17 +156,17 @@ class Renderer:
         """DiagvibError unless a few of the images come out the same in another order, with other
         companions, and from a function that is made anew."""
         rows = np.unique(np.linspace(0, len(recipes) - 1, _COMPARED).astype(int))[::-1].copy()
-        few, wanted = recipes.take(rows), images[rows]
+        sample, expected = recipes.take(rows), images[rows]
         with generators_restored():
             seed_generators(len(recipes))
-            again, repeated = (self._images(self.render, few) for _ in range(2))
-            anew = self._images(self.remake(), few)
+            again, repeated = (self._images(self.render, sample) for _ in range(2))
+            anew = self._images(self.remake(), sample)
         self.compared.extend(map(str, rows))
         if not again.equal(repeated):
             reason = "gives other images in each call: it draws random numbers, or counts its calls"
-        elif not again.equal(wanted):
+        elif not again.equal(expected):
             reason = "gives other images in another order: they depend on those rendered with them or before"
-        elif not anew.equal(wanted):
+        elif not anew.equal(expected):
             reason = (
                 "gives other images when it is made again: it draws random numbers at that time"
             )
@@ -271,19 +273,19 @@ class Scene:
 
     def licences(self, sources: str) -> list[tuple[str, str]]:
         """SPDX identifier and citation of what images are made from, for data cards."""
-        found = self.sources if sources == "official" else ()
-        return list(dict.fromkeys((source.licence, source.citation) for source in found))
+        cited = self.sources if sources == "official" else ()
+        return list(dict.fromkeys((source.licence, source.citation) for source in cited))
 
-    def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
+    def examples(self, prepared: Path, class_choices: Sequence[Mapping[str, str]]) -> np.ndarray:
         """One image per choice of classes (missing factors: a typical class), uint8[N, H, W, 3],
         for people to see."""
         import torch
 
         catalogue, parts = self.catalogue(prepared), []
-        first = {name: its[0] for name, its in self.factors.items()}
-        for chosen in wanted:
-            known = {**first, **self.typical, **chosen}
-            classes = {name: np.array([its], dtype=object) for name, its in known.items()}
+        first_classes = {name: names[0] for name, names in self.factors.items()}
+        for choice in class_choices:
+            labels = {**first_classes, **self.typical, **choice}
+            classes = {name: np.array([label], dtype=object) for name, label in labels.items()}
             columns = self.realize(classes, "test", catalogue, named_generator("examples"))
             parts.append({**classes, **columns})
         fields = [*((name, pa.string()) for name in self.factors), *self.columns]
@@ -316,9 +318,11 @@ class Scene:
             (prepared / old).unlink(missing_ok=True)
         self.prepare(raw, prepared, sources)
         if not (prepared / DESCRIPTION).exists():
-            made = [(name, file_sha256(prepared / name)) for name in self.prepared_files(prepared)]
+            digests = [
+                (name, file_sha256(prepared / name)) for name in self.prepared_files(prepared)
+            ]
             code = program_digest(Path(inspect.getfile(type(self))))
-            digest = text_sha256(repr((code, made)))
+            digest = text_sha256(repr((code, digests)))
             described = {"sources": sources, "comparable": False, "digest": digest}
             write_json(prepared / DESCRIPTION, described)
         write_digests(prepared, self.prepared_files(prepared))
@@ -343,8 +347,8 @@ class Scene:
         generator: np.random.Generator,
     ) -> dict[str, np.ndarray]:
         """`realize`, with a check of the numbers that it gives."""
-        made = self.drawn_once("realize", generator, classes, split, catalogue)
-        columns = {name: np.asarray(made[name]) for name in self.columns.names}
+        realizations = self.drawn_once("realize", generator, classes, split, catalogue)
+        columns = {name: np.asarray(realizations[name]) for name in self.columns.names}
         for name, column in columns.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():
                 raise DiagvibError(
@@ -360,17 +364,17 @@ class Scene:
         import pandas as pd  # here, because planning does without
 
         draw, copies = getattr(self, hook), [deepcopy(generator)] * self._is_of_user
-        made = draw(*arguments, generator)
+        values = draw(*arguments, generator)
         for copied in copies:
             again = draw(*arguments, copied)
             for name in self.columns.names:
-                if not pd.Series(made.get(name)).equals(pd.Series(again.get(name))):
+                if not pd.Series(values.get(name)).equals(pd.Series(again.get(name))):
                     raise DiagvibError(
                         f"scene {self.name}: {hook} gives another {name} with the same generator, so "
                         "deleted images would come back as others; draw all random numbers from "
                         "`generator`, and keep nothing between calls"
                     )
-        return made
+        return values
 
     @property
     def _is_of_user(self) -> bool:
@@ -388,6 +392,6 @@ class Scene:
         """The recipes with a factor, its class and the columns with its values, from the donor in
         the same row; the rest is unchanged."""
         for name in (factor, *self.realized_by[factor]):
-            at = recipes.column_names.index(name)
-            recipes = recipes.set_column(at, recipes.schema.field(name), donors[name])
+            position = recipes.column_names.index(name)
+            recipes = recipes.set_column(position, recipes.schema.field(name), donors[name])
         return recipes

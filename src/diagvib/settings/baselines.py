@@ -54,7 +54,7 @@ SELECTION = (
     "val_environment_accuracy|last"
 )
 AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
-_OWN = r"\w+(\.\w+)*:\w+"
+_OWN_CLASS = r"\w+(\.\w+)*:\w+"
 
 
 VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", "watermark", "cue.1", "cue.2")
@@ -75,8 +75,8 @@ class WeightsFile(Strict):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, value):
-        known = isinstance(value, dict) and PACKAGES.get(str(value.get("package")))
-        return {"sha256": known, **value} if known else value
+        digest = isinstance(value, dict) and PACKAGES.get(str(value.get("package")))
+        return {"sha256": digest, **value} if digest else value
 
     @model_validator(mode="after")
     def _one(self) -> "WeightsFile":
@@ -121,7 +121,7 @@ class Mlp(Strict):
 
 
 # A model or method without options may be given by its name alone.
-_NAMED = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
+_FROM_NAME = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
 
 
 class ModelSettings(Sparse):
@@ -129,7 +129,7 @@ class ModelSettings(Sparse):
 
     kept = ("weights", "weights_file", "weights_sha256")
     name: text_like(
-        rf"(timm/)?[\w.-]+|{_OWN}",
+        rf"(timm/)?[\w.-]+|{_OWN_CLASS}",
         "small_cnn, a torchvision classifier, timm/NAME, or your own as "
         "package.module:function is needed",
     )
@@ -166,9 +166,9 @@ class ModelSettings(Sparse):
 
     @model_validator(mode="after")
     def _fitting(self) -> "ModelSettings":
-        kind, named = family(self.name), isinstance(self.weights, str)
+        kind, is_name = family(self.name), isinstance(self.weights, str)
         for key in ("frozen_statistics", "weights_file", "weights_sha256"):
-            if getattr(self, key) and not (kind == "torchvision" and named):
+            if getattr(self, key) and not (kind == "torchvision" and is_name):
                 raise Misplaced(
                     key,
                     "this needs a torchvision classifier and the key weights, the name of published "
@@ -176,7 +176,7 @@ class ModelSettings(Sparse):
                 )
         if self.dropout and self.frozen:
             raise Misplaced("dropout", "this is for networks that are trained, not frozen ones")
-        if named and kind not in ("torchvision", "timm"):
+        if is_name and kind not in ("torchvision", "timm"):
             raise Misplaced(
                 "weights",
                 f"{self.name} has no published weights; name a file of yours: "
@@ -201,7 +201,8 @@ class MethodSettings(Strict):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, JsonValue]
     name: text_like(
-        rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own as package.module:Class is needed"
+        rf"[\w.-]+|{_OWN_CLASS}",
+        f"{', '.join(METHODS)}, or your own as package.module:Class is needed",
     )
 
     @model_validator(mode="after")
@@ -216,11 +217,11 @@ class MethodSettings(Strict):
                     raise unknown_name("option", key, declared.schemas)
                 for error in _validator()(declared.schemas[key]).iter_errors(value):
                     raise DiagvibError(f"{one_line(error.message)}{dot_hint(error.instance)}")
-        given = {
+        options = {
             key: as_declared(value, declared.schemas[key])
             for key, value in self.model_extra.items()
         }
-        return self.model_construct(name=self.name, **declared.defaults | given)
+        return self.model_construct(name=self.name, **declared.defaults | options)
 
 
 def as_declared(value: JsonValue, schema: Mapping) -> JsonValue:
@@ -228,8 +229,8 @@ def as_declared(value: JsonValue, schema: Mapping) -> JsonValue:
     meant."""
     kind = schema.get("type", [])
     kinds = [kind] if isinstance(kind, str) else kind
-    whole = "number" in kinds and "integer" not in kinds and type(value) is int
-    return float(value) if whole else value
+    is_integer = "number" in kinds and "integer" not in kinds and type(value) is int
+    return float(value) if is_integer else value
 
 
 class Adam(Strict):
@@ -257,9 +258,9 @@ class BaselineSettings(Sparse):
     """A model, a method, an optimiser, and how they are used."""
 
     kept = ("model",)
-    model: Annotated[ModelSettings, _NAMED] | None = None
+    model: Annotated[ModelSettings, _FROM_NAME] | None = None
     """A name, or a name with further keys; none if the method builds its own network."""
-    method: Annotated[MethodSettings, _NAMED]
+    method: Annotated[MethodSettings, _FROM_NAME]
     """A name, or a name with the method's options."""
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
     batch_size: BatchSize
@@ -301,12 +302,12 @@ class BaselineSettings(Sparse):
     @model_validator(mode="after")
     def _fits_together(self) -> "BaselineSettings":
         declared = declaration(self.method.name)
-        own = declared.own_network
-        if own and self.model:
+        own_network = declared.own_network
+        if own_network and self.model:
             raise Misplaced(
                 "model", f"method {self.method.name} builds its own network; leave out this key"
             )
-        if not own and not self.model:
+        if not own_network and not self.model:
             raise Misplaced("model", f"the key is missing, but method {self.method.name} needs it")
         with misplaced("model"):
             check_model(self.model and self.model.model_dump())
@@ -367,42 +368,42 @@ def _entries(path: Path) -> dict[str, object]:
     return read_valid(_Entries, path)
 
 
-def _known(further: Sequence[str | Path]) -> dict[str, tuple[Path, object]]:
+def _known(more_files: Sequence[str | Path]) -> dict[str, tuple[Path, object]]:
     """File and entry of every baseline in `config/baselines` and in further files."""
-    found: dict[str, tuple[Path, object]] = {}
-    for path in [*sorted(definition_path("baselines").glob("*.yaml")), *map(Path, further)]:
+    baselines: dict[str, tuple[Path, object]] = {}
+    for path in [*sorted(definition_path("baselines").glob("*.yaml")), *map(Path, more_files)]:
         for name, entry in _entries(path).items():
-            if name in found:
+            if name in baselines:
                 raise DiagvibError(
                     f"{path}: {name}: this name is already taken; choose another one"
                 )
-            found[name] = path, entry
-    return found
+            baselines[name] = path, entry
+    return baselines
 
 
-def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
+def baseline_names(more_files: Sequence[str | Path] = ()) -> list[str]:
     """Every baseline defined in `config/baselines` and in further files."""
-    return [*_known(further)]
+    return [*_known(more_files)]
 
 
-def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
+def load_settings(name: str, more_files: Sequence[str | Path] = ()) -> dict:
     """The complete settings of one baseline. DiagvibError for an unknown one, suggesting a similar
     name, and for anything wrong in its entry."""
-    known = _known(further)
-    if name not in known:
-        raise unknown_name("baseline", name, known, "config/baselines")
-    path, entry = known[name]
+    baselines = _known(more_files)
+    if name not in baselines:
+        raise unknown_name("baseline", name, baselines, "config/baselines")
+    path, entry = baselines[name]
     return complete(entry, name, str(path))
 
 
-def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
+def complete(entry: dict, name: str = "baseline", location: str = "baselines") -> dict:
     """An entry with all defaults, as plain data: model (None if the method builds its own), method
     with all its options and its supervision, optimiser, batch_size, normalise, origin; max_epochs,
     augment, depends, drop_last, selection and schedule if given.
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
-    return validated(dict[str, Baseline], {name: entry}, where)[name].model_dump()
+    return validated(dict[str, Baseline], {name: entry}, location)[name].model_dump()
 
 
 def is_frozen(settings: Mapping) -> bool:
@@ -413,8 +414,8 @@ def is_frozen(settings: Mapping) -> bool:
 def prepared_input(model: Mapping | None) -> dict | None:
     """The `input` of a frozen network for which photos are prepared, given a baseline's `model`; None
     for others."""
-    its = (model or {}).get("input") or {}
-    return its if its.get("resize") else None
+    input_settings = (model or {}).get("input") or {}
+    return input_settings if input_settings.get("resize") else None
 
 
 def encoder_settings(settings: Mapping) -> dict | None:
@@ -452,8 +453,10 @@ def shortened(settings: dict) -> dict:
 
 def changed(method: Mapping) -> dict:
     """A method's settings without those that have its defaults."""
-    usual = declaration(method["name"]).defaults
-    return {key: value for key, value in method.items() if key not in usual or usual[key] != value}
+    defaults = declaration(method["name"]).defaults
+    return {
+        key: value for key, value in method.items() if key not in defaults or defaults[key] != value
+    }
 
 
 @cache
@@ -473,17 +476,17 @@ def _validator() -> type:
 def baselines_schema() -> dict:
     """The JSON schema of config/baselines, including the options of every method in the project."""
     schema = TypeAdapter(filled(dict[str, Baseline])).json_schema()
-    own = schema["$defs"].pop("MethodSettings")
-    own["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
+    own_method = schema["$defs"].pop("MethodSettings")
+    own_method["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
     for name in METHODS:
         options = {"name": {"const": name}, **declaration(name).schemas}
         schema["$defs"][f"method_{name}"] = {
-            **own,
+            **own_method,
             "description": f"The method {name}.",
             "additionalProperties": False,
             "properties": options,
         }
-    schema["$defs"]["method_own"] = own
+    schema["$defs"]["method_own"] = own_method
     properties = schema["$defs"]["Baseline"]["properties"]
     properties["model"]["anyOf"].append({"type": "string"})
     del properties["method"]["$ref"]

@@ -41,9 +41,9 @@ def load_config(
 ) -> ResolvedConfiguration:
     """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides,
     resolved. DiagvibError naming the file, or --set, and the key for anything unknown."""
-    named = [str(path)] if path else [] if overrides else [str(default_path())]
-    named += [f"--set {override}" for override in overrides or ()]
-    return resolve(overridden(path or default_path(), overrides), one_line(" ".join(named)))
+    files = [str(path)] if path else [] if overrides else [str(default_path())]
+    files += [f"--set {override}" for override in overrides or ()]
+    return resolve(overridden(path or default_path(), overrides), one_line(" ".join(files)))
 
 
 def command_for(root: str | Path, command: str) -> str:
@@ -56,8 +56,11 @@ def command_for(root: str | Path, command: str) -> str:
     for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         with suppress(DiagvibError):
             config = read_yaml(file)
-            named = config.get("root") if isinstance(config, dict) else None
-            if isinstance(named, str) and Path(named).resolve() == Path(root).resolve():
+            configured_root = config.get("root") if isinstance(config, dict) else None
+            if (
+                isinstance(configured_root, str)
+                and Path(configured_root).resolve() == Path(root).resolve()
+            ):
                 return f"`{command} {option} {quote(str(file))}`"
     return f"`{command} {option} FILE`, where FILE is the configuration with root: {root}"
 
@@ -76,10 +79,10 @@ def overridden(path: str | Path, overrides: list[str] | None) -> dict:
 
 def with_paths(config: dict, path: Path) -> dict:
     """A configuration file's keys, with the paths of the files that it names."""
-    named = {key: config[key] for key in _FILES if isinstance(config.get(key), list)}
+    file_lists = {key: config[key] for key in _FILES if isinstance(config.get(key), list)}
     return config | {
         key: [named_in(path, name) if isinstance(name, str) else name for name in names]
-        for key, names in named.items()
+        for key, names in file_lists.items()
     }
 
 
@@ -105,13 +108,13 @@ def typed(value):
     )
 
 
-def resolve(given: dict, where: str) -> ResolvedConfiguration:
+def resolve(values: dict, location: str) -> ResolvedConfiguration:
     """Validate, fill in defaults from config/config.yaml, expand `all`, and check every name.
 
     where: the file named in messages. DiagvibError for the first problem found.
     """
-    config = validated(Configuration, _merged(given, read_yaml(default_path())), where)
-    with within(where):
+    config = validated(Configuration, _merged(values, read_yaml(default_path())), location)
+    with within(location):
         names = _real_names(config, config.studies, "studies")
         (study,) = _real_names(config, [config.tuning.study], "tuning.study")
         tuning = config.tuning.model_copy(update={"study": study})
@@ -128,23 +131,23 @@ def resolve(given: dict, where: str) -> ResolvedConfiguration:
     return resolved
 
 
-def _merged(given: object, below: object) -> object:
+def _merged(values: object, below: object) -> object:
     """A value, with those from below for the keys that it lacks, also in nested sections."""
-    if not isinstance(given, dict) or not isinstance(below, dict):
-        return given
-    return {**below, **{key: _merged(value, below.get(key)) for key, value in given.items()}}
+    if not isinstance(values, dict) or not isinstance(below, dict):
+        return values
+    return {**below, **{key: _merged(value, below.get(key)) for key, value in values.items()}}
 
 
-def _real_names(config: Configuration, names: list[str], where: str) -> list[str]:
+def _real_names(config: Configuration, names: list[str], location: str) -> list[str]:
     """The names of studies that may be given by their aliases."""
-    with within(where):
-        found = [config.study(name).name for name in names]
-        for name, own in zip(names, found, strict=True):
-            if own != name and found.count(own) > 1:
+    with within(location):
+        real_names = [config.study(name).name for name in names]
+        for name, real_name in zip(names, real_names, strict=True):
+            if real_name != name and real_names.count(real_name) > 1:
                 raise DiagvibError(
-                    f"{name} is another name for {own}, so this study is listed twice; list it once"
+                    f"{name} is another name for {real_name}, so this study is listed twice; list it once"
                 )
-    return found
+    return real_names
 
 
 def _check_scenes(studies: list[Study]) -> None:
@@ -153,10 +156,10 @@ def _check_scenes(studies: list[Study]) -> None:
     for study in studies:
         with within(f"study {study.name}"):
             load_scene(study.scene)
-        first = folders.setdefault(folder_name(study.scene).casefold(), study)
-        if first.scene != study.scene:
+        first_study = folders.setdefault(folder_name(study.scene).casefold(), study)
+        if first_study.scene != study.scene:
             raise DiagvibError(
-                f"studies {first.name} and {study.name}: their scenes {first.scene} and "
+                f"studies {first_study.name} and {study.name}: their scenes {first_study.scene} and "
                 f"{study.scene} would share the folder {folder_name(study.scene)}; rename one"
             )
 
@@ -164,22 +167,22 @@ def _check_scenes(studies: list[Study]) -> None:
 def _check_counts(config: Configuration, studies: list[Study]) -> None:
     """Every study has a number of test images for each of its groups, or a total for all of them,
     `test`."""
-    counts, together = config.counts, []
+    counts, groups_together = config.counts, []
     check_names(counts, load_studies(config.studies_from))
     searched = [config.study(config.tuning.study)] if config.tuning.random_search else []
-    drawn = [study for study in [*studies, *searched] if not study.as_published]
-    for study in drawn:
-        absent = [group for group in study.groups if group not in counts]
-        if absent and ("test" not in counts or len(absent) < len(study.groups)):
-            remedy = f"add counts.{absent[0]}"
-            if len(absent) == len(study.groups):
+    drawn_studies = [study for study in [*studies, *searched] if not study.as_published]
+    for study in drawn_studies:
+        uncounted = [group for group in study.groups if group not in counts]
+        if uncounted and ("test" not in counts or len(uncounted) < len(study.groups)):
+            remedy = f"add counts.{uncounted[0]}"
+            if len(uncounted) == len(study.groups):
                 remedy += ", or give only counts.test, one number for all groups"
             raise DiagvibError(
-                f"counts: the group {absent[0]} of study {study.name} has no number of images; {remedy}"
+                f"counts: the group {uncounted[0]} of study {study.name} has no number of images; {remedy}"
             )
-        together += absent
+        groups_together += uncounted
         check_counts(study, counts)
-    if "test" in counts and drawn and not together:
+    if "test" in counts and drawn_studies and not groups_together:
         raise DiagvibError(
             "counts.test: every group of the studies already has its own number, given or by default, such "
             f"as counts.{studies[0].groups[0]}; set these instead"
@@ -214,16 +217,18 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
     with within(entry.name):
         studies = _real_names(config, entry.studies or config.studies, "studies")
         bindings = entry.bindings or config.bindings
-        for key, chosen in (("studies", studies), ("bindings", bindings)):
-            known = getattr(config, key)
-            absent = sorted({*chosen} - {*known}) if known != "all" else []
-            if absent:
-                raise DiagvibError(f"{key}: {absent[0]} is not among the configuration's {key}")
+        for key, selection in (("studies", studies), ("bindings", bindings)):
+            configured = getattr(config, key)
+            unconfigured = sorted({*selection} - {*configured}) if configured != "all" else []
+            if unconfigured:
+                raise DiagvibError(
+                    f"{key}: {unconfigured[0]} is not among the configuration's {key}"
+                )
         with within("bindings"):
-            own = [config.study(name) for name in studies]
-            _check_bindings(config, entry.bindings or "all", own)
+            definitions = [config.study(name) for name in studies]
+            _check_bindings(config, entry.bindings or "all", definitions)
         check_baseline(settings, config, studies)
-        check_selection(settings.get("selection", ""), own)
+        check_selection(settings.get("selection", ""), definitions)
     settings |= entry.model_dump(include={"max_epochs", "batch_size"}, exclude_none=True)
     return ResolvedBaseline(name=entry.name, studies=studies, bindings=bindings, settings=settings)
 
@@ -233,8 +238,8 @@ def check_selection(selection: str, studies: Iterable[Study]) -> None:
     rule, _, number = selection.partition("_cue_")
     fewest = {"val_worst_group": max(2, int(number)) if number else 1}.get(rule, 0)
     for study in studies:
-        few = rule == "val_environment_accuracy" and len(study.environments) < 2
-        if few or len(study.cues) < fewest:
+        one_environment = rule == "val_environment_accuracy" and len(study.environments) < 2
+        if one_environment or len(study.cues) < fewest:
             raise DiagvibError(
                 f"study {study.name}: selection: {selection} needs cues or environments that it lacks"
             )
@@ -263,9 +268,9 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
             exchanged = (
                 len(study.cues) if scene.can("exchange") and config.images == "render" else 0
             )
-            drawn = [f"cue.{number + 1}" for number in range(exchanged)]
+            cue_views = [f"cue.{number + 1}" for number in range(exchanged)]
             for view in model.get("views", ()):
-                if view.startswith("cue.") and view not in drawn:
+                if view.startswith("cue.") and view not in cue_views:
                     raise DiagvibError(
                         f"model.views: {view} needs a study with that cue, `images: render` in the "
                         f"configuration, and a scene that can {ABILITIES['exchange']}"
@@ -321,10 +326,10 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
         count = 1
     for number in tuning.samples:
         if number >= count:
-            known = f"`samples: {config.samples}`, which are numbered from 0"
+            numbered = f"`samples: {config.samples}`, which are numbered from 0"
             raise DiagvibError(
                 f"tuning.samples: {number} is not among the dataset samples of "
-                + (known if count == config.samples else f"{study.name}, which has only 0")
+                + (numbered if count == config.samples else f"{study.name}, which has only 0")
             )
     if search := tuning.random_search:
         for name in search.bindings:

@@ -79,8 +79,10 @@ class Tuning(Strict):
             return self
         ranges = search.ranges
         ranges = read_ranges(ranges) if isinstance(ranges, str) else ranges
-        own = {name: ranges[name] for name in (ALL, method, baseline) if name in ranges}
-        return self.model_copy(update={"random_search": search.model_copy(update={"ranges": own})})
+        baseline_ranges = {name: ranges[name] for name in (ALL, method, baseline) if name in ranges}
+        return self.model_copy(
+            update={"random_search": search.model_copy(update={"ranges": baseline_ranges})}
+        )
 
 
 class BaselineChoice(Strict):
@@ -142,8 +144,8 @@ class Experiment(Strict):
 
     def study_bindings(self, study: str, names: list[str] | str) -> list[Binding]:
         """The bindings for which a study has datasets, of those named or of all."""
-        found = self.study(study)
-        return possible_bindings(found, names, load_scene(found.scene))
+        definition = self.study(study)
+        return possible_bindings(definition, names, load_scene(definition.scene))
 
     @property
     def scenes(self) -> list[str]:
@@ -166,12 +168,12 @@ class Experiment(Strict):
     def datasets(self) -> list[tuple[str, str]]:
         """Every (study, binding name), once resolved: one draw and one render job for each. A
         baseline may name a binding's cues in another order."""
-        own = [
+        study_datasets = [
             (study, binding.name)
             for study in self.studies
             for binding in self.study_bindings(study, self.bindings)
         ]
-        return list(dict.fromkeys([*own, *(names[1:] for names in self.train_jobs)]))
+        return list(dict.fromkeys([*study_datasets, *(names[1:] for names in self.train_jobs)]))
 
     @property
     def train_jobs(self) -> list[tuple[str, str, str]]:
@@ -188,8 +190,8 @@ class Experiment(Strict):
     @property
     def networks(self) -> dict[str, str]:
         """The folder of each frozen network's features -> the first baseline with that network."""
-        found = reversed(self.baselines)
-        return {entry.network: entry.name for entry in found if entry.network}
+        entries = reversed(self.baselines)
+        return {entry.network: entry.name for entry in entries if entry.network}
 
 
 class Configuration(Experiment):

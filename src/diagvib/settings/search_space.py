@@ -31,7 +31,7 @@ from diagvib.methods.registry import METHODS, declaration
 from diagvib.settings.baselines import as_declared, complete, is_frozen
 
 # The section of the ranges for all methods.
-ALL = "all"
+ALL_BASELINES = "all"
 # Drawn and written with this many significant digits, so that what is read is what was trained.
 DIGITS = 4
 # How often a trial is drawn anew if earlier ones have the same values.
@@ -40,9 +40,9 @@ _ATTEMPTS = 1000
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
-def _pair(most: float) -> Any:
+def _pair(maximum: float) -> Any:
     return Annotated[
-        list[Annotated[float, Field(ge=-most, le=most)]], Field(min_length=2, max_length=2)
+        list[Annotated[float, Field(ge=-maximum, le=maximum)]], Field(min_length=2, max_length=2)
     ]
 
 
@@ -67,15 +67,15 @@ class Range(Sparse):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Range":
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
+        kinds = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(kinds) != 1:
             raise ValueError(
-                f"exactly one of {', '.join(type(self).model_fields)} is needed, not {len(given)}"
+                f"exactly one of {', '.join(type(self).model_fields)} is needed, not {len(kinds)}"
             )
-        bounds = getattr(self, given[0])
-        if given[0] != "choice" and bounds[0] > bounds[1]:
+        bounds = getattr(self, kinds[0])
+        if kinds[0] != "choice" and bounds[0] > bounds[1]:
             raise Misplaced(
-                given[0], f"{bounds} is in descending order; write the lower bound first"
+                kinds[0], f"{bounds} is in descending order; write the lower bound first"
             )
         return self
 
@@ -107,15 +107,15 @@ class RandomSearch(Strict):
 def read_ranges(ranges: str | Ranges, baselines: Collection[str] = ()) -> Ranges:
     """Ranges by method or baseline. DiagvibError for an unknown set or name."""
     if isinstance(ranges, str):
-        known = _shipped()
-        if ranges not in known:
-            raise unknown_name("set of ranges", ranges, known, "config/search_ranges.yaml")
-        return known[ranges]
+        shipped = _shipped()
+        if ranges not in shipped:
+            raise unknown_name("set of ranges", ranges, shipped, "config/search_ranges.yaml")
+        return shipped[ranges]
     for name in ranges:
         if ":" in name:
             declaration(name)
-        elif name not in (ALL, *METHODS, *baselines):
-            raise unknown_name("method or baseline", name, [ALL, *METHODS, *baselines])
+        elif name not in (ALL_BASELINES, *METHODS, *baselines):
+            raise unknown_name("method or baseline", name, [ALL_BASELINES, *METHODS, *baselines])
     return ranges
 
 
@@ -124,51 +124,59 @@ def _shipped() -> dict[str, Ranges]:
     return read_valid(dict[Name, Ranges], definition_path("search_ranges.yaml"))
 
 
-def search_space(settings: dict, ranges: Ranges, where: str, baseline: str) -> dict[str, Range]:
+def search_space(settings: dict, ranges: Ranges, location: str, baseline: str) -> dict[str, Range]:
     """The range for each setting drawn for a baseline: those of all, of its method and of itself;
     later ones take precedence.
 
     settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning
     with `where`, if the baseline lacks a setting or cannot have a value in its range.
     """
-    sections = (ALL, settings["method"]["name"], baseline)
-    space = {key: its for name in sections for key, its in ranges.get(name, {}).items()}
-    for key, own in space.items():
+    sections = (ALL_BASELINES, settings["method"]["name"], baseline)
+    space = {
+        key: value_range for name in sections for key, value_range in ranges.get(name, {}).items()
+    }
+    for key, value_range in space.items():
         if key.startswith("model.") and is_frozen(settings):
             raise DiagvibError(
-                f"{where}: {key}: the network of {baseline} is frozen, and all trials have the same "
+                f"{location}: {key}: the network of {baseline} is frozen, and all trials have the same "
                 "features; leave out this key"
             )
-        if key.startswith("model.") and own.choice is None and present(settings, key) is None:
+        if (
+            key.startswith("model.")
+            and value_range.choice is None
+            and present(settings, key) is None
+        ):
             raise DiagvibError(
-                f"{where}: {key}: {baseline} does not say whether it is an integer; give {baseline} "
+                f"{location}: {key}: {baseline} does not say whether it is an integer; give {baseline} "
                 "a value for it, or write `choice`"
             )
-    extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
+    extremes = {key: range_.choice or [range_.at(0), range_.at(1)] for key, range_ in space.items()}
     for number in range(max(map(len, extremes.values()), default=0)):
         values = {
-            key: _fitting(settings, key, space[key], its[min(number, len(its) - 1)])
-            for key, its in extremes.items()
+            key: _fitting(settings, key, space[key], ends[min(number, len(ends) - 1)])
+            for key, ends in extremes.items()
         }
         # `complete` asks for an origin, which a job's settings lack.
-        complete({"origin": where, **with_values(settings, values, where)}, baseline, where)
+        complete(
+            {"origin": location, **with_values(settings, values, location)}, baseline, location
+        )
     return space
 
 
-def with_values(settings: dict, values: Mapping[str, JsonValue], where: str = "ranges") -> dict:
+def with_values(settings: dict, values: Mapping[str, JsonValue], location: str = "ranges") -> dict:
     """A baseline's settings with some replaced; a dot in a key reaches inside."""
-    found = deepcopy(settings)
+    changed_settings = deepcopy(settings)
     for key, value in values.items():
         *parents, last = key.split(".")
-        inside = found
+        inside = changed_settings
         for parent in parents:
             inside = inside[parent]
             if inside is None:
                 raise DiagvibError(
-                    f"{where}: {key}: the baseline has no {parent}; leave out this key"
+                    f"{location}: {key}: the baseline has no {parent}; leave out this key"
                 )
         inside[last] = value
-    return found
+    return changed_settings
 
 
 def trial_values(
@@ -182,7 +190,9 @@ def trial_values(
     draws = {
         key: named_generator(*names, key, *[attempt] * bool(attempt)).random() for key in space
     }
-    return {key: _fitting(settings, key, its, its.at(draws[key])) for key, its in space.items()}
+    return {
+        key: _fitting(settings, key, range_, range_.at(draws[key])) for key, range_ in space.items()
+    }
 
 
 def distinct_trials(
@@ -204,10 +214,10 @@ def distinct_trials(
 
 def described(space: Mapping[str, Range]) -> Iterator[str]:
     """`optimiser.lr 10^U(-5, -3.5)`"""
-    for key, own in space.items():
-        ((kind, given),) = own.model_dump().items()
+    for key, range_ in space.items():
+        ((kind, parameters),) = range_.model_dump().items()
         listed = ", ".join(
-            f"{value:g}" if isinstance(value, float) else str(value) for value in given
+            f"{value:g}" if isinstance(value, float) else str(value) for value in parameters
         )
         form = {"log10": "10^U({})", "log2": "2^U({})", "uniform": "U({})", "choice": "of {}"}[kind]
         yield f"{key} {form.format(listed)}"
@@ -220,14 +230,14 @@ def present(settings: dict, key: str) -> JsonValue:
     return value
 
 
-def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValue:
+def _fitting(settings: dict, key: str, range_: Range, value: JsonValue) -> JsonValue:
     """A drawn value in the form of the setting: rounded down for integers, otherwise rounded to
     DIGITS."""
     kind, _, option = key.partition(".")
     schemas = declaration(settings["method"]["name"]).schemas if kind == "method" else {}
     schema = schemas.get(option, {})
-    if own.choice is not None:
+    if range_.choice is not None:
         return as_declared(value, schema)
-    whole = key == "batch_size" or "integer" in schema.get("type", ())
-    whole |= key.startswith("model.options.") and type(present(settings, key)) is int
-    return int(value) if whole else float(f"{value:.{DIGITS}g}")
+    is_integer = key == "batch_size" or "integer" in schema.get("type", ())
+    is_integer |= key.startswith("model.options.") and type(present(settings, key)) is int
+    return int(value) if is_integer else float(f"{value:.{DIGITS}g}")

@@ -107,7 +107,9 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             )
             continue
         metrics = tables["metrics"].query("study == @study and baseline == @baseline")
-        cells_now = read_runs(root / "results/runs", own.to_dict("records"), known=known).cells
+        cells_now = read_runs(
+            root / "results/runs", own.to_dict("records"), known_studies=known
+        ).cells
         counted = cells.query("study == @study and baseline == @baseline").reset_index(drop=True)
         if not counted.equals(cells_now.reset_index(drop=True).astype(cells.dtypes)):
             raise DiagvibError(

@@ -56,8 +56,10 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
 def bind_its_own(study: Study, name: str, factors: Factors) -> Binding:
     """As `bind`; a study that binds only the target takes it from the binding of another study,
     too."""
-    named = read_binding(name, factors)
-    return _fitting(study, named if study.cues else Binding(named.factors[:1]), factors)
+    factor_names = read_binding(name, factors)
+    return _fitting(
+        study, factor_names if study.cues else Binding(factor_names.factors[:1]), factors
+    )
 
 
 def _fitting(study: Study, binding: Binding, factors: Factors) -> Binding:
@@ -89,8 +91,10 @@ def all_bindings(study: Study, factors: Factors) -> list[Binding]:
     Cue roles with equal numbers of classes and equal spreads are taken to be interchangeable, so
     that the order of their factors makes no new binding.
     """
-    alike = len({(study.roles[cue], (study.spread or {}).get(cue, 1)) for cue in study.cues}) < 2
-    arrange = combinations if alike else permutations
+    exchangeable = (
+        len({(study.roles[cue], (study.spread or {}).get(cue, 1)) for cue in study.cues}) < 2
+    )
+    arrange = combinations if exchangeable else permutations
     return [
         Binding((target, *cues))
         for target in factors
@@ -121,5 +125,5 @@ def chosen_bindings(study: Study, names: list[str] | str, factors: Factors) -> l
 
 def possible_bindings(study: Study, names: list[str] | str, scene: Scene) -> list[Binding]:
     """Those of `chosen_bindings` whose classes can differ as much or little as the study says."""
-    chosen = chosen_bindings(study, names, scene.factors)
-    return [binding for binding in chosen if {*spreads(study, binding)} <= {*scene.spreads}]
+    bindings = chosen_bindings(study, names, scene.factors)
+    return [binding for binding in bindings if {*spreads(study, binding)} <= {*scene.spreads}]

@@ -30,7 +30,7 @@ class DatasetSample(Strict):
     ]  # not strict: JSON has lists
     added_cue: AddedCue
 
-    def chosen(self, factor: str, count: int, known: Sequence[str]) -> tuple[str, ...]:
+    def chosen(self, factor: str, count: int, classes: Sequence[str]) -> tuple[str, ...]:
         """The classes of a factor for a role of `count` classes, in class-index order.
 
         The sample's own, if there are `count` of them. If not, `count` of all classes, drawn with a
@@ -41,7 +41,7 @@ class DatasetSample(Strict):
         if count == len(self.classes[factor]):
             return self.classes[factor]
         generator = named_generator("dataset sample", self.number, factor, count)
-        return tuple(generator.choice(known, count, replace=False).tolist())
+        return tuple(generator.choice(classes, count, replace=False).tolist())
 
 
 def dataset_sample(number: int, scene: Scene) -> DatasetSample:
@@ -54,11 +54,11 @@ def dataset_sample(number: int, scene: Scene) -> DatasetSample:
     factors = scene.factors
     if number < len(scene.published_samples):
         entry = scene.published_samples[number]
-        for factor, known in factors.items():
-            if len(set(entry[factor]) & set(known)) < len(entry[factor]):
+        for factor, class_names in factors.items():
+            if len(set(entry[factor]) & set(class_names)) < len(entry[factor]):
                 raise DiagvibError(
                     f"published sample {number}: {factor} must name each class once, not "
-                    f"{entry[factor]!r}; its classes are {', '.join(known)}"
+                    f"{entry[factor]!r}; its classes are {', '.join(class_names)}"
                 )
         return DatasetSample(
             number=number,
@@ -66,11 +66,15 @@ def dataset_sample(number: int, scene: Scene) -> DatasetSample:
             added_cue=tuple(entry.get("added_cue", _ADDED_CUE)),
         )
     generator = named_generator("dataset sample", number)
-    chosen = {}
-    for factor, known in factors.items():
-        count = min(CLASSES_PER_FACTOR, len(known))
-        chosen[factor] = tuple(generator.choice(known, count, replace=False).tolist())
-    others = [[c for c in range(CLASSES_PER_FACTOR) if c != s] for s in range(CLASSES_PER_FACTOR)]
+    classes = {}
+    for factor, class_names in factors.items():
+        count = min(CLASSES_PER_FACTOR, len(class_names))
+        classes[factor] = tuple(generator.choice(class_names, count, replace=False).tolist())
+    cue_classes = [
+        [c for c in range(CLASSES_PER_FACTOR) if c != s] for s in range(CLASSES_PER_FACTOR)
+    ]
     return DatasetSample(
-        number=number, classes=chosen, added_cue=tuple(int(generator.choice(o)) for o in others)
+        number=number,
+        classes=classes,
+        added_cue=tuple(int(generator.choice(o)) for o in cue_classes),
     )

@@ -57,11 +57,11 @@ def check_needs(
             f"{len(cues)}",
         )
     needed = needs.groups if cues else needs.groups[:1]
-    absent = [group for group in needed if group not in groups]
-    if absent:
+    missing = [group for group in needed if group not in groups]
+    if missing:
         raise Misplaced(
             "rows",
-            f"no row of the split test has the group {absent[0]}, which the metrics "
+            f"no row of the split test has the group {missing[0]}, which the metrics "
             f"`{metrics}` need",
         )
     extra = [] if needs.others else [group for group in groups if group not in needs.groups]
@@ -79,13 +79,13 @@ def check_needs(
         )
 
 
-def check_gap_cell(where: str, group: str, cell: Sequence[int], cues: Sequence[int]) -> None:
+def check_gap_cell(location: str, group: str, cell: Sequence[int], cues: Sequence[int]) -> None:
     """Misplaced unless a test cell is in the group that says which cues mislead. cues: their
     positions in the cell."""
-    named = GAP_GROUPS[tuple(cell[cue] == cell[0] for cue in cues)]
-    if group != named:
+    correct_group = GAP_GROUPS[tuple(cell[cue] == cell[0] for cue in cues)]
+    if group != correct_group:
         raise Misplaced(
-            where,
+            location,
             f"{list(cell)} is tested in the group {group}, but the metrics `gaps` need it in "
-            f"{named}, because of which cues agree with the target",
+            f"{correct_group}, because of which cues agree with the target",
         )

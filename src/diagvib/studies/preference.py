@@ -25,8 +25,8 @@ def cue_label(
     weights say nothing of how many photos there are.
     """
     return tuple(
-        frozenset(most if len(most) < study.roles[TARGET] else ())
-        for most in _most_often(study, cue, added_cue, images)
+        frozenset(most_frequent if len(most_frequent) < study.roles[TARGET] else ())
+        for most_frequent in _most_often(study, cue, added_cue, images)
     )
 
 
@@ -39,10 +39,14 @@ def single_cue_label(
     """`cue_label` where one class is needed: of several that are equally frequent by the study's
     weights, the one with the cue class's own index, if cue and target have as many classes; else
     None."""
-    alike = images is None and study.roles[cue] == study.roles[TARGET]
+    by_number = images is None and study.roles[cue] == study.roles[TARGET]
     return tuple(
-        most[0] if len(most) == 1 else index if alike and index in most else None
-        for index, most in enumerate(_most_often(study, cue, added_cue, images))
+        most_frequent[0]
+        if len(most_frequent) == 1
+        else index
+        if by_number and index in most_frequent
+        else None
+        for index, most_frequent in enumerate(_most_often(study, cue, added_cue, images))
     )
 
 
@@ -52,12 +56,12 @@ def _most_often(
     shares = np.zeros((study.roles[cue], study.roles[TARGET]))
     if images is None:
         cells = study.cells("train", added_cue)
-        at = cells[f"{cue}_class"], cells[f"{TARGET}_class"]
-        np.add.at(shares, at, cells["weight"])
+        positions = cells[f"{cue}_class"], cells[f"{TARGET}_class"]
+        np.add.at(shares, positions, cells["weight"])
     else:
         axis = study.bound.index(cue)
-        other = tuple(a for a in range(images.ndim) if a not in (0, axis))
-        shares += images.sum(axis=other).T
+        other_axes = tuple(a for a in range(images.ndim) if a not in (0, axis))
+        shares += images.sum(axis=other_axes).T
     return [np.flatnonzero(row == row.max()).tolist() for row in shares.round(12)]
 
 

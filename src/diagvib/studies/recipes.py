@@ -68,15 +68,16 @@ class Draw:
         shares_out = hasattr(scene, "share_out")
         if shares_out:
             dealt = self.deal(self.generator("shares"))
-        every = SPLITS if shares_out else splits
+        split_names = SPLITS if shares_out else splits
         dataset = pd.concat(
-            [self.split(split, dealt).assign(split=split) for split in every], ignore_index=True
+            [self.split(split, dealt).assign(split=split) for split in split_names],
+            ignore_index=True,
         )
         if shares_out:
             arguments = dataset.copy(), self.catalogue
             sources = scene.drawn_once("share_out", self.generator("sources"), *arguments)
-        drawn = dataset.assign(sample=self.sample.number, **sources)
-        return drawn[drawn["split"].isin(splits)]
+        recipes = dataset.assign(sample=self.sample.number, **sources)
+        return recipes[recipes["split"].isin(splits)]
 
     def published(self, split: str) -> pd.DataFrame:
         """The recipes of a split of a study as published: every photo, in each cell that it fits.
@@ -88,18 +89,20 @@ class Draw:
             )
         rows = cells.filter(["group", "environment"])
         for role, factor in zip(self.study.bound, self.binding.factors, strict=True):
-            chosen = self.sample.chosen(factor, self.study.roles[role], scene.factors[factor])
-            names = np.asarray(chosen, dtype=object)
+            classes = self.sample.chosen(factor, self.study.roles[role], scene.factors[factor])
+            names = np.asarray(classes, dtype=object)
             rows[factor] = names[cells[f"{role}_class"]]
-        rows = rows.assign(**{f: its for f, its in scene.unless_bound.items() if f not in rows})
+        rows = rows.assign(
+            **{f: default for f, default in scene.unless_bound.items() if f not in rows}
+        )
         # Cells may differ in roles alone that are not bound.
-        found = scene.every_photo(rows.drop_duplicates(), self.catalogue, split)
-        if found.empty:
+        photos = scene.every_photo(rows.drop_duplicates(), self.catalogue, split)
+        if photos.empty:
             raise DiagvibError(f"study {self.study.name}: there are no photos of the split {split}")
-        found = found.assign(sample=self.sample.number, split=split)
+        photos = photos.assign(sample=self.sample.number, split=split)
         if split != "train":
-            return found
-        return found.iloc[self.generator(split).permutation(len(found))]
+            return photos
+        return photos.iloc[self.generator(split).permutation(len(photos))]
 
     def split(self, split: str, dealt: Mapping[tuple, np.ndarray] | None) -> pd.DataFrame:
         """The recipes of one split, in random order.
@@ -114,14 +117,14 @@ class Draw:
         for group, count, share in self.blocks(split):
             quotas = dealt[split, group] if dealt else _quotas(count, share["weight"], generator)
             parts.append(share.loc[np.repeat(share.index, quotas)])
-        drawn = pd.concat(parts, ignore_index=True)
-        drawn = drawn.iloc[generator.permutation(len(drawn))].reset_index(drop=True)
-        index = {f: generator.integers(0, len(sample.classes[f]), len(drawn)) for f in factors}
-        chosen = dict(sample.classes)
+        recipes = pd.concat(parts, ignore_index=True)
+        recipes = recipes.iloc[generator.permutation(len(recipes))].reset_index(drop=True)
+        index = {f: generator.integers(0, len(sample.classes[f]), len(recipes)) for f in factors}
+        classes = dict(sample.classes)
         for role, factor in zip(self.study.bound, self.binding.factors, strict=True):
-            chosen[factor] = sample.chosen(factor, self.study.roles[role], factors[factor])
-            index[factor] = drawn[f"{role}_class"].to_numpy()
-        names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in factors}
+            classes[factor] = sample.chosen(factor, self.study.roles[role], factors[factor])
+            index[factor] = recipes[f"{role}_class"].to_numpy()
+        names = {f: np.asarray(classes[f], dtype=object)[index[f]] for f in factors}
         for factor in self.scene.unless_bound.keys() - set(self.binding.factors):
             names[factor][:] = self.scene.unless_bound[factor]
         for column in names.values():
@@ -130,17 +133,19 @@ class Draw:
         realized = {}
         if not dealt:
             realized = self.scene.realized(dict(names), split, self.catalogue, generator)
-        wanted = spreads(self.study, self.binding)
-        for factor in wanted:
+        spread_factors = spreads(self.study, self.binding)
+        for factor in spread_factors:
             if factor not in self.scene.spreads:
                 raise DiagvibError(
                     f"study {self.study.name}: spread: the scene {self.scene.name} has none for {factor}, only "
                     f"for {', '.join(self.scene.spreads) or 'no factor'}"
                 )
         for factor in self.scene.spreads:  # in their order, since two may change the same columns
-            if factor in wanted:
-                realized = self.scene.narrow(realized, factor, chosen[factor], wanted[factor])
-        return pd.DataFrame({**drawn.filter(["group", "environment"]), **names, **realized})
+            if factor in spread_factors:
+                realized = self.scene.narrow(
+                    realized, factor, classes[factor], spread_factors[factor]
+                )
+        return pd.DataFrame({**recipes.filter(["group", "environment"]), **names, **realized})
 
     def deal(self, generator: np.random.Generator) -> dict[tuple[str, str | None], np.ndarray]:
         """Allocate each cell's images to the splits, and the groups of the test, if no source may
@@ -157,7 +162,7 @@ class Draw:
                 proportions = tuple((weights / weights.sum()).round(9))
                 lot = (proportions, *share.itertuples(index=False, name=None))
                 lots.setdefault(lot, (weights, []))[1].append((split, group, count))
-        found = {}
+        dealt_photos = {}
         for weights, takers in lots.values():
             numbers = np.array([count for *_, count in takers])
             total = _quotas(numbers.sum(), weights, generator)
@@ -165,8 +170,8 @@ class Draw:
             dealt = _in_turn(total, numbers)
             if (dealt < floors).any():  # rare; in all other cases, datasets stay as they were
                 dealt = floors + _in_turn(total - floors.sum(0), numbers - floors.sum(1))
-            found |= {taker[:2]: own for taker, own in zip(takers, dealt, strict=True)}
-        return found
+            dealt_photos |= {taker[:2]: photos for taker, photos in zip(takers, dealt, strict=True)}
+        return dealt_photos
 
 
 def _in_turn(cells: np.ndarray, takers: np.ndarray) -> np.ndarray:
@@ -210,10 +215,10 @@ def draw_recipes(
 def write_recipes(path: Path, recipes: pa.Table, metadata: dict) -> None:
     """metadata: what made them; the digest of each dataset sample's splits is added."""
     table = recipes.replace_schema_metadata(None)
-    drawn = table.select(["sample", "split"]).group_by(["sample", "split"]).aggregate([])
+    sample_splits = table.select(["sample", "split"]).group_by(["sample", "split"]).aggregate([])
     digests = {
         f"{row['sample']}/{row['split']}": _digest(select_recipes(table, **row, path=path))
-        for row in drawn.to_pylist()
+        for row in sample_splits.to_pylist()
     }
     write_table(path, table, {**metadata, "digests": digests})
 
@@ -235,10 +240,10 @@ def read_recipes(path: Path) -> tuple[pa.Table, dict]:
 def select_recipes(table: pa.Table, sample: int, split: str, path: Path) -> pa.Table:
     """The recipes of one dataset sample and split. path: of the file, for the DiagvibError if there
     are none."""
-    found = table.filter((pc.field("sample") == sample) & (pc.field("split") == split))
-    if not len(found):
+    recipes = table.filter((pc.field("sample") == sample) & (pc.field("split") == split))
+    if not len(recipes):
         raise DiagvibError(
             f"{path}: no recipes for dataset sample {sample}, split {split}; the file has the samples "
             f"up to {pc.max(table['sample']).as_py()}"
         )
-    return found
+    return recipes

@@ -56,35 +56,35 @@ class Row(Strict):
         return isinstance(self.cells, list) and any("added" in cell for cell in self.cells)
 
 
-def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
+def check_row(location: str, row: Row, roles: Mapping[str, int]) -> None:
     """Misplaced unless a row's cells fit a study's roles. roles: role -> number of classes."""
     if row.cells == "others":
         if "train" in row.splits:
             raise Misplaced(
-                where,
+                location,
                 "`others` are the cells that no training row names, so a row with the split train "
                 "cannot have them; list its cells",
             )
     elif isinstance(row.cells, dict):
-        others = [role for role in roles if role != TARGET]
+        cue_roles = [role for role in roles if role != TARGET]
         for role in row.cells:
-            if role not in others:
+            if role not in cue_roles:
                 raise Misplaced(
-                    where,
+                    location,
                     f"{role} is not one of the roles besides `{TARGET}`: "
-                    f"{', '.join(others) or 'there are none'}",
+                    f"{', '.join(cue_roles) or 'there are none'}",
                 )
             if isinstance(row.cells[role], int) and row.cells[role] >= roles[role]:
-                raise Misplaced(f"{where}.{role}", f"{role} has only {roles[role]} classes")
+                raise Misplaced(f"{location}.{role}", f"{role} has only {roles[role]} classes")
     else:
         for number, cell in enumerate(row.cells):
-            _check_cell(f"{where}.{number}", cell, roles)
+            _check_cell(f"{location}.{number}", cell, roles)
 
 
-def _check_cell(where: str, cell: Cell, roles: Mapping[str, int]) -> None:
+def _check_cell(location: str, cell: Cell, roles: Mapping[str, int]) -> None:
     if len(cell) != len(roles):
         raise Misplaced(
-            where,
+            location,
             f"{cell} has {len(cell)} class indices; {len(roles)} roles ({', '.join(roles)}) need "
             f"{len(roles)}",
         )
@@ -92,12 +92,12 @@ def _check_cell(where: str, cell: Cell, roles: Mapping[str, int]) -> None:
         if index == "added":
             if role == TARGET or list(roles.values()) != [3, 3]:
                 raise Misplaced(
-                    f"{where}.{number}",
+                    f"{location}.{number}",
                     "`added` stands for a cue's class, in studies of two roles with "
                     "three classes each; give a class index",
                 )
         elif index >= classes:
             raise Misplaced(
-                f"{where}.{number}",
+                f"{location}.{number}",
                 f"{role} has {classes} classes, so its indices are 0 to {classes - 1}, not {index}",
             )

@@ -31,28 +31,33 @@ def split_counts(study: Study, counts: Mapping[str, int], split: str) -> dict[st
 def check_names(counts: Iterable[str], studies: Mapping[str, Study]) -> None:
     """DiagvibError for a count that is neither of a split nor of a test group of these studies."""
     groups = (group for study in studies.values() for group in study.groups)
-    known = dict.fromkeys(f"counts.{name}" for name in (*SPLITS, *groups))
+    keys = dict.fromkeys(f"counts.{name}" for name in (*SPLITS, *groups))
     for name in counts:
-        if f"counts.{name}" not in known:
-            raise unknown_name("key", f"counts.{name}", known)
+        if f"counts.{name}" not in keys:
+            raise unknown_name("key", f"counts.{name}", keys)
 
 
 def counts_of(
-    study: Study, given: dict[str, int], usual: dict[str, int], studies: Mapping[str, Study]
+    study: Study,
+    study_counts: dict[str, int],
+    default_counts: dict[str, int],
+    studies: Mapping[str, Study],
 ) -> dict[str, int]:
     """The number of images of each split and test group: as given, or as usual. studies: all, whose
     groups may be given."""
-    check_names(given, studies)
-    numbers = {**usual, **given}
-    absent = set(study.groups) - (given if "test" in given else numbers).keys()
-    named = set(study.groups) & given.keys()
-    if absent and named:
+    check_names(study_counts, studies)
+    numbers = {**default_counts, **study_counts}
+    missing_groups = (
+        set(study.groups) - (study_counts if "test" in study_counts else numbers).keys()
+    )
+    counted_groups = set(study.groups) & study_counts.keys()
+    if missing_groups and counted_groups:
         raise DiagvibError(
-            f"counts: the group {min(named)} of study {study.name} has a number of images, but "
-            f"{min(absent)} has none; give one to each of its groups, or only to `test`"
+            f"counts: the group {min(counted_groups)} of study {study.name} has a number of images, but "
+            f"{min(missing_groups)} has none; give one to each of its groups, or only to `test`"
         )
-    wanted = ("train", "val", *(["test"] if absent else study.groups))
-    return {key: numbers.get(key, numbers["val"]) for key in wanted}
+    parts = ("train", "val", *(["test"] if missing_groups else study.groups))
+    return {key: numbers.get(key, numbers["val"]) for key in parts}
 
 
 def whole_shares(count: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -70,15 +75,19 @@ def check_counts(study: Study, counts: Mapping[str, int]) -> None:
     # Where no source is used twice, what is left of a cell may go to another split (`recipes.Draw.deal`).
     rounded = hasattr(load_scene(study.scene), "share_out")
     for group, images in split_counts(study, counts, "test").items():
-        own = {cell: weight for cell, weight in weights.items() if group in (None, cell[1])}
-        if empty := _empty(images, own, rounded):
-            most = math.ceil(sum(own.values()) / min(own.values()))
+        group_weights = {
+            cell: weight for cell, weight in weights.items() if group in (None, cell[1])
+        }
+        if empty := _empty(images, group_weights, rounded):
+            enough = math.ceil(sum(group_weights.values()) / min(group_weights.values()))
             # Not the first number that will do: one more image may leave another cell empty.
-            failing = (n for n in range(most, images - 1, -1) if _empty(n, own, rounded))
-            least = next(failing) + 1
+            failing = (
+                n for n in range(enough, images - 1, -1) if _empty(n, group_weights, rounded)
+            )
+            minimum = next(failing) + 1
             raise DiagvibError(
                 f"counts.{group or 'test'}: with {images} images of study {study.name}, cell "
-                f"{list(empty[2])} of the group {empty[1]} may have none; raise the number to {least} or more"
+                f"{list(empty[2])} of the group {empty[1]} may have none; raise the number to {minimum} or more"
             )
 
 
@@ -87,13 +96,19 @@ def empty_groups(
 ) -> list[tuple[int, ...]]:
     """The combinations of classes, of the target and the cues of a method's supervision, that occur
     in a split, but not together, or in less than one image."""
-    first, last = (1, None) if supervision == "cues" else [int(supervision[4:])] * 2
+    first_column, last = (1, None) if supervision == "cues" else [int(supervision[4:])] * 2
     weights: dict[tuple[int, ...], float] = defaultdict(float)
     for (*_, cell), weight in _weights(study, split).items():
-        weights[cell[0], *(cell[first:] if last is None else cell[last : last + 1])] += weight
-    least = 0 if study.as_published else sum(weights.values()) / counts[split]
+        weights[cell[0], *(cell[first_column:] if last is None else cell[last : last + 1])] += (
+            weight
+        )
+    expected_images = 0 if study.as_published else sum(weights.values()) / counts[split]
     occurring = (sorted(set(classes)) for classes in zip(*weights, strict=True))
-    return [group for group in product(*occurring) if weights.get(group, 0) <= least * (1 - 1e-9)]
+    return [
+        group
+        for group in product(*occurring)
+        if weights.get(group, 0) <= expected_images * (1 - 1e-9)
+    ]
 
 
 def _empty(images: int, weights: Mapping[tuple, float], rounded: bool) -> tuple | None:
@@ -113,8 +128,8 @@ def _weights(study: Study, split: str) -> dict[tuple[str, str, tuple[int, ...]],
     for row in study.rows_of(split):
         listed = study.row_cells(row, (1, 2, 0))  # `added` is some class, whichever it is
         for cell in listed:
-            own = tuple(cell[at] for at in bound)
-            cells[row.environment, row.group, own] += row.weight / len(listed)
+            bound_classes = tuple(cell[position] for position in bound)
+            cells[row.environment, row.group, bound_classes] += row.weight / len(listed)
     return cells
 
 
@@ -125,12 +140,12 @@ def _check_training(study: Study, images: int) -> None:
     for (environment, _, cell), weight in cells.items():
         largest[environment, cell[0]] = max(largest[environment, cell[0]], weight)
     environment, target = min(largest, key=largest.get)
-    where = f"the environment {environment}" if len(study.environments) > 1 else "it"
-    least = math.ceil(sum(cells.values()) / largest[environment, target])
-    if images < least:
+    environment_name = f"the environment {environment}" if len(study.environments) > 1 else "it"
+    minimum = math.ceil(sum(cells.values()) / largest[environment, target])
+    if images < minimum:
         raise DiagvibError(
-            f"counts.train: with {images} images of study {study.name}, {where} "
-            f"may have none of target class {target}; raise the number to {least} or more"
+            f"counts.train: with {images} images of study {study.name}, {environment_name} "
+            f"may have none of target class {target}; raise the number to {minimum} or more"
         )
 
 
@@ -141,6 +156,8 @@ def absent_combinations(
     cue's class is absent altogether, as in studies that test on others."""
     names = [set(column) for column in zip(*present, strict=True)]
     for cell in trained if names else ():
-        cues = all(name in its for name, its in zip(cell[1:], names[1:], strict=True))
+        cues = all(
+            name in classes_there for name, classes_there in zip(cell[1:], names[1:], strict=True)
+        )
         if cell not in present and (cues or cell[0] not in names[0]):
             yield "-".join(cell)

@@ -93,9 +93,9 @@ class Study(Sparse):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Study:
-        first = next(iter(self.roles))
-        if first != TARGET:
-            raise Misplaced("roles", f"the first role must be `{TARGET}`, not {first}")
+        first_role = next(iter(self.roles))
+        if first_role != TARGET:
+            raise Misplaced("roles", f"the first role must be `{TARGET}`, not {first_role}")
         if prod(self.roles.values()) > _MOST_CELLS:
             raise Misplaced(
                 "roles",
@@ -127,49 +127,50 @@ class Study(Sparse):
     def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
         """For one choice of added cue classes: no row without cells or with a cell twice, no cell
         in two test groups, no target class that is not trained."""
-        every = [self.row_cells(row, added_cue) for row in self.rows]
+        row_cells = [self.row_cells(row, added_cue) for row in self.rows]
         trained: dict[str, set[int]] = defaultdict(set)  # target classes by environment
         tested: dict[tuple[int, ...], str] = {}
-        for row, cells in zip(self.rows, every, strict=True):
+        for row, cells in zip(self.rows, row_cells, strict=True):
             if "train" in row.splits:
                 trained[row.environment] |= {cell[0] for cell in cells}
-        known = set().union(*trained.values())
-        for environment, its in trained.items():
-            if its != known:
+        training_cells = set().union(*trained.values())
+        for environment, environment_cells in trained.items():
+            if environment_cells != training_cells:
                 raise Misplaced(
                     "rows",
                     f"the environment {environment} has no training images of target class "
-                    f"{min(known - its)}, which other environments have; add a training cell of "
+                    f"{min(training_cells - environment_cells)}, which other environments have; add a training cell of "
                     "it",
                 )
         cues = [list(self.roles).index(cue) for cue in self.cues]
-        for number, (row, cells) in enumerate(zip(self.rows, every, strict=True)):
-            where = f"rows.{number}.cells"
+        for number, (row, cells) in enumerate(zip(self.rows, row_cells, strict=True)):
+            location = f"rows.{number}.cells"
             if not cells:
-                why = ", because the rows of the train split name them all"
+                reason = ", because the rows of the train split name them all"
                 raise Misplaced(
-                    where, f"`{row.cells}` names no cell{why if row.cells == 'others' else ''}"
+                    location,
+                    f"`{row.cells}` names no cell{reason if row.cells == 'others' else ''}",
                 )
             for cell, times in Counter(cells).items():
                 if times > 1:
                     raise Misplaced(
-                        where,
+                        location,
                         f"{list(cell)} is listed twice, or could be through `added`; list it once, "
                         "and give it a row of its own if it should have more weight",
                     )
-                if cell[0] not in known and not self.as_published:
+                if cell[0] not in training_cells and not self.as_published:
                     raise Misplaced(
-                        where,
+                        location,
                         f"target class {cell[0]} is in no row of the train split, so "
                         "no model could learn it; add a training cell of it, or remove its cells",
                     )
                 if "test" not in row.splits:
                     continue
                 if self.metrics == "gaps":
-                    check_gap_cell(where, row.group, cell, cues)
+                    check_gap_cell(location, row.group, cell, cues)
                 if tested.setdefault(cell, row.group) != row.group:
                     raise Misplaced(
-                        where,
+                        location,
                         f"{list(cell)} is tested in the group {row.group} and in {tested[cell]}, "
                         "or could be through `added`; put it in one of them",
                     )
@@ -212,20 +213,23 @@ class Study(Sparse):
     def row_cells(self, row: Row, added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
         """The cells of one of its rows, one class index per role. added_cue: see `cells`.
         DiagvibError if it is needed and not given."""
-        every = product(*map(range, self.roles.values()))
+        all_cells = product(*map(range, self.roles.values()))
         if row.cells == "others":
-            named = [self.row_cells(other, added_cue) for other in self.rows_of("train")]
-            trained = set(chain(*named))
-            return [cell for cell in every if cell not in trained]
+            training_cells = [
+                self.row_cells(training_row, added_cue) for training_row in self.rows_of("train")
+            ]
+            trained = set(chain(*training_cells))
+            return [cell for cell in all_cells if cell not in trained]
         if isinstance(row.cells, dict):
             roles = list(self.roles)
-            asked = [(roles.index(role), its) for role, its in row.cells.items()]
+            conditions = [(roles.index(role), classes) for role, classes in row.cells.items()]
             return [
                 cell
-                for cell in every
+                for cell in all_cells
                 if all(
-                    (cell[at] == (cell[0] if isinstance(its, str) else its)) == (its != "other")
-                    for at, its in asked
+                    (cell[role_number] == (cell[0] if isinstance(condition, str) else condition))
+                    == (condition != "other")
+                    for role_number, condition in conditions
                 )
             ]
         if added_cue is None and row.adds:
@@ -311,23 +315,27 @@ class StudyFile(Strict):
 
     @model_validator(mode="after")
     def _names_are_studies(self) -> StudyFile:
-        named = {f"routes.{name}": route for name, route in self.routes.items()}
-        named |= {f"contrasts.{name}": [c.study, c.reference] for name, c in self.contrasts.items()}
-        named |= {f"aliases.{alias}": [study] for alias, study in self.aliases.items()}
+        study_names = {f"routes.{name}": route for name, route in self.routes.items()}
+        study_names |= {
+            f"contrasts.{name}": [c.study, c.reference] for name, c in self.contrasts.items()
+        }
+        study_names |= {f"aliases.{alias}": [study] for alias, study in self.aliases.items()}
         if self.headline:
-            named["headline"] = [self.headline.without, self.headline.shortcut]
-        known = ", ".join(self.studies)
-        for where, studies in named.items():
+            study_names["headline"] = [self.headline.without, self.headline.shortcut]
+        valid_names = ", ".join(self.studies)
+        for location, studies in study_names.items():
             for study in studies:
                 if study not in self.studies:
-                    raise Misplaced(where, f"{study} is not one of the file's studies: {known}")
+                    raise Misplaced(
+                        location, f"{study} is not one of the file's studies: {valid_names}"
+                    )
         return self
 
 
-def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
+def parse_study(name: str, definition: Mapping, location: str = "study") -> Study:
     """A study from its definition. DiagvibError, naming study and key or row, for any error in
     it."""
-    return validated(Study, {**definition, "name": name}, f"{where} {name}")
+    return validated(Study, {**definition, "name": name}, f"{location} {name}")
 
 
 @once_per_version
@@ -342,40 +350,43 @@ def read_study_file(path: Path) -> StudyFile:
     return file.model_copy(update={"studies": studies})
 
 
-def study_files(further: Sequence[str | Path] = ()) -> list[Path]:
+def study_files(more_files: Sequence[str | Path] = ()) -> list[Path]:
     """The shipped study files, and a configuration's own, relative to the current folder."""
-    return [*sorted(definition_path("studies").glob("*.yaml")), *(Path(path) for path in further)]
+    return [
+        *sorted(definition_path("studies").glob("*.yaml")),
+        *(Path(path) for path in more_files),
+    ]
 
 
-def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
+def load_studies(more_files: Sequence[str | Path] = ()) -> dict[str, Study]:
     """Every study by name: the shipped ones, and those in further files. DiagvibError for a name
     that occurs twice."""
-    return {name: study for name, study in _known(further).items() if study.name == name}
+    return {name: study for name, study in _known(more_files).items() if study.name == name}
 
 
-def load_study(name: str, further: Sequence[str | Path] = ()) -> Study:
+def load_study(name: str, more_files: Sequence[str | Path] = ()) -> Study:
     """A study by its name or an alias. DiagvibError, suggesting similar names, for an unknown
     one."""
-    known = _known(further)
-    if name not in known:
-        raise unknown_name("study", name, known)
-    return known[name]
+    studies = _known(more_files)
+    if name not in studies:
+        raise unknown_name("study", name, studies)
+    return studies[name]
 
 
-def _known(further: Sequence[str | Path]) -> dict[str, Study]:
+def _known(more_files: Sequence[str | Path]) -> dict[str, Study]:
     """Studies by their names and aliases."""
-    known: dict[str, Study] = {}
-    for path in study_files(further):
+    studies: dict[str, Study] = {}
+    for path in study_files(more_files):
         file = read_study_file(path)
         aliases = {alias: file.studies[name] for alias, name in file.aliases.items()}
-        for key, own in (("studies", file.studies), ("aliases", aliases)):
-            for name, study in own.items():
-                if name in known:
+        for key, entries in (("studies", file.studies), ("aliases", aliases)):
+            for name, study in entries.items():
+                if name in studies:
                     raise DiagvibError(
                         f"{path}: {key}.{name}: another study has this name; choose a different one"
                     )
-                known[name] = study
-    return known
+                studies[name] = study
+    return studies
 
 
 def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:

@@ -85,12 +85,22 @@ class Batches:
         self.counterfactuals, self.augment = counterfactuals, augment or augmentation(())
         self.views: dict[str, Tensor] = {}
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
-        known = self.annotations
-        cues = labels.new_empty(len(labels), 0) if known.cues is None else known.cues
-        environment = torch.zeros_like(labels) if known.environment is None else known.environment
+        image_annotations = self.annotations
+        cues = (
+            labels.new_empty(len(labels), 0)
+            if image_annotations.cues is None
+            else image_annotations.cues
+        )
+        environment = (
+            torch.zeros_like(labels)
+            if image_annotations.environment is None
+            else image_annotations.environment
+        )
         self.labels, self.cues = labels.to(device), cues.to(device)
         self.environment = environment.to(device)
-        self.cue_label = None if known.cue_label is None else known.cue_label.to(device)
+        self.cue_label = (
+            None if image_annotations.cue_label is None else image_annotations.cue_label.to(device)
+        )
         self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.of_parts([self.pixels])
         # As large as an image: a three-element operand would make the innermost loop three elements
         # long.
@@ -105,14 +115,14 @@ class Batches:
 
     def training_data(self) -> TrainingData:
         """The facts about these images that a method may know."""
-        known = self.annotations
+        annotations = self.annotations
         return TrainingData(
             self.labels,
             self.cues,
             self.environment,
-            known.classes,
-            known.cue_classes,
-            known.environments,
+            annotations.classes,
+            annotations.cue_classes,
+            annotations.environments,
             self.in_order,
             self.batch,
             self.inputs,

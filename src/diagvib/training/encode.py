@@ -44,7 +44,7 @@ from diagvib.training.views import CUES, view_inputs
 
 # Images per pass through the network, always as many, so that features do not depend on where a
 # killed job had stopped; and images between two notes of the progress.
-_BATCH, _BATCH_CPU, _NOTED = 256, 32, 8192
+_BATCH, _BATCH_CPU, _ROWS_PER_STATE = 256, 32, 8192
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
     """Write the features of all samples and splits to `folder`, then FEATURES_FILE. What is there
     already, made from the same, is kept."""
     (folder / FEATURES_FILE).unlink(missing_ok=True)  # it must not vouch for new files
-    network, files, noted = load_network(encoding, datasets), FeatureFiles(folder), {}
+    network, files, description = load_network(encoding, datasets), FeatureFiles(folder), {}
     made_by = made_from(encoding, network, datasets)
     parts = [_Part(datasets, sample, split) for sample in range(samples) for split in SPLITS]
     images = sum(len(part.table) for part in parts)
@@ -114,31 +114,33 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
             metadata, path = part.metadata, files.path(part.sample, part.split)
             views = encoding.settings["model"].get("views", []) if part.split == "train" else []
             paths = {"": path, **{view: view_path(path, view) for view in views}}
-            made = {**made_by, "images": metadata, "mean": encoder.mean.tolist()}
+            provenance = {**made_by, "images": metadata, "mean": encoder.mean.tolist()}
             write_features(
                 paths,
                 part.table,
                 partial(_chunks, encoder, part),
                 encoding.settings["model"].get("dtype", "float32"),
-                digest(made),
+                digest(provenance),
                 advance,
             )
-            noted[f"{part.sample}/{part.split}"] = {
+            description[f"{part.sample}/{part.split}"] = {
                 **metadata,
                 "images": metadata.get("sha256"),
                 "sha256": files_digest(split_files(path, views)),
                 **({"views": views} if views else {}),
             }
-    of = {f"{part.sample}/{part.split}": digest_of_images(part.metadata) for part in parts}
-    write_json(folder / FEATURES_FILE, {**noted, "of": of, "made_from": made_by})
+    image_digests = {
+        f"{part.sample}/{part.split}": digest_of_images(part.metadata) for part in parts
+    }
+    write_json(folder / FEATURES_FILE, {**description, "of": image_digests, "made_from": made_by})
 
 
 def load_network(encoding: Encoding, datasets: Datasets) -> Network:
     """The network on its device; without weights, its initial ones."""
     model = located(encoding.settings["model"], encoding.weights)
-    first = _Part(datasets, 0, "train")
-    size = (model.get("input") or {}).get("size") or first.metadata["image_shape"][0]
-    network = initialised(lambda: make_network(model, len(first.classes), size), seed=0)
+    first_part = _Part(datasets, 0, "train")
+    size = (model.get("input") or {}).get("size") or first_part.metadata["image_shape"][0]
+    network = initialised(lambda: make_network(model, len(first_part.classes), size), seed=0)
     return network.to(encoding.device).eval()
 
 
@@ -156,45 +158,49 @@ def made_from(encoding: Encoding, network: Network, datasets: Datasets) -> dict:
 
 def _encoder(encoding: Encoding, network: Network, train: _Part) -> Encoder:
     model = encoding.settings["model"]
-    given = model.get("input") or {}
-    if given.get("mean"):
-        mean, std = (tuple(255 * value for value in given[key]) for key in ("mean", "std"))
+    input_settings = model.get("input") or {}
+    if input_settings.get("mean"):
+        mean, std = (tuple(255 * value for value in input_settings[key]) for key in ("mean", "std"))
     else:
         imagenet = encoding.settings["normalise"] == "imagenet"
         scaling = IMAGENET if imagenet else Scaling.of_parts(train.chunks())
         mean, std = scaling.mean, scaling.std
-    interpolation = given.get("interpolation", "bilinear")
-    encoder = Encoder(network, mean, std, given.get("size"), interpolation, model.get("layer"))
+    interpolation = input_settings.get("interpolation", "bilinear")
+    encoder = Encoder(
+        network, mean, std, input_settings.get("size"), interpolation, model.get("layer")
+    )
     if model.get("runtime") and encoding.device.type == "cpu":
         encoder.of_inputs = OnnxNetwork(encoder.compute, _BATCH_CPU, encoding.threads)
     return encoder.to(encoding.device)
 
 
 def _chunks(
-    encoder: Encoder, part: _Part, start: int, wanted: list[str]
+    encoder: Encoder, part: _Part, start: int, views: list[str]
 ) -> Iterator[dict[str, torch.Tensor]]:
-    first = start
+    first_row = start
     for pixels in part.chunks(start):
-        pixels, found = pixels.to(encoder.mean.device), {}
-        if first == 0 and part.split == "train":
+        pixels, view_features = pixels.to(encoder.mean.device), {}
+        if first_row == 0 and part.split == "train":
             check_independent(partial(features_of, encoder), pixels, "model.frozen")
-        rows = torch.arange(first, first + len(pixels))
-        first += len(pixels)
-        for view in wanted:
+        rows = torch.arange(first_row, first_row + len(pixels))
+        first_row += len(pixels)
+        for view in views:
             if not view:
-                found[view] = features_of(encoder, pixels)
+                view_features[view] = features_of(encoder, pixels)
                 continue
             if view in CUES:
                 changed = _with_cue(part, view, rows)
-                found[view] = features_of(encoder, changed.to(encoder.mean.device))
+                view_features[view] = features_of(encoder, changed.to(encoder.mean.device))
                 continue
             number = int(rows[0]) // BATCH
             inputs, share = view_inputs(view, pixels, number, encoder.inputs, part.scene)
-            found[view] = features_of(encoder.of_inputs, inputs)
+            view_features[view] = features_of(encoder.of_inputs, inputs)
             if share is not None:
-                others = label_columns(part.labels[rows].roll(1))
-                found[view] = torch.cat([found[view], share.cpu()[:, None], others], 1)
-        yield found
+                partner_labels = label_columns(part.labels[rows].roll(1))
+                view_features[view] = torch.cat(
+                    [view_features[view], share.cpu()[:, None], partner_labels], 1
+                )
+        yield view_features
 
 
 def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
@@ -203,10 +209,10 @@ def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
     cue = part.metadata["binding"].split("-")[int(view.removeprefix("cue."))]
     with torch.random.fork_rng([]):
         torch.manual_seed(name_seed("view", view, int(rows[0])))
-        labels, none = part.labels, torch.zeros_like
-        donors = Partners(none(labels), labels).draw(none(rows), labels[rows])
-    own, others = (part.table.take(at.numpy()) for at in (rows, donors))
-    return part.datasets.renderer(part.scene.exchange(own, cue, others))
+        labels, zeros = part.labels, torch.zeros_like
+        donors = Partners(zeros(labels), labels).draw(zeros(rows), labels[rows])
+    recipes, donor_recipes = (part.table.take(rows_taken.numpy()) for rows_taken in (rows, donors))
+    return part.datasets.renderer(part.scene.exchange(recipes, cue, donor_recipes))
 
 
 @torch.inference_mode()
@@ -232,18 +238,23 @@ def write_features(
     chunks: given the row to begin with and the views that are wanted, their features, float[B, D],
     a chunk at a time. DiagvibError for features that are no numbers in dtype.
     """
-    wanted = [name for name, path in paths.items() if not is_written(path, digest)]
-    if not wanted:
+    missing = [name for name, path in paths.items() if not is_written(path, digest)]
+    if not missing:
         advance(len(table))
         return
-    parts = {name: paths[name].with_suffix(".part") for name in wanted}
-    state_file, asked = parts[wanted[0]].with_suffix(".json"), {"digest": digest, "views": wanted}
+    parts = {name: paths[name].with_suffix(".part") for name in missing}
+    state_file, expected_state = (
+        parts[missing[0]].with_suffix(".json"),
+        {"digest": digest, "views": missing},
+    )
     state = read_json(state_file) if state_file.exists() else {}
-    same = asked.items() <= state.items() and all(part.exists() for part in parts.values())
-    done = noted = state.get("rows", 0) if same else 0
-    arrays = {name: np.lib.format.open_memmap(parts[name], "r+") for name in wanted if done}
-    advance(done)
-    for chunk in chunks(done, wanted):
+    continuing = expected_state.items() <= state.items() and all(
+        part.exists() for part in parts.values()
+    )
+    rows_done = rows_saved = state.get("rows", 0) if continuing else 0
+    arrays = {name: np.lib.format.open_memmap(parts[name], "r+") for name in missing if rows_done}
+    advance(rows_done)
+    for chunk in chunks(rows_done, missing):
         for name, features in chunk.items():
             if name not in arrays:
                 parts[name].parent.mkdir(parents=True, exist_ok=True)
@@ -259,14 +270,14 @@ def write_features(
                     f"{paths[name]}: a feature of the network is not a number, or too large for "
                     f"{dtype}; choose other weights, or dtype: float32"
                 )
-            arrays[name][done : done + len(values)] = values
-        done += len(values)
+            arrays[name][rows_done : rows_done + len(values)] = values
+        rows_done += len(values)
         advance(len(values))
-        if done - noted >= _NOTED:
+        if rows_done - rows_saved >= _ROWS_PER_STATE:
             for array in arrays.values():
                 array.flush()
-            write_json(state_file, {**asked, "rows": done})
-            noted = done
+            write_json(state_file, {**expected_state, "rows": rows_done})
+            rows_saved = rows_done
     for name, array in arrays.items():
         array.flush()
         parts[name].replace(paths[name])

@@ -27,8 +27,8 @@ def plain_state(method: Method) -> dict[str, object]:
     """Where -> what is there, to compare with a later state."""
     restored = {id(tensor) for tensor in (*method.parameters(), *method.buffers())}
     return {
-        where: _content(value, restored, ())
-        for where, value in _places(method)
+        place: _content(value, restored, ())
+        for place, value in _places(method)
         if not isinstance(value, _SKIPPED)
     }
 
@@ -40,7 +40,7 @@ def changed_place(before: Mapping[str, object], after: Mapping[str, object]) -> 
 
 
 def _places(method: Method) -> Iterator[tuple[str, object]]:
-    kinds = dict.fromkeys(kind for each in method.modules() for kind in type(each).__mro__)
+    kinds = dict.fromkeys(kind for part in method.modules() for kind in type(part).__mro__)
     for name, module in method.named_modules():
         if _package(type(module)) not in _TRUSTED:
             state, computed = module.__getstate__(), _computed(module)
@@ -48,12 +48,12 @@ def _places(method: Method) -> Iterator[tuple[str, object]]:
             for key in names:
                 if key not in _OF_MODULES and key not in computed:
                     yield f"{name}.{key}".lstrip("."), state.get(key)
-    own = [kind for kind in kinds if _package(kind) not in (*_TRUSTED, "diagvib")]
-    for kind in own:
+    user_classes = [kind for kind in kinds if _package(kind) not in (*_TRUSTED, "diagvib")]
+    for kind in user_classes:
         for key, value in vars(kind).items():
             if key[:2] != "__":
                 yield f"{kind.__name__}.{key}", value
-    for module in dict.fromkeys(kind.__module__ for kind in own):
+    for module in dict.fromkeys(kind.__module__ for kind in user_classes):
         for key, value in vars(sys.modules[module]).items():
             if key[:2] != "__" and _is_plain(value, module):
                 yield f"{module}.{key}", value

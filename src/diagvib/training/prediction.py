@@ -13,7 +13,7 @@ from diagvib.training.running_metrics import check_shape
 
 @torch.inference_mode()
 def predict(
-    method: Method, images: Batches, protocol: Protocol, where: str = "predict"
+    method: Method, images: Batches, protocol: Protocol, location: str = "predict"
 ) -> tuple[Tensor, Tensor]:
     """Predicted class index int64[N] and its probability float32[N] for every image, on the CPU.
 
@@ -33,7 +33,7 @@ def predict(
     lost = int(probability.isnan().sum())
     if lost:
         raise DiagvibError(
-            f"{where}: the logits of {lost} of {len(index)} images are not numbers; "
+            f"{location}: the logits of {lost} of {len(index)} images are not numbers; "
             "check the model and method in evaluation mode, or set training.precision: fp32"
         )
     return index, probability

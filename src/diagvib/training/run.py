@@ -55,8 +55,8 @@ from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import SALIENCY_IMAGES, shown_images, write_visualisations
 
 # With fewer images of a group, the standard error of its accuracy may exceed 9 points.
-_FEW = 30
-_SHOWN = 5  # combinations of classes that are named
+_FEW_IMAGES = 30
+_MOST_NAMES = 5  # combinations of classes that are named
 # Metadata that the three files of a dataset must have in common.
 _SHARED = (
     "roles",
@@ -104,7 +104,9 @@ class Job:
 
     def expected_provenance(self, run: Run, metadata: dict) -> dict:
         """`run_provenance`. metadata: of the dataset's splits."""
-        images = {split: digest_of_images(each) for split, each in metadata.items()}
+        images = {
+            split: digest_of_images(split_metadata) for split, split_metadata in metadata.items()
+        }
         return run_provenance(run, self.settings, asdict(self.protocol), self.code, images)
 
     def checkpoint(self, provenance: dict, path: Path) -> Checkpoint:
@@ -135,11 +137,11 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
         summary_writer()
     metadata = [dataset_metadata(job.datasets, run) for run in runs]
     job = replace(job, code=job.present_code(runs[0]), versions=package_versions(job.settings))
-    for run, each in zip(runs, metadata, strict=True):
+    for run, run_metadata in zip(runs, metadata, strict=True):
         folder = folders.runs / str(run.sample)
-        provenance = job.expected_provenance(run, each)
-        own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
-        checkpoint = own.checkpoint(provenance, folders.checkpoints / f"{run.sample}.pt")
+        provenance = job.expected_provenance(run, run_metadata)
+        seeded_job = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
+        checkpoint = seeded_job.checkpoint(provenance, folders.checkpoints / f"{run.sample}.pt")
         if is_finished(folder, provenance, job.keep_weights):
             print(
                 f"{run.name}: kept, because it was made with the same settings, images and code"
@@ -149,7 +151,7 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
             # A run that is trained again does not exist until it is complete.
             (folder / RUN_RECORD).unlink(missing_ok=True)
             try:
-                _train_run(own, run, folders, checkpoint, provenance)
+                _train_run(seeded_job, run, folders, checkpoint, provenance)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
@@ -164,10 +166,12 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
 def dataset_metadata(datasets: Datasets, run: Run) -> dict[str, dict]:
     """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset,
     or are from another one than the run's."""
-    found = {split: datasets.metadata(run.dataset, split) for split in SPLITS}
-    own = {"study": run.study, "binding": run.binding, "sample": run.dataset}
-    for split, metadata in found.items():
-        expected = {key: found["train"].get(key) for key in _SHARED} | own | {"split": split}
+    split_metadata = {split: datasets.metadata(run.dataset, split) for split in SPLITS}
+    identity = {"study": run.study, "binding": run.binding, "sample": run.dataset}
+    for split, metadata in split_metadata.items():
+        expected = (
+            {key: split_metadata["train"].get(key) for key in _SHARED} | identity | {"split": split}
+        )
         for key, value in expected.items():
             if metadata.get(key) != value:
                 path = datasets.path(run.dataset, split)
@@ -175,7 +179,7 @@ def dataset_metadata(datasets: Datasets, run: Run) -> dict[str, dict]:
                     f"{path}: {key} is {metadata.get(key)!r}, not {value!r}; delete {path.parent} "
                     "and render again"
                 )
-    return found
+    return split_metadata
 
 
 def _train_run(
@@ -189,31 +193,31 @@ def _train_run(
     test, batches = load_test(job, run, data.train.scaling)
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     predicted = _names(test, run, prediction)
-    noted = pd.DataFrame({"prediction": predicted, "confidence": confidence.numpy()})
+    predictions = pd.DataFrame({"prediction": predicted, "confidence": confidence.numpy()})
     if (watched := load_scene(test.metadata["scene"]).noted_class) in test.factors[run.target]:
-        noted = _answers(job, run, test, batches, method, watched)
-    seen, names = _seen(data.train), [run.target, *run.cues]
+        predictions = _answers(job, run, test, batches, method, watched)
+    trained_counts, names = _seen(data.train), [run.target, *run.cues]
     tested = set(zip(*(test.table[name].to_pylist() for name in names), strict=True))
-    doubts = [*method.doubts, *_doubts(job, predicted, seen, _seen(data.val), tested)]
+    doubts = [*method.doubts, *_doubts(job, predicted, trained_counts, _seen(data.val), tested)]
     if job.settings.get("selection") == INFERRED:
         _, sizes = method.memory["validation_group"].unique(return_counts=True)
         doubts += _noisy(INFERRED, int(sizes.min()), "an inferred group")
-    seen = {"-".join(cell): count for cell, count in seen.items()}
+    trained_counts = {"-".join(cell): count for cell, count in trained_counts.items()}
     looks = shares(
         method, batches, test, names, shown_images(test, run, SALIENCY_IMAGES), job.protocol
     )
-    more = {**method.selections, "doubts": doubts, **({"saliency": looks} if looks else {})}
+    facts = {**method.selections, "doubts": doubts, **({"saliency": looks} if looks else {})}
     scene = load_scene(test.metadata["scene"])
     if files := job.prepared and scene.source_files(test.table, job.prepared):
-        noted["path"] = files
-    metrics = _write_results(run, fitted, test, noted, seen, more, out)
+        predictions["path"] = files
+    metrics = _write_results(run, fitted, test, predictions, trained_counts, facts, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
         weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
         save_tensors(out / WEIGHTS_FILE, weights)
     else:
         (out / WEIGHTS_FILE).unlink(missing_ok=True)  # of an earlier training
-    done = time.perf_counter()
+    finished = time.perf_counter()
     write_json(
         out / RUN_RECORD,
         {
@@ -228,7 +232,7 @@ def _train_run(
             "train_images": len(data.train),
             "pixel_mean": data.train.scaling.mean,
             "pixel_std": data.train.scaling.std,
-            "seconds": {"train": round(trained - started, 2), "test": round(done - trained, 2)},
+            "seconds": {"train": round(trained - started, 2), "test": round(finished - trained, 2)},
             "images_per_second": fitted.images_per_second and round(fitted.images_per_second, 1),
         },
     )
@@ -237,7 +241,7 @@ def _train_run(
     )
     say(
         f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
-        f"{len(fitted.history)} selected, {done - started:.0f} s",
+        f"{len(fitted.history)} selected, {finished - started:.0f} s",
         *(f"{run.name}: doubtful, {doubt}" for doubt in doubts),
     )
 
@@ -308,13 +312,13 @@ def make_method(
     if head == "published":
         model = settings["model"]
         size = (model.get("input") or {}).get("size") or side
-        own = make_network(located(model, weights), classes, size).head
-        if not isinstance(own, torch.nn.Linear) or own.out_features != classes:
+        last_layer = make_network(located(model, weights), classes, size).head
+        if not isinstance(last_layer, torch.nn.Linear) or last_layer.out_features != classes:
             raise DiagvibError(
                 f"model: {model['name']} does not end in a linear layer for {classes:,} classes, "
                 "which head: published needs; choose head: linear"
             )
-        method.model.head.load_state_dict({"bias": torch.zeros(classes), **own.state_dict()})
+        method.model.head.load_state_dict({"bias": torch.zeros(classes), **last_layer.state_dict()})
     return method
 
 
@@ -337,8 +341,8 @@ def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) ->
     """
     images = job.datasets.load(run.dataset, split)
     table = images.table
-    named = "environment" in table.column_names
-    column = table["environment"].to_pylist() if named else ["main"] * len(table)
+    has_environments = "environment" in table.column_names
+    column = table["environment"].to_pylist() if has_environments else ["main"] * len(table)
     names = like.annotations.environments if like else tuple(sorted(set(column)))
     cues = [images.labels(factor) for factor in run.cues]
     annotations = Annotations(
@@ -368,8 +372,8 @@ def _cue_label(images: Images, run: Run) -> torch.Tensor | None:
     labels, classes = images.metadata.get("cue_label"), pd.Index(images.factors[run.target])
     if not run.cues or labels is None:
         return None
-    named = (images.table[cue].to_pandas().map(labels[cue]) for cue in run.cues)
-    return torch.tensor(np.stack([classes.get_indexer(its) for its in named], 1))
+    label_columns = (images.table[cue].to_pandas().map(labels[cue]) for cue in run.cues)
+    return torch.tensor(np.stack([classes.get_indexer(column) for column in label_columns], 1))
 
 
 def _answers(
@@ -393,20 +397,20 @@ def _answers(
 
 def _seen(images: Batches) -> dict[tuple[str, ...], int]:
     """The number of images of each combination of classes, such as {("0", "red"): 12}."""
-    its = images.annotations
-    names = [its.classes, *its.cue_classes.values()]
+    annotations = images.annotations
+    names = [annotations.classes, *annotations.cue_classes.values()]
     columns = [images.labels, *images.cues.T]
-    found = Counter(zip(*(column.tolist() for column in columns), strict=True))
+    counts = Counter(zip(*(column.tolist() for column in columns), strict=True))
     return {
         tuple(classes[index] for classes, index in zip(names, cell, strict=True)): count
-        for cell, count in sorted(found.items())
+        for cell, count in sorted(counts.items())
     }
 
 
 def _doubts(
     job: Job,
     predicted: np.ndarray,
-    seen: dict[tuple[str, ...], int],
+    trained_counts: dict[tuple[str, ...], int],
     validated: dict[tuple[str, ...], int],
     tested: Set[tuple[str, ...]],
 ) -> list[str]:
@@ -415,48 +419,52 @@ def _doubts(
     doubts, rule = [], job.settings.get("selection", "val_loss")
     if len(set(predicted)) == 1:
         doubts.append(f"predicts {predicted[0]} for every test image")
-    for split, there in (("validation", validated.keys()), ("test", tested)):
-        if absent := [*absent_combinations(seen, there)]:
-            more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
-            doubts.append(f"no {split} image of {', '.join(absent[:_SHOWN])}{more}")
+    for split, cells_there in (("validation", validated.keys()), ("test", tested)):
+        if absent_names := [*absent_combinations(trained_counts, cells_there)]:
+            remainder = (
+                f" and {len(absent_names) - _MOST_NAMES} more"
+                if len(absent_names) > _MOST_NAMES
+                else ""
+            )
+            doubts.append(f"no {split} image of {', '.join(absent_names[:_MOST_NAMES])}{remainder}")
     if rule.startswith("val_worst_group"):
         cue, groups = rule.partition("_cue_")[2], Counter()
         for cell, count in validated.items():
             groups[(cell[0], cell[int(cue)]) if cue else cell] += count
-        cell, least = min(groups.items(), key=lambda item: item[1])
-        doubts += _noisy(rule, least, "-".join(cell))
+        cell, fewest = min(groups.items(), key=lambda item: item[1])
+        doubts += _noisy(rule, fewest, "-".join(cell))
     return doubts
 
 
 def _noisy(rule: str, images: int, group: str) -> list[str]:
     """Whether a rule of selection judges by too few validation images of a group."""
-    few = f"only {images} validation image{'s' * (images != 1)} of {group}"
-    text = f"its epoch was chosen by {rule}, with {few}, so the choice is mostly noise"
-    return [text] if images < _FEW else []
+    shortage = f"only {images} validation image{'s' * (images != 1)} of {group}"
+    text = f"its epoch was chosen by {rule}, with {shortage}, so the choice is mostly noise"
+    return [text] if images < _FEW_IMAGES else []
 
 
 def _write_results(
     run: Run,
     fitted: Fitted,
     test: Images,
-    noted: pd.DataFrame,
-    seen: dict[str, int],
-    more: dict,
+    predictions: pd.DataFrame,
+    trained_counts: dict[str, int],
+    measured_facts: dict,
     out: Path,
 ) -> dict:
     """Write everything about a run that depends only on its names; returns the metrics. noted: the
     class predicted for each test image, its probability (`confidence`), and further columns; seen:
     from `_seen`; more: further entries of the metrics."""
-    predicted = noted.pop("prediction").to_numpy()
+    predicted = predictions.pop("prediction").to_numpy()
     facts = run.names | {
         key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")
     }
-    facts["trained"] = seen
+    facts["trained"] = trained_counts
     placed = [name for name in ("group", "environment") if name in test.table.column_names]
     table = test.table.select([*placed, *test.factors])
     table = table.append_column("prediction", pa.array(predicted, pa.string()))
-    for name in noted:
-        table = table.append_column(name, pa.array(noted[name]))
+    for name in predictions:
+        table = table.append_column(name, pa.array(predictions[name]))
     metrics = {
         **facts,
         "target": run.target,
@@ -465,7 +473,7 @@ def _write_results(
         "selected_epoch": fitted.selected_epoch,
         "epochs": len(fitted.history),
         "val_loss": fitted.val_loss,
-        **more,
+        **measured_facts,
     }
     write_table(out / "predictions.parquet", table, facts)
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
@@ -479,8 +487,8 @@ def _group_metrics(table: pa.Table, target: str, predicted: np.ndarray) -> dict:
     group, label = (table[c].to_numpy(zero_copy_only=False) for c in ("group", target))
     metrics = {}
     for name in sorted(set(group)):
-        at = group == name
-        per_class = per_class_accuracy(label[at], predicted[at])
+        members = group == name
+        per_class = per_class_accuracy(label[members], predicted[members])
         accuracy = float(np.mean(list(per_class.values())))
-        metrics[name] = {"accuracy": accuracy, "n": int(at.sum()), "per_class": per_class}
+        metrics[name] = {"accuracy": accuracy, "n": int(members.sum()), "per_class": per_class}
     return metrics

@@ -44,10 +44,10 @@ class RunningMetrics:
         )
 
 
-def check_shape(values: Tensor, shape: tuple[int, ...], what: str) -> None:
+def check_shape(values: Tensor, shape: tuple[int, ...], name: str) -> None:
     """DiagvibError for what a method gives in another shape."""
     if values.shape != shape:
-        raise DiagvibError(f"method: {what} of shape {list(values.shape)}; {list(shape)} is needed")
+        raise DiagvibError(f"method: {name} of shape {list(values.shape)}; {list(shape)} is needed")
 
 
 def group_accuracies(
@@ -60,21 +60,21 @@ def group_accuracies(
     trained on; only images in one of these, 0 to environments - 1, count for the mean.
     """
 
-    def worst(some: Tensor) -> float:
-        return _accuracies(correct, torch.cat([labels[:, None], some], 1)).min().item()
+    def worst(attributes: Tensor) -> float:
+        return _accuracies(correct, torch.cat([labels[:, None], attributes], 1)).min().item()
 
-    found = {"val_worst_class": worst(cues[:, :0])}
+    accuracies = {"val_worst_class": worst(cues[:, :0])}
     if cues.shape[1]:
-        found["val_worst_group"] = worst(cues)
+        accuracies["val_worst_group"] = worst(cues)
     if cues.shape[1] > 1:
         for number, cue in enumerate(cues.split(1, 1), 1):
-            found[f"val_worst_group_cue_{number}"] = worst(cue)
+            accuracies[f"val_worst_group_cue_{number}"] = worst(cue)
     if environments > 1:
-        known = (environment >= 0) & (environment < environments)
-        if known.any():
-            means = _accuracies(correct[known], environment[known, None])
-            found["val_environment_accuracy"] = means.mean().item()
-    return found
+        in_training = (environment >= 0) & (environment < environments)
+        if in_training.any():
+            means = _accuracies(correct[in_training], environment[in_training, None])
+            accuracies["val_environment_accuracy"] = means.mean().item()
+    return accuracies
 
 
 def worst_inferred_group(correct: Tensor, group: Tensor) -> dict[str, float]:

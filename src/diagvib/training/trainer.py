@@ -123,9 +123,9 @@ class Trainer:
             self.method.setup(self.data)
             self.phases = self.method.phases(self.data)
             for phase in self.phases:
-                most, kept = phase.max_epochs, phase.selection
-                whole = most is None or (isinstance(most, int) and most > 0)
-                if not whole or kept not in (None, *offered):
+                max_epochs, selection = phase.max_epochs, phase.selection
+                valid = max_epochs is None or (isinstance(max_epochs, int) and max_epochs > 0)
+                if not valid or selection not in (None, *offered):
                     raise DiagvibError(
                         f"method: {phase} of {self.method.name}: max_epochs must be None or an "
                         f"integer from 1 up, and selection None or one of {', '.join(offered)}"
@@ -150,43 +150,45 @@ class Trainer:
             self.method.start_phase(self.phase.name, self.data)
         self._make_optimisers()
         seed_generators(self._phase_seed)
-        chosen = self.method.sampling(self.phase.name, self.data)
-        check_sampling(chosen, len(self.train))
-        self.progress.sampling = chosen
+        sampling = self.method.sampling(self.phase.name, self.data)
+        check_sampling(sampling, len(self.train))
+        self.progress.sampling = sampling
 
     def _make_optimisers(self) -> None:
-        given = self.method.optimisers(self.phase.name)
-        own = {*self.method.parameters()}
-        for name, each in given.items():
-            if not own.issuperset(each.parameters):
+        optimisers = self.method.optimisers(self.phase.name)
+        parameters = {*self.method.parameters()}
+        for name, optimiser in optimisers.items():
+            if not parameters.issuperset(optimiser.parameters):
                 raise DiagvibError(
                     f"method: the optimiser {name} of {self.method.name} has parameters that are none "
                     "of the method's, so they would be neither selected nor kept; put lists of "
                     "modules into an nn.ModuleList"
                 )
-        self.optimisers = {name: make_optimiser(each) for name, each in given.items()}
+        self.optimisers = {
+            name: make_optimiser(optimiser) for name, optimiser in optimisers.items()
+        }
 
     def _train_phase(self) -> None:
-        progress, phase, chosen = self.progress, self.phase, self.progress.sampling
-        images, _ = epoch_shape(chosen, len(self.train), self.batch_size, self.drop_last)
+        progress, phase, sampling = self.progress, self.phase, self.progress.sampling
+        images, _ = epoch_shape(sampling, len(self.train), self.batch_size, self.drop_last)
         epochs = phase.max_epochs or self.protocol.max_epochs
         self.callback.on_start(epochs - progress.epochs_in_phase, images)
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
             self._schedule(progress.epochs_in_phase / epochs)
-            row = self._epoch(chosen)
+            row = self._epoch(sampling)
             progress.history.append(row)
             progress.epochs_in_phase += 1
             self._select(row)
             self._save()
             self.callback.on_epoch(row)
 
-    def _schedule(self, done: float) -> None:
+    def _schedule(self, fraction: float) -> None:
         """Set the learning rates of an epoch. done: the share of the phase's epochs before it."""
         if self.method.settings.get("schedule") == "cosine":
             for optimiser in self.optimisers.values():
                 for group in optimiser.param_groups:
-                    first = group.setdefault("initial_lr", group["lr"])
-                    group["lr"] = first * 0.5 * (1 + math.cos(math.pi * done))
+                    initial_rate = group.setdefault("initial_lr", group["lr"])
+                    group["lr"] = initial_rate * 0.5 * (1 + math.cos(math.pi * fraction))
 
     def _end_phase(self) -> None:
         self.method.load_state_dict(self.progress.best["weights"])
@@ -198,10 +200,10 @@ class Trainer:
             self.progress.finished, self.optimisers = True, {}
         self._save()
 
-    def _epoch(self, chosen: Sampling) -> dict:
+    def _epoch(self, sampling: Sampling) -> dict:
         epoch = len(self.progress.history) + 1
         train_loss, train_accuracy = self._learn(
-            chosen, epoch_seed(self.run, self.protocol.seed, epoch)
+            sampling, epoch_seed(self.run, self.protocol.seed, epoch)
         )
         row = {
             "epoch": epoch,
@@ -218,10 +220,10 @@ class Trainer:
 
     def _check_state(self) -> None:
         """DiagvibError for state that a checkpoint would not have."""
-        name, why = self.method.name, "which a run that continues would not repeat"
+        name, reason = self.method.name, "which a run that continues would not repeat"
         if self._versions() != self._given:
             raise DiagvibError(
-                f"method: {name} changes images or labels in place, {why}; change a copy (`clone()`), "
+                f"method: {name} changes images or labels in place, {reason}; change a copy (`clone()`), "
                 "and keep it in `self.memory`"
             )
         for key, value in self.method.memory.items():
@@ -232,7 +234,7 @@ class Trainer:
                 )
         if place := changed_place(self._plain, plain_state(self.method)):
             raise DiagvibError(
-                f"method: {name} changes {place} while it trains, {why}, since it is no parameter or "
+                f"method: {name} changes {place} while it trains, {reason}, since it is no parameter or "
                 "buffer; keep it as a tensor in `self.memory`, or make it in `setup`"
             )
 
@@ -240,16 +242,16 @@ class Trainer:
         """How often each tensor of images and labels has been changed in place."""
         return [
             tensor._version
-            for its in (self.train, self.val)
-            for tensor in (its.pixels, its.labels, its.cues, its.environment)
+            for batches in (self.train, self.val)
+            for tensor in (batches.pixels, batches.labels, batches.cues, batches.environment)
         ]
 
-    def _learn(self, chosen: Sampling, seed: int) -> tuple[float, float | None]:
+    def _learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:
         started = time.perf_counter()
         # For dropout and for methods that draw noise.
         seed_generators(seed)
         batches = epoch_batches(
-            chosen,
+            sampling,
             len(self.train),
             self.batch_size,
             torch.Generator().manual_seed(seed),

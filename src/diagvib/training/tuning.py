@@ -89,8 +89,8 @@ def drawn_trials(task: Task, space: Mapping[str, Range]) -> list[Trial]:
     search = task.tuning.random_search
     values = distinct_trials(task.job.settings, space, search.seed, search.trials if space else 1)
     return [
-        Trial(f"trial {number}", f"trial{number}", its, own=number == 0)
-        for number, its in enumerate(values)
+        Trial(f"trial {number}", f"trial{number}", trial_settings, own=number == 0)
+        for number, trial_settings in enumerate(values)
     ]
 
 

@@ -25,7 +25,7 @@ def view_inputs(
     """Images uint8[B, H, W, 3] in a view, as a network's inputs, and the share of each image's own
     label, float[B], if the rest belongs to the previous image in the batch. number: of the batch;
     inputs: makes inputs of images; scene: theirs. Independent of which other views are made."""
-    family, _, which = view.partition(".")
+    family, _, view_number = view.partition(".")
     if family == "watermark":
         return inputs(scene.marked(pixels, named_generator("view", family, number))), None
     method = _method(family)
@@ -33,7 +33,7 @@ def view_inputs(
         torch.manual_seed(name_seed("view", family, number))
         if family == "augmix":
             method.data = SimpleNamespace(inputs=inputs)
-            return method.views(pixels)[int(which)], None
+            return method.views(pixels)[int(view_number)], None
         # Labels that number the images reveal the share that a method leaves to each of them.
         numbers = torch.arange(len(pixels), device=pixels.device)
         nothing = torch.zeros_like(numbers)

@@ -22,7 +22,7 @@ from diagvib.training.saliency import saliency
 
 # Number of test images shown, and of those whose saliency is counted, spread evenly over groups,
 # classes and cells.
-SHOWN, SALIENCY_IMAGES = 12, 48
+IMAGES_SHOWN, SALIENCY_IMAGES = 12, 48
 # Brightness of what does not speak for the prediction.
 _DIM = 0.2
 # A picture is stored losslessly if that takes at most this many bytes, as for every input;
@@ -99,7 +99,7 @@ def _looks(
     yield Visualisation(LOOKS, bright.round().to(torch.uint8), logits)
 
 
-def shown_images(test: Images, run: Run, count: int = SHOWN) -> np.ndarray:
+def shown_images(test: Images, run: Run, count: int = IMAGES_SHOWN) -> np.ndarray:
     """Which test images are shown, int64[at most count]: equally many per group and target class,
     with as many cue classes as possible; sorted by group and classes, the first of their kind in
     the file."""

@@ -30,48 +30,62 @@ class Accuracy(MetricSet):
         "mean of all combinations' accuracies, weighted by their shares of the training images.",
     )
 
-    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
-        places = _places(study, known)
-        named = [_name(group, measure, where) for group, where in places for measure in MEASURES]
-        return [*named, PLAIN, ADJUSTED]
+    def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
+        places = _places(study, known_studies)
+        names = [
+            _name(group, measure, environment)
+            for group, environment in places
+            for measure in MEASURES
+        ]
+        return [*names, PLAIN, ADJUSTED]
 
     def of_run(self, results: Results) -> pd.DataFrame:
-        cells, found = results.cells, {}
-        for where in dict.fromkeys(["", *cells["environment"]]):
-            tested = cells[cells["environment"] == where] if where else cells
-            for group, own in tested.groupby("group", sort=False):
+        cells, metrics = results.cells, {}
+        for environment in dict.fromkeys(["", *cells["environment"]]):
+            tested = cells[cells["environment"] == environment] if environment else cells
+            for group, group_cells in tested.groupby("group", sort=False):
                 for measure, function in MEASURES.items():
-                    found[_name(group, measure, where)] = function(own, RUN_KEYS)
-        found |= {PLAIN: per_image(cells, RUN_KEYS), ADJUSTED: adjusted(cells, RUN_KEYS)}
-        return results.runs[RUN_KEYS].join(pd.DataFrame(found), on=RUN_KEYS)
+                    metrics[_name(group, measure, environment)] = function(group_cells, RUN_KEYS)
+        metrics |= {PLAIN: per_image(cells, RUN_KEYS), ADJUSTED: adjusted(cells, RUN_KEYS)}
+        return results.runs[RUN_KEYS].join(pd.DataFrame(metrics), on=RUN_KEYS)
 
     def tables(self, results: Results) -> Frames:
         return {"combinations": combinations(results)}
 
-    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
+    def shown(
+        self, metric_rows: pd.DataFrame, tables: Frames, known_studies: KnownStudies
+    ) -> Iterator[Table]:
         lines, keys = [], ["study", "baseline", "binding"]
-        for names, rows in of_all_bindings(own).groupby(keys, sort=False):
+        for names, rows in of_all_bindings(metric_rows).groupby(keys, sort=False):
             texts = {
                 row["metric"]: (self.text(row), interval(row["low"], row["high"]))
                 for row in rows.to_dict("records")
             }
-            whole = [texts[metric][0] for metric in (PLAIN, ADJUSTED)]
-            for group, where in _places(names[0], known):
-                accuracy, worst = (texts[_name(group, measure, where)] for measure in MEASURES)
-                title = known.title(names[0])
-                lines.append([title, *names[1:], group, where or "all", *accuracy, *worst, *whole])
-                whole = ["", ""]  # of all groups together
+            over_all = [texts[metric][0] for metric in (PLAIN, ADJUSTED)]
+            for group, environment in _places(names[0], known_studies):
+                accuracy, worst = (
+                    texts[_name(group, measure, environment)] for measure in MEASURES
+                )
+                title = known_studies.title(names[0])
+                lines.append(
+                    [title, *names[1:], group, environment or "all", *accuracy, *worst, *over_all]
+                )
+                over_all = ["", ""]  # of all groups together
         heads = [*keys, "group", "environment", "accuracy", "95 % interval"]
         heads += ["worst combination", "95 % interval", "image by image", "by training shares"]
         yield Table("All groups", heads, lines, section=self.title, about=self.about)
-        for table in combination_tables(tables, known):
+        for table in combination_tables(tables, known_studies):
             yield replace(table, section=self.title, about=self.about)
 
 
-def _places(study: str, known: KnownStudies) -> list[tuple[str, str]]:
+def _places(study: str, known_studies: KnownStudies) -> list[tuple[str, str]]:
     """Each test group, all environments together ('') and each of those that it names."""
-    groups = known.studies[study].groups
-    return [(group, where) for group in groups for where in ("", *known.tested_in(study, group))]
+    groups = known_studies.studies[study].groups
+    return [
+        (group, environment)
+        for group in groups
+        for environment in ("", *known_studies.tested_in(study, group))
+    ]
 
 
 def _name(group: str, measure: str, environment: str) -> str:

@@ -41,35 +41,40 @@ class Average(MetricSet):
         "error over the {samples}. Laid out like Tables 3 to 5 of Lynch et al. (2023).",
     )
 
-    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
-        return [*MEASURES, *(f"{ID}_accuracy_{name}" for name in known.tested_in(study, ID))]
+    def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
+        return [
+            *MEASURES,
+            *(f"{ID}_accuracy_{name}" for name in known_studies.tested_in(study, ID)),
+        ]
 
     def of_run(self, results: Results) -> pd.DataFrame:
         cells = results.cells
         tested = cells[cells["group"] == OOD]
         misled = tested[tested["misled"].notna()].astype({"misled": float})
         sums = misled.groupby(RUN_KEYS)[["misled", "n"]].sum()
-        found = {
+        metrics = {
             "worst_cell": worst_cell(tested, RUN_KEYS),
             "confusion": sums["misled"] / sums["n"],
         }
-        apart = cells[(cells["group"] == ID) & (cells["environment"] != "")]
-        for name, own in apart.groupby("environment"):
-            found[f"{ID}_accuracy_{name}"] = class_mean(own, RUN_KEYS)
+        id_cells = cells[(cells["group"] == ID) & (cells["environment"] != "")]
+        for name, environment_cells in id_cells.groupby("environment"):
+            metrics[f"{ID}_accuracy_{name}"] = class_mean(environment_cells, RUN_KEYS)
         runs = results.runs.reindex(columns=[*RUN_KEYS, f"{OOD}_accuracy", f"{ID}_accuracy"])
         runs = runs.rename(columns={f"{OOD}_accuracy": "accuracy"})
-        return runs.join(pd.DataFrame(found), on=RUN_KEYS)
+        return runs.join(pd.DataFrame(metrics), on=RUN_KEYS)
 
     def metrics(self, results: Results) -> pd.DataFrame:
-        found = super().metrics(results)
+        rows = super().metrics(results)
         means = mean_over_studies(self.of_run(results), MEASURES, results.baselines)
-        return concatenated([found, means], list(found))
+        return concatenated([rows, means], list(rows))
 
-    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
+    def shown(
+        self, metric_rows: pd.DataFrame, tables: Frames, known_studies: KnownStudies
+    ) -> Iterator[Table]:
         """One table: a column per study, then their mean."""
-        rows = of_all_bindings(own[own["metric"] == "accuracy"])
+        rows = of_all_bindings(metric_rows[metric_rows["metric"] == "accuracy"])
         ordered = sorted(rows["study"].unique(), key=lambda study: study == "")
-        titles = {study: known.title(study) if study else "mean" for study in ordered}
+        titles = {study: known_studies.title(study) if study else "mean" for study in ordered}
         notes = [
             f"paper, {row.method}, {titles[row.study]}: {row.note.removeprefix(row.warning + '; ')}"
             for row in rows.itertuples()
@@ -94,8 +99,8 @@ def mean_over_studies(
     them all; no rows if there is only one study."""
     studies = values["study"].nunique()
     has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == studies
-    every = values[has_all].assign(study="") if studies > 1 else values[:0]
-    return over_samples(every, names, baselines, {})
+    complete = values[has_all].assign(study="") if studies > 1 else values[:0]
+    return over_samples(complete, names, baselines, {})
 
 
 def guessed_confusion(study: Study) -> float:
@@ -104,13 +109,13 @@ def guessed_confusion(study: Study) -> float:
     # `added` is one class, whichever it is.
     cells, labels = study.cells("test", (1, 2, 0)), cue_label(study, study.cues[0], (1, 2, 0))
     cells = cells[cells["group"] == OOD]
-    wrong = [
+    confusable = [
         len(labels[cue] - {target})
         for target, cue in zip(cells["target_class"], cells[f"{study.cues[0]}_class"], strict=True)
     ]
-    weight = cells["weight"].where([count > 0 for count in wrong], 0)
+    weight = cells["weight"].where([count > 0 for count in confusable], 0)
     return (
-        float((weight * wrong).sum() / weight.sum() / study.roles["target"])
+        float((weight * confusable).sum() / weight.sum() / study.roles["target"])
         if weight.sum()
         else 0.0
     )

@@ -20,16 +20,16 @@ DOSE = ["spread", "counter_examples"]
 HALF_WAY = ["half_way", "half_way_low", "half_way_high"]
 COLUMNS = [*CURVE, "study", "counter_examples", *NUMBERS, "without", *HALF_WAY]
 # A smaller loss of accuracy to the cue is not halved.
-LEAST = 0.1
+SMALLEST_LOSS = 0.1
 # Shares at which the interval is computed, per curve.
 _STEPS = 41
 TITLE = "How strong a cue must be"
-_ABOUT = (
+_INTRODUCTION = (
     "Half-way strength: the percentage of training images in which the cue must mislead to win back half of the accuracy "
     "that the shortcut costs where it misleads; interpolated on a logarithmic axis, after means that fall are pooled. In "
     f"brackets the 95 % interval over the {{samples}}, none for fewer than {FEWEST}. `<` and `>`: beyond the smallest "
     "and the largest share. `-`: runs, or the study without a shortcut, are missing. `no loss`: the cue costs less than "
-    f"{100 * LEAST:.0f} points. Spread: how much the cue's classes differ, in percent of the usual."
+    f"{100 * SMALLEST_LOSS:.0f} points. Spread: how much the cue's classes differ, in percent of the usual."
 )
 
 
@@ -42,12 +42,14 @@ def dose(study: Study) -> tuple[float, float] | None:
     cells, classes = study.cells("train"), study.roles[TARGET]
     misleads = cells[f"{study.cues[0]}_class"] != cells[f"{TARGET}_class"]
     share = cells.loc[misleads, "weight"].sum()
-    usual = np.where(misleads, share / (classes - 1), 1 - share) / classes
-    alike = len({*study.roles.values()}) == 1 and np.allclose(cells["weight"], usual)
-    return (*spread.values(), round(float(share), 9)) if alike else None
+    expected_weights = np.where(misleads, share / (classes - 1), 1 - share) / classes
+    evenly_spread = len({*study.roles.values()}) == 1 and np.allclose(
+        cells["weight"], expected_weights
+    )
+    return (*spread.values(), round(float(share), 9)) if evenly_spread else None
 
 
-def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+def cue_strength(runs: pd.DataFrame, known_studies: KnownStudies) -> pd.DataFrame:
     """COLUMNS: accuracy where the cue misleads by curve and share of counter-examples, for curves
     with at least two shares above 0, of studies with as many classes as the first; without:
     accuracy without a shortcut, which is that of the curve's own study without a relation, if there
@@ -56,31 +58,33 @@ def cue_strength(runs: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
 
     runs: RUN_KEYS, and accuracies on the groups id and ood.
     """
-    runs = runs.assign(scene=[known.studies[name].scene for name in runs["study"]])
+    runs = runs.assign(scene=[known_studies.studies[name].scene for name in runs["study"]])
     studies, by = runs["study"].unique(), ["baseline", "scene", "target", "sample"]
-    found = [(name, *its) for name in studies if (its := dose(known.studies[name]))]
-    classes = [known.studies[name].roles[TARGET] for name, *_ in found]
-    doses = pd.DataFrame(found, columns=["study", *DOSE])
-    doses["scene"] = [known.studies[name].scene for name in doses["study"]]
+    dosed_studies = [
+        (name, *strengths) for name in studies if (strengths := dose(known_studies.studies[name]))
+    ]
+    classes = [known_studies.studies[name].roles[TARGET] for name, *_ in dosed_studies]
+    doses = pd.DataFrame(dosed_studies, columns=["study", *DOSE])
+    doses["scene"] = [known_studies.studies[name].scene for name in doses["study"]]
     doses = doses[np.equal(classes, classes[:1])].drop_duplicates([*DOSE, "scene"])
-    headline = known.headline(studies)
+    headline = known_studies.headline(studies)
     control = runs[runs["study"] == (headline.without if headline else "")]
     control = control.astype({"id_accuracy": float}).groupby(by)["id_accuracy"].mean()
     rows, curves = [], []
-    own = runs.merge(doses, on=["study", "scene"]).join(control.rename("without"), on=by)
-    for (*keys, _), curve in own.groupby([*CURVE, "scene"], sort=False):
+    dosed_runs = runs.merge(doses, on=["study", "scene"]).join(control.rename("without"), on=by)
+    for (*keys, _), curve in dosed_runs.groupby([*CURVE, "scene"], sort=False):
         table = curve.pivot(index=DOSE[1], columns="sample")
         shares, values = table.index.to_numpy(), table["ood_accuracy"].to_numpy(float)
         if len(shares) < 3 or shares[0] > 0 or keys in curves:
             continue
         curves.append(keys)
-        unrelated = np.isclose(shares[-1], 1 - known.chance(curve["study"].iloc[0]))
+        unrelated = np.isclose(shares[-1], 1 - known_studies.chance(curve["study"].iloc[0]))
         without = values[-1] if unrelated else table["without"].to_numpy()[0]
         half = dict(zip(HALF_WAY, half_way(shares, values, without), strict=True))
-        for share, name, each in zip(shares, table["study"].iloc[:, 0], values, strict=True):
-            about = dict(zip(CURVE, keys, strict=True)) | {"study": name, DOSE[1]: share}
-            about |= numbers(estimate(each))
-            rows.append({**about, "without": estimate(without).mean, **half})
+        for share, name, accuracies in zip(shares, table["study"].iloc[:, 0], values, strict=True):
+            row = dict(zip(CURVE, keys, strict=True)) | {"study": name, DOSE[1]: share}
+            row |= numbers(estimate(accuracies))
+            rows.append({**row, "without": estimate(without).mean, **half})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -101,42 +105,46 @@ def half_way(
     """
     complete = ~np.isnan([*values, without]).any(axis=0)
     values, without = values[:, complete], without[complete]
-    if not complete.any() or without.mean() - values[0].mean() < LEAST:
+    if not complete.any() or without.mean() - values[0].mean() < SMALLEST_LOSS:
         return np.nan, np.nan, np.nan
     from sklearn.isotonic import IsotonicRegression
 
     means = values.mean(axis=1)
     rising = IsotonicRegression().fit_transform(np.arange(len(means)), means)[1:]
     logs, level = np.log(shares[1:]), (means[0] + without.mean()) / 2
-    at = np.searchsorted(rising, level)
-    middle = -np.inf if at == 0 else np.inf
-    if 0 < at < len(rising):
-        middle = np.interp(level, rising[at - 1 : at + 1], logs[at - 1 : at + 1])
+    position = np.searchsorted(rising, level)
+    middle = -np.inf if position == 0 else np.inf
+    if 0 < position < len(rising):
+        middle = np.interp(
+            level, rising[position - 1 : position + 1], logs[position - 1 : position + 1]
+        )
     if len(without) < FEWEST:
         return float(np.exp(middle)), np.nan, np.nan
 
     def change(log: float) -> tuple[float, float]:
-        here = np.array([np.interp(log, logs, sample) for sample in values[1:].T])
-        return sample_interval(np.stack([here, here]), np.stack([values[0], without]))
+        interpolated = np.array([np.interp(log, logs, sample) for sample in values[1:].T])
+        return sample_interval(
+            np.stack([interpolated, interpolated]), np.stack([values[0], without])
+        )
 
     grid = np.linspace(logs[0], logs[-1], _STEPS)
     low = max(takewhile(lambda log: change(log)[1] < 0, grid), default=-np.inf)
     high = min(takewhile(lambda log: change(log)[0] > 0, grid[::-1]), default=np.inf)
-    found = np.exp([middle, min(low, middle), max(high, middle)])
-    return tuple(found.tolist())
+    strengths = np.exp([middle, min(low, middle), max(high, middle)])
+    return tuple(strengths.tolist())
 
 
 def half_way_tables(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Table]:
     """Half-way strengths by target and cue. frame: from `cue_strength`."""
     cues = in_order(frame["cue"], factors)
     rows = []
-    for (baseline, spread, target), own in frame.groupby(
+    for (baseline, spread, target), curves in frame.groupby(
         ["baseline", "spread", "target"], sort=False
     ):
-        texts = {cue: half_way_text(curve) for cue, curve in own.groupby("cue", sort=False)}
+        texts = {cue: half_way_text(curve) for cue, curve in curves.groupby("cue", sort=False)}
         rows.append([baseline, f"{100 * spread:g}", target, *(texts.get(cue, "") for cue in cues)])
     heads = ["baseline", "spread", TARGET, *cues]
-    yield Table("Half-way strength by cue, %", heads, rows, [], TITLE, [_ABOUT])
+    yield Table("Half-way strength by cue, %", heads, rows, [], TITLE, [_INTRODUCTION])
 
 
 def half_way_text(curve: pd.DataFrame) -> str:
@@ -150,5 +158,5 @@ def half_way_text(curve: pd.DataFrame) -> str:
 
     middle, low, high = row[HALF_WAY]
     if np.isnan(middle):
-        return "no loss" if row["without"] - row["mean"] < LEAST else "-"
+        return "no loss" if row["without"] - row["mean"] < SMALLEST_LOSS else "-"
     return text(middle) + ("" if np.isnan(low) else f" ({text(low)} to {text(high)})")

@@ -28,7 +28,7 @@ from diagvib.studies.study import Study
 # Metric -> the test group whose accuracy is compared with the in-distribution accuracy.
 GAPS = {"cue_1_gap": "no-cue-1", "cue_2_gap": "no-cue-2", "joint_gap": "neither"}
 CUE_GAPS = {1: "cue_1_gap", 2: "cue_2_gap"}
-SHOWN = {
+SHOWN_METRICS = {
     "id_accuracy": "I.D. Acc",
     "cue_1_gap": "cue-1 gap",
     "cue_2_gap": "cue-2 gap",
@@ -37,7 +37,7 @@ SHOWN = {
 MEASURES = ("id_accuracy", *GAPS, "worst_group")
 REFERENCE = "erm"
 # A reference should share these with the method compared with it; the model is mandatory.
-_ALIKE = {
+_SHARED_SETTINGS = {
     "batch_size": "batch size",
     "drop_last": "last batch",
     "optimiser": "optimiser",
@@ -68,7 +68,7 @@ class Gaps(MetricSet):
     )
     differences: ClassVar[Mapping[str, str]] = dict.fromkeys(GAPS, "id_accuracy")
 
-    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+    def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
         return MEASURES
 
     def of_run(self, results: Results) -> pd.DataFrame:
@@ -87,24 +87,31 @@ class Gaps(MetricSet):
     def tables(self, results: Results) -> Frames:
         return {"whac_a_mole": whac_a_mole(self.of_run(results), results.baselines)}
 
-    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
+    def shown(
+        self, metric_rows: pd.DataFrame, tables: Frames, known_studies: KnownStudies
+    ) -> Iterator[Table]:
         """Of each study, the methods without group labels and those with; ERM is in both
         tables."""
         keys = ["study", "baseline", "binding", "metric"]
         whac = tables["whac_a_mole"]
         whac = whac.assign(metric=whac["cue"].map(CUE_GAPS))[[*keys, "low", "high", "bindings"]]
-        named = own[own["binding"] != ""].groupby(keys[:2])["binding"].nunique().rename("averaged")
-        rows = own.merge(whac, how="left", on=keys, suffixes=("", "_from_erm"))
-        rows = of_all_bindings(rows.join(named, on=keys[:2]))
+        binding_counts = (
+            metric_rows[metric_rows["binding"] != ""]
+            .groupby(keys[:2])["binding"]
+            .nunique()
+            .rename("averaged")
+        )
+        rows = metric_rows.merge(whac, how="left", on=keys, suffixes=("", "_from_erm"))
+        rows = of_all_bindings(rows.join(binding_counts, on=keys[:2]))
         labels = rows["supervision"].map(knows_groups).astype(bool)
-        for title, chosen in (
+        for title, is_shown in (
             ("methods without group labels", ~labels),
             ("methods with group labels", labels | (rows["method"] == REFERENCE)),
         ):
-            for study, part in rows[chosen].groupby("study", sort=False):
+            for study, part in rows[is_shown].groupby("study", sort=False):
                 yield Table(
-                    f"{known.title(study)}: {title}",
-                    *pivot(part, "metric", SHOWN, self._beside_erm),
+                    f"{known_studies.title(study)}: {title}",
+                    *pivot(part, "metric", SHOWN_METRICS, self._beside_erm),
                     section=self.title,
                     about=self.about,
                 )
@@ -112,10 +119,16 @@ class Gaps(MetricSet):
     def _beside_erm(self, row: Mapping) -> str:
         """`-24.7 ± 1.2 (-18.1 to -6.5)`: in brackets, the interval of the difference from ERM's
         gap; `; 2 of 3 bindings`, if ERM has fewer."""
-        low, high, both = (row[key] for key in ("low_from_erm", "high_from_erm", "bindings"))
+        low, high, shared_bindings = (
+            row[key] for key in ("low_from_erm", "high_from_erm", "bindings")
+        )
         if low != low:
             return self.text(row)
-        fewer = f"; {both:.0f} of {row['averaged']} bindings" if both < row["averaged"] else ""
+        fewer = (
+            f"; {shared_bindings:.0f} of {row['averaged']} bindings"
+            if shared_bindings < row["averaged"]
+            else ""
+        )
         return f"{self.text(row)} ({interval(low, high, change=True)}{fewer})"
 
 
@@ -134,21 +147,21 @@ def training_shares(study: Study) -> dict[str, float]:
     agree = zip(
         *(cells[f"{cue}_class"] == cells["target_class"] for cue in study.cues), strict=True
     )
-    share = cells["weight"].groupby([GAP_GROUPS[one] for one in agree]).sum()
+    share = cells["weight"].groupby([GAP_GROUPS[agreement] for agreement in agree]).sum()
     return {group: float(share.get(group, 0.0)) for group in GAP_GROUPS.values()}
 
 
 def network_of(settings: Mapping) -> dict:
     """A baseline's network: the keys of its model that are set. Where the weights' file
     is makes no difference, and its hash only if it is not that of the published weights."""
-    found = {
+    network = {
         key: value
         for key, value in (settings.get("model") or {}).items()
         if value and key != "weights_file"
     }
-    if "weights_sha256" in found and _is_published(found):
-        del found["weights_sha256"]
-    return found
+    if "weights_sha256" in network and _is_published(network):
+        del network["weights_sha256"]
+    return network
 
 
 def _is_published(model: Mapping) -> bool:
@@ -171,30 +184,30 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
     rows = []
     for study, of_study in values.groupby("study", sort=False):
         runs = dict(iter(of_study.groupby("baseline", sort=False)))
-        for baseline, own in runs.items():
-            about = {"study": study, **describe(baseline, baselines)}
-            if about["method"] == REFERENCE:
+        for baseline, method_runs in runs.items():
+            description = {"study": study, **describe(baseline, baselines)}
+            if description["method"] == REFERENCE:
                 continue
             reference, reason = reference_of(baseline, list(runs), baselines)
-            other = runs.get(reference, own[:0])
-            for (binding, *_), part in by_binding(own):
-                part = part[part["binding"].isin(other["binding"])] if reference else part
+            erm_runs = runs.get(reference, method_runs[:0])
+            for (binding, *_), part in by_binding(method_runs):
+                part = part[part["binding"].isin(erm_runs["binding"])] if reference else part
                 if part.empty:
                     continue
-                beside = other[other["binding"].isin(part["binding"])]
+                erm_part = erm_runs[erm_runs["binding"].isin(part["binding"])]
                 for cue, metric in CUE_GAPS.items():
                     four = [
                         accuracies
-                        for runs_of in (part, beside)
+                        for runs_of in (part, erm_part)
                         for accuracies in terms(runs_of, metric, METRIC_SET.differences)
                     ]
-                    judged = judge_gap(pd.concat(four, axis=1).to_numpy(dtype=float).T)
+                    verdict = judge_gap(pd.concat(four, axis=1).to_numpy(dtype=float).T)
                     if not reference:
-                        judged |= {"verdict": "no verdict", "reason": ""}
-                    why = "; ".join(filter(None, (reason, judged["reason"])))
-                    about |= {"binding": binding, "bindings": part["binding"].nunique()}
-                    about |= {"cue": cue, "reference": reference}
-                    rows.append({**about, **judged, "reason": why})
+                        verdict |= {"verdict": "no verdict", "reason": ""}
+                    reasons = "; ".join(filter(None, (reason, verdict["reason"])))
+                    description |= {"binding": binding, "bindings": part["binding"].nunique()}
+                    description |= {"cue": cue, "reference": reference}
+                    rows.append({**description, **verdict, "reason": reasons})
     columns = [
         "study",
         *BASELINE,
@@ -210,7 +223,7 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
 
 
 def reference_of(
-    baseline: str, others: Sequence[str], baselines: Mapping[str, dict]
+    baseline: str, candidates: Sequence[str], baselines: Mapping[str, dict]
 ) -> tuple[str, str]:
     """Find the ERM baseline to compare a method with. Returns its name and how the settings differ,
     or '' and why there is none.
@@ -218,25 +231,34 @@ def reference_of(
     Among those with the same model, one that shares everything in _ALIKE, if need be except the
     selection rule. If none does, the one that shares most.
     """
-    own = baselines.get(baseline, {})
-    model = network_of(own)
-    alike = [
+    method_settings = baselines.get(baseline, {})
+    model = network_of(method_settings)
+    same_network = [
         name
-        for name in others
+        for name in candidates
         if describe(name, baselines)["method"] == REFERENCE and network_of(baselines[name]) == model
     ]
-    if not alike or not model:
+    if not same_network or not model:
         like = f"model {model['name']}" if model else "the same model"
         return "", f"no baseline with method {REFERENCE} and {like}"
 
     def unlike(name: str) -> list[str]:
-        both = [
-            {"selection": "val_loss", "drop_last": True, **one} for one in (baselines[name], own)
+        settings_of_both = [
+            {"selection": "val_loss", "drop_last": True, **baseline_settings}
+            for baseline_settings in (baselines[name], method_settings)
         ]
-        return [words for key, words in _ALIKE.items() if both[0].get(key) != both[1].get(key)]
+        return [
+            words
+            for key, words in _SHARED_SETTINGS.items()
+            if settings_of_both[0].get(key) != settings_of_both[1].get(key)
+        ]
 
     best = min(
-        alike, key=lambda name: (bool(set(unlike(name)) - {_ALIKE["selection"]}), len(unlike(name)))
+        same_network,
+        key=lambda name: (
+            bool(set(unlike(name)) - {_SHARED_SETTINGS["selection"]}),
+            len(unlike(name)),
+        ),
     )
     return best, f"{best} differs in {' and '.join(unlike(best))}" if unlike(best) else ""
 
@@ -256,7 +278,7 @@ def judge_gap(four: np.ndarray) -> dict:
     gap, its_gap = estimate(misled - inside).mean, estimate(its_misled - its_inside).mean
     low, high = sample_interval([misled, its_inside], [inside, its_misled])
     loses = sample_interval(misled, inside)[1] < 0
-    few = f"fewer than {FEWEST} samples" if n else "no sample has runs of both"
+    shortage = f"fewer than {FEWEST} samples" if n else "no sample has runs of both"
     return {
         "gap": gap,
         "reference_gap": its_gap,
@@ -265,5 +287,5 @@ def judge_gap(four: np.ndarray) -> dict:
         "high": high,
         "n": n,
         "verdict": "worse" if high < 0 and loses else "better" if low > 0 else "cannot tell",
-        "reason": "" if n >= FEWEST else few,
+        "reason": "" if n >= FEWEST else shortage,
     }

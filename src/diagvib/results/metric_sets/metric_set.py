@@ -41,8 +41,8 @@ class Results:
 
     def of(self, studies: Sequence[str]) -> "Results":
         """Those of some studies."""
-        own = (table[table["study"].isin(studies)] for table in (self.runs, self.cells))
-        return Results(*own, self.known, self.baselines, self.cue_label)
+        frames = (table[table["study"].isin(studies)] for table in (self.runs, self.cells))
+        return Results(*frames, self.known, self.baselines, self.cue_label)
 
 
 class MetricSet:
@@ -69,7 +69,7 @@ class MetricSet:
         """Those of `others` that may be greater than 1."""
         return {name for name, (_, greatest) in self.others.items() if greatest > 1}
 
-    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+    def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
         """The metrics of a study."""
         raise NotImplementedError
 
@@ -82,30 +82,32 @@ class MetricSet:
         """The set's rows of the table `metrics`."""
         parts = [
             over_samples(
-                own,
+                study_values,
                 self.names(study, results.known),
                 results.baselines,
                 self.differences,
                 self.others,
             )
-            for study, own in self.of_run(results).groupby("study", sort=False)
+            for study, study_values in self.of_run(results).groupby("study", sort=False)
         ]
-        found = concatenated(parts, [*KEYS, "metric", *NUMBERS])
-        return found.merge(_images(results.cells, self.of_group), how="left", on=[*_RUNS, "metric"])
+        rows = concatenated(parts, [*KEYS, "metric", *NUMBERS])
+        return rows.merge(_images(results.cells, self.of_group), how="left", on=[*_RUNS, "metric"])
 
     def tables(self, results: Results) -> Frames:
         """Further tables, by names in `results.TIDY`."""
         return {}
 
-    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
+    def shown(
+        self, metric_rows: pd.DataFrame, tables: Frames, known_studies: KnownStudies
+    ) -> Iterator[Table]:
         """Tables for readers; by default one for each study, with a row for each baseline.
 
         own: the set's rows of the table `metrics`; tables: all tidy tables.
         """
-        for study, part in of_all_bindings(own).groupby("study", sort=False):
+        for study, part in of_all_bindings(metric_rows).groupby("study", sort=False):
             names = {name: self.heads.get(name, name) for name in part["metric"].unique()}
             yield Table(
-                known.title(study),
+                known_studies.title(study),
                 *pivot(part, "metric", names, self.text),
                 section=self.title,
                 about=self.about,
@@ -142,7 +144,7 @@ def over_samples(
     names: Sequence[str],
     baselines: Mapping[str, dict],
     differences: Mapping[str, str],
-    others: Mapping[str, tuple[float, float]] | None = None,
+    unbounded: Mapping[str, tuple[float, float]] | None = None,
 ) -> pd.DataFrame:
     """A row per study, baseline, binding and metric: mean, stderr, low, high (95 %), n, expected.
 
@@ -152,57 +154,59 @@ def over_samples(
     """
     rows = []
     values = values.reindex(columns=dict.fromkeys([*values, *names]))
-    for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
-        about = {"study": study, **describe(baseline, baselines)}
-        for (binding, target, cue), part in by_binding(own):
+    for (study, baseline), baseline_values in values.groupby(["study", "baseline"], sort=False):
+        description = {"study": study, **describe(baseline, baselines)}
+        for (binding, target, cue), part in by_binding(baseline_values):
             for metric in names:
                 keys = {"binding": binding, "target": target, "cue": cue, "metric": metric}
-                bounds = (others or {}).get(metric)
+                bounds = (unbounded or {}).get(metric)
                 ends = sample_interval(*terms(part, metric, differences), bounds=bounds)
-                rows.append({**about, **keys, **numbers(estimate(by_sample(part, metric)), ends)})
+                rows.append(
+                    {**description, **keys, **numbers(estimate(by_sample(part, metric)), ends)}
+                )
     return pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS])
 
 
-def numbers(found: Estimate, ends: tuple[float, float] | None = None) -> dict[str, float]:
+def numbers(estimate_: Estimate, ends: tuple[float, float] | None = None) -> dict[str, float]:
     """NUMBERS of an estimate over all configured dataset samples. ends: of the 95 % interval; by
     default, that of an accuracy."""
-    mean, stderr, n = found
-    ends = sample_interval(found.samples) if ends is None else ends
-    return dict(zip(NUMBERS, (mean, stderr, *ends, n, len(found.samples)), strict=True))
+    mean, stderr, n = estimate_
+    ends = sample_interval(estimate_.samples) if ends is None else ends
+    return dict(zip(NUMBERS, (mean, stderr, *ends, n, len(estimate_.samples)), strict=True))
 
 
-def by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+def by_binding(values: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
     """The runs of each binding; then, if there are several, all of them."""
-    yield from own.groupby(["binding", "target", "cue"], sort=False)
-    if own["binding"].nunique() > 1:
-        yield ("", "", ""), own
+    yield from values.groupby(["binding", "target", "cue"], sort=False)
+    if values["binding"].nunique() > 1:
+        yield ("", "", ""), values
 
 
-def by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
+def by_sample(runs: pd.DataFrame, metric: str) -> pd.Series:
     """The mean over all runs of each dataset sample; NaN if one is missing."""
-    groups = own[metric].astype(float).groupby(own["sample"])
+    groups = runs[metric].astype(float).groupby(runs["sample"])
     return groups.agg(lambda values: values.mean(skipna=False))
 
 
-def terms(own: pd.DataFrame, metric: str, differences: Mapping[str, str]) -> list[pd.Series]:
+def terms(values: pd.DataFrame, metric: str, differences: Mapping[str, str]) -> list[pd.Series]:
     """The accuracies by sample whose difference a metric is; of another metric, itself."""
-    found = by_sample(own, metric)
+    means = by_sample(values, metric)
     if metric not in differences:
-        return [found]
-    inside = by_sample(own, differences[metric])
-    return [found + inside, inside]
+        return [means]
+    inside = by_sample(values, differences[metric])
+    return [means + inside, inside]
 
 
 def of_all_bindings(rows: pd.DataFrame) -> pd.DataFrame:
     """Of baselines with several bindings, only the rows of their mean. The column `binding` becomes
     what tables call it: its name, `mean of all`, or `mean of 2 of 6` for a baseline that has fewer
     than others on the same study."""
-    named = rows["binding"].where(rows["binding"] != "")
-    own = named.groupby([rows["study"], rows["baseline"]]).transform("nunique")
-    of = named.groupby(rows["study"]).transform("nunique")
-    fewer = "mean of " + own.astype(str) + " of " + of.astype(str)
-    called = named.fillna(fewer.where(own < of, "mean of all"))
-    return rows.assign(binding=called)[named.isna() | (own == 1)]
+    bindings = rows["binding"].where(rows["binding"] != "")
+    baseline_count = bindings.groupby([rows["study"], rows["baseline"]]).transform("nunique")
+    study_count = bindings.groupby(rows["study"]).transform("nunique")
+    fewer = "mean of " + baseline_count.astype(str) + " of " + study_count.astype(str)
+    called = bindings.fillna(fewer.where(baseline_count < study_count, "mean of all"))
+    return rows.assign(binding=called)[bindings.isna() | (baseline_count == 1)]
 
 
 def pivot(
@@ -215,10 +219,10 @@ def pivot(
     """Heads and rows of a table: a row per combination of `by`, and a text for each value of the
     column `across`; below it the paper's numbers, if there are any. columns: value -> head."""
     lines = []
-    for names, own in rows.groupby(list(by), sort=False):
-        there = {row[across]: row for row in own.to_dict("records")}
-        lines.append([*names, *(text(there[key]) if key in there else "" for key in columns)])
-        printed = [there.get(key, {}).get("printed", "") for key in columns]
+    for names, line_rows in rows.groupby(list(by), sort=False):
+        cells = {row[across]: row for row in line_rows.to_dict("records")}
+        lines.append([*names, *(text(cells[key]) if key in cells else "" for key in columns)])
+        printed = [cells.get(key, {}).get("printed", "") for key in columns]
         if any(printed):
             lines.append([PAPER, *[""] * (len(by) - 1), *printed])
     return [*by, *columns.values()], lines
@@ -240,6 +244,6 @@ def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
 def untuned_notes(baselines: Mapping[str, dict]) -> dict[str, str]:
     """Baseline -> NOT_TUNED if its settings are starting points, else an empty text."""
     return {
-        name: NOT_TUNED if NOT_TUNED in own.get("origin", "") else ""
-        for name, own in baselines.items()
+        name: NOT_TUNED if NOT_TUNED in baseline_settings.get("origin", "") else ""
+        for name, baseline_settings in baselines.items()
     }

@@ -59,7 +59,7 @@ class Shortcut(MetricSet):
 
     title = "Accuracy where the shortcut misleads"
 
-    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+    def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
         return list(METRIC_TITLES)
 
     def of_run(self, results: Results) -> pd.DataFrame:
@@ -73,8 +73,8 @@ class Shortcut(MetricSet):
                 *_contrasts(results.runs, results.known),
             )
         ]
-        found = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "images", "cues"])
-        return found.assign(note=found["baseline"].map(untuned_notes(results.baselines)))
+        frame = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "images", "cues"])
+        return frame.assign(note=frame["baseline"].map(untuned_notes(results.baselines)))
 
     def tables(self, results: Results) -> Frames:
         return {
@@ -84,27 +84,31 @@ class Shortcut(MetricSet):
             "cue_strength": cue_strength(self.of_run(results), results.known),
         }
 
-    def shown(self, own: pd.DataFrame, tables: Frames, known: KnownStudies) -> Iterator[Table]:
+    def shown(
+        self, metric_rows: pd.DataFrame, tables: Frames, known_studies: KnownStudies
+    ) -> Iterator[Table]:
         """The paper's tables, metric by metric and study by study; below each baseline, the paper's
         row if there is one."""
-        contrasts = {metric: contrast.title for metric, contrast in known.contrasts.items()}
+        contrasts = {metric: contrast.title for metric, contrast in known_studies.contrasts.items()}
         for metric, title in (METRIC_TITLES | contrasts).items():
-            for study, rows in own[own["metric"] == metric].groupby("study", sort=False):
-                factors = {f: f for f in known.factors([study]) if f in set(rows["target"])}
+            for study, rows in metric_rows[metric_rows["metric"] == metric].groupby(
+                "study", sort=False
+            ):
+                factors = {f: f for f in known_studies.factors([study]) if f in set(rows["target"])}
                 tuned = ~rows["note"].str.endswith(NOT_TUNED)
                 marked = rows["baseline"].where(tuned, rows["baseline"] + f" {UNTUNED}")
                 yield Table(
-                    f"{known.title(study)}: {title}",
+                    f"{known_studies.title(study)}: {title}",
                     *pivot(
                         rows.assign(baseline=marked), "target", factors, self.text, ["baseline"]
                     ),
-                    _notes(rows, tables["runs"], known),
+                    _notes(rows, tables["runs"], known_studies),
                     self.title,
                     [PERCENT, _SPREAD],
                 )
-        yield from _overall(tables, known)
+        yield from _overall(tables, known_studies)
         strength = tables["cue_strength"]
-        yield from half_way_tables(strength, known.factors(strength["study"]))
+        yield from half_way_tables(strength, known_studies.factors(strength["study"]))
 
     def text(self, row: Mapping) -> str:
         """A number and its verdict. The paper gives the spread of a contrast as a standard
@@ -121,48 +125,56 @@ METRIC_SET = Shortcut()
 def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
     """The metrics of each study, baseline and target."""
     keys = ["study", "baseline", "target"]
-    for names, own in runs.groupby(keys, sort=False):
-        about = dict(zip(keys, names, strict=True))
-        correlated = (own["cue"] != "").all()
+    for names, target_runs in runs.groupby(keys, sort=False):
+        description = dict(zip(keys, names, strict=True))
+        correlated = (target_runs["cue"] != "").all()
         for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, ID)]:
-            acc = accuracy_array(own, f"{group}_accuracy")
+            acc = accuracy_array(target_runs, f"{group}_accuracy")
             cues = acc.shape[1] if correlated else 0
-            images = _images(own, group) * (1 if metric == "famin" else max(cues, 1))
-            about |= {"metric": metric, "cues": cues, "images": images}
-            yield about | numbers(reduce(acc))
+            images = _images(target_runs, group) * (1 if metric == "famin" else max(cues, 1))
+            description |= {"metric": metric, "cues": cues, "images": images}
+            yield description | numbers(reduce(acc))
 
 
-def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
+def _contrasts(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator[dict]:
     """A study minus its reference per baseline and target, if both are configured (paper, Table 2:
     CHGO minus ZGO), paired by sample."""
-    for metric, contrast in known.contrasts.items():
-        for (baseline, target), own in runs.groupby(["baseline", "target"], sort=False):
-            pair = [own[own["study"] == name] for name in (contrast.study, contrast.reference)]
-            common = set.intersection(*(set(one["cue"]) for one in pair))
+    for metric, contrast in known_studies.contrasts.items():
+        for (baseline, target), target_runs in runs.groupby(["baseline", "target"], sort=False):
+            pair = [
+                target_runs[target_runs["study"] == name]
+                for name in (contrast.study, contrast.reference)
+            ]
+            common = set.intersection(*(set(study_runs["cue"]) for study_runs in pair))
             if common:
-                pair = [one[one["cue"].isin(common)] for one in pair]
-                first, other = (accuracy_array(one, f"{OOD}_accuracy") for one in pair)
-                about = {"study": contrast.study, "baseline": baseline, "target": target}
-                about |= {"metric": metric, "cues": first.shape[1]}
+                pair = [study_runs[study_runs["cue"].isin(common)] for study_runs in pair]
+                accuracies, reference_accuracies = (
+                    accuracy_array(study_runs, f"{OOD}_accuracy") for study_runs in pair
+                )
+                description = {"study": contrast.study, "baseline": baseline, "target": target}
+                description |= {"metric": metric, "cues": accuracies.shape[1]}
                 # Paired by sample and cue. The standard deviation over the samples' means over the
                 # cues, with ddof 1, is compared with the paper's spread, which is taken to be the
                 # same; the paper does not state its ddof.
-                yield about | numbers(faavg(first - other), NO_INTERVAL)
+                yield description | numbers(faavg(accuracies - reference_accuracies), NO_INTERVAL)
 
 
-def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[str]:
-    contrast = known.contrasts.get(rows["metric"].iloc[0])
+def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known_studies: KnownStudies) -> list[str]:
+    contrast = known_studies.contrasts.get(rows["metric"].iloc[0])
     studies = {contrast.study, contrast.reference} if contrast else set(rows["study"])
     concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(rows["baseline"]))]
-    every = known.possible_cues(rows["study"].iloc[0])
+    possible_cues = known_studies.possible_cues(rows["study"].iloc[0])
     unequal = rows.groupby("target")["cues"].nunique().max() > 1
-    few = {
+    targets_lacking_cues = {
         (r.target, int(r.cues), f" ({r.baseline})" if unequal else "")
         for r in rows.itertuples()
-        if 0 < r.cues < every[r.target]
+        if 0 < r.cues < possible_cues[r.target]
     }
-    texts = ", ".join(f"{name} {cues} of {every[name]}{of}" for name, cues, of in sorted(few))
-    notes = [f"over the configured cues only: {texts}"] if few else []
+    texts = ", ".join(
+        f"{name} {cues} of {possible_cues[name]}{study_words}"
+        for name, cues, study_words in sorted(targets_lacking_cues)
+    )
+    notes = [f"over the configured cues only: {texts}"] if targets_lacking_cues else []
     return notes + describe_missing(concerned)
 
 
@@ -172,8 +184,8 @@ def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     rows, keys = [], ["study", "baseline", "target", "cue"]
     for names, runs in frame.groupby(keys, sort=False):
         for group in (ID, OOD) if names[-1] else (ID,):
-            found = estimate(runs[f"{group}_accuracy"])
-            rows.append((*names, group, *found, len(runs), _images(runs, group)))
+            accuracy = estimate(runs[f"{group}_accuracy"])
+            rows.append((*names, group, *accuracy, len(runs), _images(runs, group)))
     columns = [*keys, "group", "mean", "stderr", "n", "expected", "images"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -193,8 +205,8 @@ def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
     counts only if it has all bindings."""
     rows = []
     for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
-        about = {"study": study, "baseline": baseline, "bindings": runs["binding"].nunique()}
-        rows.append(about | numbers(estimate(by_sample(runs, _column(runs)))))
+        description = {"study": study, "baseline": baseline, "bindings": runs["binding"].nunique()}
+        rows.append(description | numbers(estimate(by_sample(runs, _column(runs)))))
     return pd.DataFrame(rows, columns=["study", "baseline", *NUMBERS, "bindings"])
 
 
@@ -204,19 +216,22 @@ def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for study, runs in frame.groupby("study", sort=False):
         baselines = runs.groupby("baseline", sort=False)
-        for (first, one), (second, other) in combinations(baselines, 2):
-            both = set(one["binding"]) & set(other["binding"])
-            if both:
+        for (baseline, baseline_runs), (reference, reference_runs) in combinations(baselines, 2):
+            common_bindings = set(baseline_runs["binding"]) & set(reference_runs["binding"])
+            if common_bindings:
                 ours, theirs = (
-                    by_sample(own[own["binding"].isin(both)], _column(runs)) for own in (one, other)
+                    by_sample(pair_runs[pair_runs["binding"].isin(common_bindings)], _column(runs))
+                    for pair_runs in (baseline_runs, reference_runs)
                 )
                 change, ends = estimate(ours - theirs), sample_interval(ours, theirs)
-                rows.append((study, first, second, change.mean, *ends, change.n, len(both)))
+                rows.append(
+                    (study, baseline, reference, change.mean, *ends, change.n, len(common_bindings))
+                )
     columns = ["study", "first", "second", "difference", "low", "high", "samples", "bindings"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+def telling_bindings(p: pd.DataFrame, known_studies: KnownStudies) -> pd.DataFrame:
     """Which bindings show a shortcut best: baseline, target, cue, without, shortcut, recovered, by
     (study); best first.
 
@@ -225,55 +240,57 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     opportunity. NaN if nothing ran. No rows if no headline covers these studies.
     """
     columns = ["baseline", "target", "cue", "without", "shortcut", "recovered", "by"]
-    headline = known.headline(p["study"])
+    headline = known_studies.headline(p["study"])
     if headline is None:
         return pd.DataFrame(columns=columns)
-    ran = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
-    offering = [name for name, study in known.studies.items() if study.opportunity]
+    cells = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
+    offering = [name for name, study in known_studies.studies.items() if study.opportunity]
     rows = []
     for baseline, target, cue in p.loc[p["cue"] != "", columns[:3]].drop_duplicates().to_numpy():
-        own = ran[(ran["baseline"] == baseline) & (ran["target"] == target)]
-        means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
-        others = means[means.index.isin(offering)]
-        best = (others.max(), others.idxmax()) if len(others) else (np.nan, "")
+        target_cells = cells[(cells["baseline"] == baseline) & (cells["target"] == target)]
+        means = target_cells[target_cells["cue"].isin(["", cue])].set_index("study")["mean"]
+        offering_means = means[means.index.isin(offering)]
+        best = (
+            (offering_means.max(), offering_means.idxmax()) if len(offering_means) else (np.nan, "")
+        )
         pair = (means.get(name, np.nan) for name in (headline.without, headline.shortcut))
         rows.append((baseline, target, cue, *pair, *best))
-    found = pd.DataFrame(rows, columns=columns)
-    score = found["without"].fillna(1) - 2 * found["shortcut"]
-    score += found["recovered"].fillna(found["shortcut"])
+    bindings = pd.DataFrame(rows, columns=columns)
+    score = bindings["without"].fillna(1) - 2 * bindings["shortcut"]
+    score += bindings["recovered"].fillna(bindings["shortcut"])
     order = score.sort_values(ascending=False, kind="stable").index
-    return found.loc[order].reset_index(drop=True)
+    return bindings.loc[order].reset_index(drop=True)
 
 
-def overall_sentence(pairs: pd.DataFrame, known: KnownStudies) -> str:
+def overall_sentence(pairs: pd.DataFrame, known_studies: KnownStudies) -> str:
     """The largest difference of two baselines whose interval excludes 0, from the table
     `baselines`; if there is none, the largest that was measured. Empty if nothing ran."""
-    if (ran := pairs.dropna(subset=["difference"])).empty:
+    if (differences := pairs.dropna(subset=["difference"])).empty:
         return ""
-    seen = ran[(ran["low"] > 0) | (ran["high"] < 0)]
-    rows = seen if len(seen) else ran
-    most = rows.loc[rows["difference"].abs().idxmax()]
-    reach = f" ({interval(most['low'], most['high'], change=True)})"
-    which = (
-        f"The largest difference of two baselines (of {len(ran)}, {len(seen)} of which are seen)"
-        if len(seen)
-        else f"No difference of two baselines is seen (of {len(ran)}); the largest measured"
+    significant = differences[(differences["low"] > 0) | (differences["high"] < 0)]
+    rows = significant if len(significant) else differences
+    largest = rows.loc[rows["difference"].abs().idxmax()]
+    reach = f" ({interval(largest['low'], largest['high'], change=True)})"
+    superlative = (
+        f"The largest difference of two baselines (of {len(differences)}, {len(significant)} of which are seen)"
+        if len(significant)
+        else f"No difference of two baselines is seen (of {len(differences)}); the largest measured"
     )
     return (
-        f"{which}: {most['first']} minus {most['second']} in {known.title(most['study'])}, "
-        f"{points(most['difference'])} points{reach}."
+        f"{superlative}: {largest['first']} minus {largest['second']} in {known_studies.title(largest['study'])}, "
+        f"{points(largest['difference'])} points{reach}."
     )
 
 
-def _overall(tables: Frames, known: KnownStudies) -> Iterator[Table]:
-    about = [
+def _overall(tables: Frames, known_studies: KnownStudies) -> Iterator[Table]:
+    introduction = [
         "The means of {samples} over all bindings; a sample counts if it has them all. 95 % intervals: over the "
         f"{{samples}}, for these bindings; none for fewer than {FEWEST} samples."
     ]
     rows = [
         [
             row["baseline"],
-            known.title(row["study"]),
+            known_studies.title(row["study"]),
             of_samples(row),
             interval(row["low"], row["high"]),
             str(row["bindings"]),
@@ -282,10 +299,10 @@ def _overall(tables: Frames, known: KnownStudies) -> Iterator[Table]:
     ]
     heads = ["baseline", "study", "mean", "95 % interval", "bindings"]
     title = "Mean over all bindings and samples"
-    yield Table(title, heads, rows, [], OVERALL, about, folded=True)
+    yield Table(title, heads, rows, [], OVERALL, introduction, folded=True)
     rows = [
         [
-            known.title(r.study),
+            known_studies.title(r.study),
             r.first,
             r.second,
             points(r.difference),
@@ -301,4 +318,4 @@ def _overall(tables: Frames, known: KnownStudies) -> Iterator[Table]:
         "number of comparisons."
     )
     title = "Baselines compared, paired by dataset"
-    yield Table(title, heads, rows, [note], OVERALL, about, folded=True)
+    yield Table(title, heads, rows, [note], OVERALL, introduction, folded=True)

@@ -49,7 +49,7 @@ class Watermark(MetricSet):
         "others in points. Laid out like Tables 1 and 4 of Li et al. (2023).",
     )
 
-    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+    def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
         return [*MEASURES]
 
     def of_run(self, results: Results) -> pd.DataFrame:
@@ -85,15 +85,17 @@ def measure(photos: pd.DataFrame) -> dict[str, float]:
     the carton, the median over photos.
     """
     groups = dict(iter(photos.astype({"log_p": float}).groupby("group")))
-    none = photos[:0]
-    clean, marked, sin, renditions, same, mixed = (
-        groups.get(name, none)
+    no_photos = photos[:0]
+    clean, marked, sin, renditions, same_background, mixed = (
+        groups.get(name, no_photos)
         for name in ("in-1k", "in-w", "sin", "in-r", "mixed-same", "mixed-rand")
     )
-    cartons = [one[one["label"] == CARTON] for one in (clean, marked)]
-    before, after, *of_cartons = (np.exp(one["log_p"]).mean() for one in (clean, marked, *cartons))
-    alike = clean[clean["label"].isin(renditions["label"])]
-    found = {
+    cartons = [part[part["label"] == CARTON] for part in (clean, marked)]
+    before, after, *of_cartons = (
+        np.exp(part["log_p"]).mean() for part in (clean, marked, *cartons)
+    )
+    rendition_classes = clean[clean["label"].isin(renditions["label"])]
+    values = {
         "in1k_accuracy": _accuracy(clean),
         "in_w_gap": _accuracy(marked) - _accuracy(clean),
         "carton_gap": _accuracy(cartons[1]) - _accuracy(cartons[0]),
@@ -103,13 +105,13 @@ def measure(photos: pd.DataFrame) -> dict[str, float]:
         "p_carton_factor": np.exp(marked["log_p"].mean() - clean["log_p"].mean()),
         "carton_rank": 1 + marked["raised_more"].median(),
         "sin_gap": _accuracy(sin) - _accuracy(clean),
-        "in_r_gap": _accuracy(renditions, "among") - _accuracy(alike, "among"),
-        "in_9_gap": _accuracy(mixed) - _accuracy(same),
+        "in_r_gap": _accuracy(renditions, "among") - _accuracy(rendition_classes, "among"),
+        "in_9_gap": _accuracy(mixed) - _accuracy(same_background),
     }
     # Rounded, so that results do not differ in the last bits of a sum.
-    return {name: round(float(found[name]), 8) for name in MEASURES}
+    return {name: round(float(values[name]), 8) for name in MEASURES}
 
 
 def _accuracy(photos: pd.DataFrame, column: str = "prediction") -> float:
-    known = photos[photos["label"] != ""]
-    return float((known[column] == known["label"]).mean()) if len(known) else np.nan
+    labelled = photos[photos["label"] != ""]
+    return float((labelled[column] == labelled["label"]).mean()) if len(labelled) else np.nan
