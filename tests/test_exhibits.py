@@ -23,7 +23,7 @@ from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.visualisations import (
-    SHOWN,
+    IMAGES_SHOWN,
     denormalisation,
     shown_images,
     visualisation_table,
@@ -146,9 +146,9 @@ def test_a_run_keeps_its_pictures(root):
     assert {path.name for path in vae.iterdir()} == set(RUN_FILES)
     path = vae / "exhibits.parquet"
     table, plain = read_table(path), read_table(cnn / "exhibits.parquet")
-    own = {"input": SHOWN, "reconstruction": SHOWN, "traversal": 12 * 7}
-    assert Counter(table["what"].to_pylist()) == {**own, LOOKS: SHOWN}
-    assert Counter(plain["what"].to_pylist()) == {"input": SHOWN, LOOKS: SHOWN}
+    own = {"input": IMAGES_SHOWN, "reconstruction": IMAGES_SHOWN, "traversal": 12 * 7}
+    assert Counter(table["what"].to_pylist()) == {**own, LOOKS: IMAGES_SHOWN}
+    assert Counter(plain["what"].to_pylist()) == {"input": IMAGES_SHOWN, LOOKS: IMAGES_SHOWN}
     assert plain.schema.names == table.schema.names
     looks = read_json(cnn / "metrics.json")["saliency"]
     assert looks["hue"]["area"] > 0.99 and looks["shape"]["share"] > 0.99, "noise is no canvas"

@@ -21,7 +21,7 @@ from diagvib.reproduction.published import read_paper_tables
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.shortcut import _notes
-from diagvib.results.read_runs import NOTED
+from diagvib.results.read_runs import EPOCH_COLUMNS
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.digits.factors import FACTORS, classes
@@ -126,7 +126,7 @@ def test_where_networks_look_is_shown_for_what_was_run():
 
 
 def test_training_curves_draw_every_run():
-    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(NOTED, 0.5), "ood_accuracy": 0.1}
+    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(EPOCH_COLUMNS, 0.5), "ood_accuracy": 0.1}
     names["val_environment_accuracy"] = 0.2
 
     def figure(samples: int):

@@ -325,7 +325,7 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
     assert metrics["doubts"] == ["predicts red for every test image"]
     # The groups of a single cue are those of the target and that cue.
     job = SimpleNamespace(settings={"selection": "val_worst_group_cue_2"})
-    few = runs._FEW
+    few = runs._FEW_IMAGES
     validated = {("0", "x", "p"): few, ("0", "y", "p"): 1, ("0", "x", "q"): few - 1}
     (doubt,) = runs._doubts(job, np.array(["0", "1"]), {}, validated, set())
     assert f"with only {few - 1} validation images of 0-q, so" in doubt

@@ -8,7 +8,7 @@ import pytest
 
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.read_runs import NOTED, Collected, history_columns, read_history
+from diagvib.results.read_runs import EPOCH_COLUMNS, Collected, history_columns, read_history
 from diagvib.results.selection import (
     AS_RUN,
     PLAIN,
@@ -26,7 +26,7 @@ EPOCHS = [(0.5, 0.6, 0.7), (0.9, 0.8, 0.4), (0.9, 0.9, 0.5), (0.8, 0.7, 0.3)]
 
 def history(rows=EPOCHS, more=0.0):
     val, id_, ood = np.transpose(rows)
-    epochs = pd.DataFrame(0.0, range(len(rows)), NOTED).assign(selectable=True)
+    epochs = pd.DataFrame(0.0, range(len(rows)), EPOCH_COLUMNS).assign(selectable=True)
     return epochs.assign(val_accuracy=val, id_accuracy=id_ + more, ood_accuracy=ood + more)
 
 
@@ -60,10 +60,10 @@ def means(table, metric):
 
 
 def test_only_epochs_of_the_last_phase_can_be_chosen(tmp_path):
-    noted = [{**dict.fromkeys(NOTED, 0.5), "phase": name} for name in ("first", "last", "last")]
+    noted = [{**dict.fromkeys(EPOCH_COLUMNS, 0.5), "phase": name} for name in ("first", "last", "last")]
     path = tmp_path / "history.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in noted))
-    assert read_history(path, NOTED)[:, -1].tolist() == [False, True, True]
+    assert read_history(path, EPOCH_COLUMNS)[:, -1].tolist() == [False, True, True]
     best_of_all = history([(1.0, 1.0, 1.0)]).assign(selectable=False)
     epochs = [pd.concat([best_of_all, history()], ignore_index=True)] * 4
     found = means(table_of(runs(), epochs), "faavg")
@@ -72,7 +72,7 @@ def test_only_epochs_of_the_last_phase_can_be_chosen(tmp_path):
 
 def test_epochs_have_the_columns_of_their_studies():
     columns = {study: history_columns(SHIPPED, [study]) for study in ("zso", "zgo", "whac-95")}
-    zso, cue = [*NOTED, "id_accuracy", "ood_accuracy", "val_worst_class"], "val_follows_cue_1"
+    zso, cue = [*EPOCH_COLUMNS, "id_accuracy", "ood_accuracy", "val_worst_class"], "val_follows_cue_1"
     assert columns["zso"] == zso
     assert columns["zgo"] == [*zso, cue, "val_worst_group"]
     assert columns["whac-95"][-3:] == [

@@ -9,7 +9,7 @@ from result_file import REPOSITORY
 
 from diagvib.report.curves import cue_strength_figures
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.metric_sets.cue_strength import LEAST, cue_strength, half_way_tables
+from diagvib.results.metric_sets.cue_strength import SMALLEST_LOSS, cue_strength, half_way_tables
 from diagvib.results.uncertainty import sample_interval
 from result_tables.committed import FACTORS, Row, gain, percent, runs
 
@@ -35,7 +35,7 @@ def visibility_table(folder: str, baseline: str) -> list[Row]:
     """What a cue without counter-examples costs where it misleads, in points, by spread of its
     classes (those that ran): accuracy with it less that without a relation at the same spread,
     paired by sample; and the latter at the usual and the smallest spread. Of the pairs with a cost
-    of at least LEAST at one of these."""
+    of at least SMALLEST_LOSS at one of these."""
     own = runs(folder).query("baseline == @baseline")
     ran = {spread: end for spread, end in SPREADS.items() if f"zgo{end}" in own["study"].to_numpy()}
     without = own[own["study"] == "zso"].pivot(
@@ -50,7 +50,7 @@ def visibility_table(folder: str, baseline: str) -> list[Row]:
         both = [(f"zgo{ending}", f"zso{ending}") for ending in ran.values()]
         if (
             not {*chain(*both)} <= {*values}
-            or max((values[free] - values[shortcut]).mean() for shortcut, free in both) < LEAST
+            or max((values[free] - values[shortcut]).mean() for shortcut, free in both) < SMALLEST_LOSS
         ):
             continue
         costs = [gain(values, shortcut, free) for shortcut, free in both]

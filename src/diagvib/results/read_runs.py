@@ -288,7 +288,7 @@ def _untested(
 def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
     """A run's epochs, float32[epochs, columns and SELECTABLE], NaN for what was not recorded.
 
-    columns: NOTED, which every epoch has, and others that an epoch may lack.
+    columns: EPOCH_COLUMNS, which every epoch has, and others that an epoch may lack.
     """
     rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
     values = [

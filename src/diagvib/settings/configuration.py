@@ -9,7 +9,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Name, Strict, Text, text_like, unique
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import BatchSize, Positive, network_name
-from diagvib.settings.search_space import ALL, RandomSearch, Seed, read_ranges
+from diagvib.settings.search_space import ALL_BASELINES, RandomSearch, Seed, read_ranges
 from diagvib.studies.binding import Binding, possible_bindings
 from diagvib.studies.study import Study, load_study
 
@@ -79,7 +79,7 @@ class Tuning(Strict):
             return self
         ranges = search.ranges
         ranges = read_ranges(ranges) if isinstance(ranges, str) else ranges
-        baseline_ranges = {name: ranges[name] for name in (ALL, method, baseline) if name in ranges}
+        baseline_ranges = {name: ranges[name] for name in (ALL_BASELINES, method, baseline) if name in ranges}
         return self.model_copy(
             update={"random_search": search.model_copy(update={"ranges": baseline_ranges})}
         )

@@ -96,7 +96,7 @@ def half_way(
 
     shares: float[K], from 0 on; values: float[K, samples]; without: float[samples]; a sample that
     lacks a run is left out. 0 and infinity are beyond the smallest and the largest share. NaN for a
-    loss below LEAST, and for the ends with fewer than FEWEST samples.
+    loss below SMALLEST_LOSS, and for the ends with fewer than FEWEST samples.
 
     Estimated from the means by isotonic regression, then linearly between logarithms of shares. The
     interval has the shares at which the interval of twice the difference between the accuracy and
