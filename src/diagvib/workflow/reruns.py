@@ -43,7 +43,7 @@ def compare_all(workflow) -> None:
     missing = RerunTrigger.all() - set(settings.rerun_triggers)
     if not missing:
         return
-    if any(argument.partition("=")[0] == _FLAG for argument in sys.argv):
+    if any(argument.startswith("--rerun-t") for argument in sys.argv):  # may be shortened
         names = ", ".join(sorted(trigger.name.lower() for trigger in missing))
         if workflow.is_main_process:
             say(

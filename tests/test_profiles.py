@@ -1,0 +1,90 @@
+"""What results depend on holds under any profile of a user's, since a profile replaces ours; what is
+named on the command line wins, and is explained."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stand_in import command, repository_with_stand_in, snakemake
+from toy import call, count
+
+CONFIG = """
+root: toy
+sources: embedded
+studies: [zgo]
+bindings: [hue-shape, shape-hue, hue-position]
+samples: 5
+device: cuda
+baselines: [small_cnn]
+"""
+# Trainings that would see each other, and one of which fails if the repository contains `broken`.
+TRAINING = (
+    "mkdir busy || touch together; sleep 1; rmdir busy; "
+    "if [ -e broken ] && mkdir failed; then echo error: broken; exit 1; fi"
+)
+OTHER = ("--config", "training={max_epochs: 2}")
+# Prints the settings with which Snakemake plans.
+SETTINGS = """
+import sys
+from snakemake.cli import main
+from snakemake.dag import DAG
+plan = DAG.__init__
+def planned(self, workflow, *arguments, **options):
+    settings = workflow.dag_settings
+    print("planned:", settings.force_incomplete, settings.max_checksum_file_size >= 10**12)
+    plan(self, workflow, *arguments, **options)
+DAG.__init__ = planned
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A repository in which everything has been made, with options that leave no profile of ours."""
+    folder = repository_with_stand_in(tmp_path_factory.mktemp("profiles"), CONFIG, TRAINING)
+    (folder / "site").mkdir()
+    (folder / "site/config.yaml").write_text("rerun-triggers: [mtime]\nresources: [mem_mb=8000]\n")
+    said = snakemake(folder, "runs", "--resources", "mem_mb=8000", cores=4)
+    assert "Nothing to be done" not in said
+    return folder
+
+
+@pytest.fixture
+def lab(made, monkeypatch) -> Path:
+    monkeypatch.setenv("SNAKEMAKE_PROFILE", str(made / "site"))
+    return made
+
+
+def test_trainings_take_turns_on_a_gpu_whatever_other_resources_are_named(made, lab):
+    assert not (made / "together").exists()
+    said = snakemake(lab, "runs", "-n", "--resources", "gpu_share=200", cores=4)
+    assert "Nothing to be done" in said
+
+
+@pytest.mark.parametrize("options", [(), ("--workflow-profile", "site"), ("--profile", "site")])
+def test_a_profile_does_not_make_results_of_other_settings_count(lab, options):
+    assert count(snakemake(lab, "runs", "-n", *options, *OTHER)) == {"train": 3, "runs": 1}
+    assert "Nothing to be done" in snakemake(lab, "runs", "-n", *options)
+
+
+@pytest.mark.parametrize("flag", [("--rerun-triggers", "mtime"), ("--rerun-triggers=mtime",)])
+def test_on_the_command_line_it_wins_and_is_explained(made, flag):
+    said = snakemake(made, "runs", "-n", *OTHER, *flag)
+    assert "Nothing to be done" in said
+    (line,) = (line for line in said.splitlines() if "--rerun-triggers" in line)
+    assert "results of other settings, code or images are taken for those asked for" in line
+
+
+def test_without_our_profile_unfinished_files_are_made_again_and_inputs_compared(made):
+    arguments = command(made, "runs", "-n", "--workflow-profile", "none", code=SETTINGS)
+    assert "planned: True True" in call(made, *arguments)
+
+
+def test_without_our_profile_one_failed_job_does_not_stop_the_others(made):
+    (made / "broken").touch()
+    arguments = command(made, "runs", "--workflow-profile", "none", *OTHER)
+    said = call(made, *arguments, fails=True)
+    assert "error: broken" in said
+    after = count(snakemake(made, "runs", "-n", *OTHER))
+    assert after == {"train": 1, "runs": 1}, os.listdir(made)
