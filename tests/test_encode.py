@@ -200,7 +200,7 @@ def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypat
     # With this mean, nothing else reads the images.
     given = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3}
     settings = Encoding(encoder_settings(frozen(input=given)), CPU)
-    monkeypatch.setattr(encoding, "_NOTED", 256)
+    monkeypatch.setattr(encoding, "_ROWS_PER_STATE", 256)
     encode(settings, many, 1, tmp_path / "whole")
     chunks, read = ImageFiles.chunks, []
 

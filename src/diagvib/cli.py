@@ -60,7 +60,9 @@ def _stage(stage: str, **several: object) -> None:
     """Register a stage's function as a command. Instead of layout and job, it takes a configuration
     (by hand) or a file with one job's settings (by Snakemake), and a root. several: the type of an
     argument by which a command takes several jobs."""
-    _, _, *own = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
+    _, _, *stage_parameters = inspect.signature(
+        getattr(stages, stage), eval_str=True
+    ).parameters.values()
 
     @wraps(getattr(stages, stage), ("__name__", "__doc__"))
     def command(
@@ -69,41 +71,43 @@ def _stage(stage: str, **several: object) -> None:
         override: Override = None,
         settings: Settings = None,
         root: Root = None,
-        **given: object,
+        **arguments: object,
     ) -> None:
         if settings is not None and (config or override):
             raise DiagvibError(
                 "--settings replaces a configuration; give it alone, or use --config and --set"
             )
-        found = load_config(config, override) if settings is None else None
-        root = validated(configuration.Root, root or (found.root if found else "."), "--root")
-        asked = _jobs(found, given) if several else [given]
-        _run(stage, Layout(root), found, settings, *asked)
+        resolved = load_config(config, override) if settings is None else None
+        root = validated(configuration.Root, root or (resolved.root if resolved else "."), "--root")
+        job_arguments = _jobs(resolved, arguments) if several else [arguments]
+        _run(stage, Layout(root), resolved, settings, *job_arguments)
 
     parameters = [
-        each.replace(
-            kind=each.KEYWORD_ONLY,
-            annotation=several.get(each.name, each.annotation),
-            default=each.empty if each.default is each.empty and each.name != "scene" else None,
+        parameter.replace(
+            kind=parameter.KEYWORD_ONLY,
+            annotation=several.get(parameter.name, parameter.annotation),
+            default=parameter.empty
+            if parameter.default is parameter.empty and parameter.name != "scene"
+            else None,
         )
-        for each in own
+        for parameter in stage_parameters
     ]
     *shared, _ = inspect.signature(command, follow_wrapped=False).parameters.values()
     command.__signature__ = inspect.Signature([*parameters, *shared])
     app.command()(command)
 
 
-def _jobs(config: configuration.Configuration | None, given: dict) -> list[dict]:
+def _jobs(config: configuration.Configuration | None, arguments: dict) -> list[dict]:
     """The arguments of the job of each scene (the given one, or all of the configuration), or of each
     baseline."""
-    if "baseline" in given:
-        if len(given["baseline"]) > 1 and config is None:
+    if "baseline" in arguments:
+        if len(arguments["baseline"]) > 1 and config is None:
             raise DiagvibError("--settings holds the settings of one baseline; name exactly one")
-        return [{**given, "baseline": name} for name in given["baseline"]]
-    if given["scene"] is None and config is None:
+        return [{**arguments, "baseline": name} for name in arguments["baseline"]]
+    if arguments["scene"] is None and config is None:
         raise DiagvibError("--settings does not name a scene; give one as an argument")
-    named = config.scenes if given["scene"] is None else [given["scene"]]
-    return [{**given, "scene": name} for name in named]
+    scenes = config.scenes if arguments["scene"] is None else [arguments["scene"]]
+    return [{**arguments, "scene": name} for name in scenes]
 
 
 def _run(
@@ -114,31 +118,31 @@ def _run(
     *jobs: dict,
 ) -> None:
     """Run jobs with these arguments, once the settings of all are read."""
-    for job, chosen in [_job(stage, config, settings, given) for given in jobs]:
-        getattr(stages, stage)(layout, job, **chosen)
+    for job, options in [_job(stage, config, settings, arguments) for arguments in jobs]:
+        getattr(stages, stage)(layout, job, **options)
 
 
 def _job(
-    stage: str, config: configuration.Configuration | None, settings: Path | None, given: dict
+    stage: str, config: configuration.Configuration | None, settings: Path | None, arguments: dict
 ) -> tuple[Job, dict]:
     """A job's settings, and the other arguments of the stage's function. Options that are None have
     the configuration's values, or the defaults of that function."""
-    names = {key: given[key] for key in _FOLDERS if key in given}
+    names = {key: arguments[key] for key in _FOLDERS if key in arguments}
     validated(dict[str, Name], names, "argument")
     if config is None:
         job = read_settings(settings, stage)
     else:
-        if "study" in given:  # may be an alias
-            study = config.study(given["study"])
-            given["study"] = study.name
-            bind(study, given["binding"], load_scene(study.scene).factors)
-        baseline = given.get("baseline") or given.get("network")
-        job = stage_settings(config, stage, given.get("study"), baseline)
-        given = {
+        if "study" in arguments:  # may be an alias
+            study = config.study(arguments["study"])
+            arguments["study"] = study.name
+            bind(study, arguments["binding"], load_scene(study.scene).factors)
+        baseline = arguments.get("baseline") or arguments.get("network")
+        job = stage_settings(config, stage, arguments.get("study"), baseline)
+        arguments = {
             key: getattr(config, key, None) if value is None else value
-            for key, value in given.items()
+            for key, value in arguments.items()
         }
-    return job, {key: value for key, value in given.items() if value is not None}
+    return job, {key: value for key, value in arguments.items() if value is not None}
 
 
 _stage("fetch", scene=SceneName)
@@ -166,22 +170,22 @@ def view(
 @app.command()
 def compare(
     runs_a: argument(Path, "A root, such as outputs/demo, or its results.", "ROOT"),
-    others: argument(list[Path], "Other roots, each compared with the first.", "OTHER..."),
+    other_roots: argument(list[Path], "Other roots, each compared with the first.", "OTHER..."),
     out: option(Path, "Also write the tables: .csv, .md or .html.") = None,
 ) -> None:
     """Compare the runs of results folders, cell by cell, and what they were made with."""
     from diagvib.results.compare import compare_results, shown, write_comparison
     from diagvib.results.table import print_table
 
-    letters = dict(zip(ascii_uppercase[1:], others, strict=False))
-    if len(letters) < len(others):
-        raise DiagvibError(f"{others[25]}: at most 25 folders can be compared with the first")
+    letters = dict(zip(ascii_uppercase[1:], other_roots, strict=False))
+    if len(letters) < len(other_roots):
+        raise DiagvibError(f"{other_roots[25]}: at most 25 folders can be compared with the first")
     tables = {
-        letter: compare_results(runs_a, other, stages.cores()) for letter, other in letters.items()
+        letter: compare_results(runs_a, root, stages.cores()) for letter, root in letters.items()
     }
     for letter, table in tables.items():
-        for each in shown(table, letter):
-            print_table(each)
+        for shown_table in shown(table, letter):
+            print_table(shown_table)
     if out:
         write_comparison(tables, out)
 
@@ -239,13 +243,15 @@ def evaluate(
     entry = command.frozen_baseline(model, weights, input_size)
     file, resolved = command.write_configuration(entry, studies, config, override, root)
     command.run_workflow(file, stages.cores(cores))
-    known, layout = KnownStudies(tuple(resolved.studies_from)), Layout(resolved.root)
+    known_studies, layout = KnownStudies(tuple(resolved.studies_from)), Layout(resolved.root)
     frames = read_tables(layout.tables)
-    found = [each for each in result_tables(frames, known) if each.rows and not each.folded]
-    for _, about, tables in by_section(found):
+    shown_tables = [
+        table for table in result_tables(frames, known_studies) if table.rows and not table.folded
+    ]
+    for _, sentences, tables in by_section(shown_tables):
         for table in tables:
             print_table(table)
-        print(*about, sep="\n")
+        print(*sentences, sep="\n")
     for line in describe_doubtful(frames["runs"]):
         print(line)
     print(f"All tables, figures and the report: {layout.report}")
@@ -304,8 +310,8 @@ def verify(config: Config = None, root: Root = None) -> None:
     was changed."""
     from diagvib.workflow.ledger import print_verified, verify
 
-    chosen, _ = _ledger(config, root)
-    if not print_verified(verify(chosen)):
+    root_folder, _ = _ledger(config, root)
+    if not print_verified(verify(root_folder)):
         raise typer.Exit(1)
 
 
@@ -382,9 +388,11 @@ def imagenet_w(
         )
     folders = {"val": photos, "sin": sin, "in_r": in_r, "in_9": in9}
     models = zip(model, weights or [None] * len(model), strict=True)
-    given = {name: folder for name, folder in folders.items() if folder}
-    drawn = TEXT if text is None else text
-    measure_networks(list(models), given, font, size, device, threads, weights_folder, out, drawn)
+    used_folders = {name: folder for name, folder in folders.items() if folder}
+    watermark_text = TEXT if text is None else text
+    measure_networks(
+        list(models), used_folders, font, size, device, threads, weights_folder, out, watermark_text
+    )
 
 
 app.command()(cutout)
@@ -431,7 +439,7 @@ def new_photos(
     if unpack:
         unpack_photos(folder, unpack)
         folder, table, name = unpack, None, name or folder.resolve().name
-    names = [each.strip() for each in levels.split(",")] if levels else []
+    names = [level.strip() for level in levels.split(",")] if levels else []
     proposal = look(folder, table, Columns(file, target, cue or [], split, unit, names), name)
     print(cells_text(proposal))
     paths = write(proposal, out)
@@ -450,8 +458,8 @@ def version() -> None:
     print(__version__)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         version()
         raise typer.Exit
 

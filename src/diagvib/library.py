@@ -86,20 +86,20 @@ class StudyDataset(Dataset):
         if split == "all":
             texts["split"] = SPLITS
         self.metadata_map = {
-            name: [*dict.fromkeys(its)]
-            for name, its in {**texts, **self.cue_classes, "y": self.classes}.items()
+            name: [*dict.fromkeys(values)]
+            for name, values in {**texts, **self.cue_classes, "y": self.classes}.items()
         }
         self.metadata_fields = [*self.metadata_map]
         columns = [*self.metadata_fields[:-1], binding.target]
         numbers = [
-            class_indices(self.table, column, its)
-            for column, its in zip(columns, self.metadata_map.values(), strict=True)
+            class_indices(self.table, column, values)
+            for column, values in zip(columns, self.metadata_map.values(), strict=True)
         ]
         self.metadata_array = torch.from_numpy(np.stack(numbers, axis=1))
         *cues, self.targets = map(torch.from_numpy, numbers)
         self.metadata: dict[str, Sequence] = {
-            name: self.table[name].to_pylist() if name in texts else its.tolist()
-            for name, its in zip(columns, cues, strict=False)
+            name: self.table[name].to_pylist() if name in texts else values.tolist()
+            for name, values in zip(columns, cues, strict=False)
         }
         self.comparable: bool = images.metadata["comparable"]
         self._about = images.metadata
@@ -146,13 +146,17 @@ class StudyDataset(Dataset):
             raise DiagvibError(
                 "predictions are evaluated on one split; load it by its name, such as split='test'"
             )
-        given = _array(predictions)
-        whole = given.ndim == 1 and given.dtype.kind in "iu"
-        if not whole or (given < 0).any() or (given >= len(self.classes)).any():
-            found = f"{given.min()} to {given.max()}" if whole else f"{given.dtype}{[*given.shape]}"
+        predicted = _array(predictions)
+        integers = predicted.ndim == 1 and predicted.dtype.kind in "iu"
+        if not integers or (predicted < 0).any() or (predicted >= len(self.classes)).any():
+            problem = (
+                f"{predicted.min()} to {predicted.max()}"
+                if integers
+                else f"{predicted.dtype}{[*predicted.shape]}"
+            )
             raise DiagvibError(
                 f"predictions must be class indices int[{len(self)}], numbers from 0 to "
-                f"{len(self.classes) - 1}, not {found}; for logits, use argmax(1)"
+                f"{len(self.classes) - 1}, not {problem}; for logits, use argmax(1)"
             )
         p = None if confidence is None else _array(confidence)
         if p is not None and not (
@@ -165,28 +169,28 @@ class StudyDataset(Dataset):
             self.sample,
             self.split,
             self.table,
-            np.array(self.classes)[given].tolist(),
+            np.array(self.classes)[predicted].tolist(),
             self._known,
             p,
         )
 
 
-def _array(given: Tensor | np.ndarray | Sequence) -> np.ndarray:
-    if isinstance(given, Tensor):
-        given = (given.float() if given.is_floating_point() else given).numpy(force=True)
-    return np.asarray(given)
+def _array(values: Tensor | np.ndarray | Sequence) -> np.ndarray:
+    if isinstance(values, Tensor):
+        values = (values.float() if values.is_floating_point() else values).numpy(force=True)
+    return np.asarray(values)
 
 
-def _listed(given: object) -> object:
+def _listed(value: object) -> object:
     """One path as a list of one."""
-    return [given] if isinstance(given, str | Path) else given or ()
+    return [value] if isinstance(value, str | Path) else value or ()
 
 
 _Path = Annotated[Path, Field(strict=False)]
 _Paths = Annotated[Sequence[_Path], BeforeValidator(_listed)]
-_Whole = BeforeValidator(lambda given: int(given) if isinstance(given, np.integer) else given)
+_Integer = BeforeValidator(lambda value: int(value) if isinstance(value, np.integer) else value)
 _Dtype = Annotated[
-    Literal["uint8", "float32"], BeforeValidator(lambda given: str(given).removeprefix("torch."))
+    Literal["uint8", "float32"], BeforeValidator(lambda value: str(value).removeprefix("torch."))
 ]
 
 # The head that `probe` trains, and the images that it draws unless `counts` says otherwise.
@@ -203,13 +207,13 @@ def load(
     study: str,
     binding: str,
     split: Literal["train", "val", "test", "all"] = "train",
-    sample: Annotated[int, _Whole, Field(ge=0, le=_MOST_SAMPLES)] = 0,
+    sample: Annotated[int, _Integer, Field(ge=0, le=_MOST_SAMPLES)] = 0,
     *,
     root: _Path | None = None,
     sources: Sources | None = None,
     mirror: _Path | None = None,
-    counts: dict[Name, Annotated[ImageCount, _Whole]] | None = None,
-    image_size: Annotated[ImageSize, _Whole] | None = None,
+    counts: dict[Name, Annotated[ImageCount, _Integer]] | None = None,
+    image_size: Annotated[ImageSize, _Integer] | None = None,
     device: str | torch.device | None = None,
     transform: Callable[[Tensor], object] | None = None,
     dtype: _Dtype = "uint8",
@@ -251,25 +255,27 @@ def load(
     bound = bind_its_own(definition, binding, scene.factors)
     splits = SPLITS if split == "all" else (split,)
     if root is None:
-        usual = _STAND_INS if _few(scene, sources) else read_yaml(default_path())["counts"]
-        numbers = counts_of(definition, counts or {}, usual, load_studies(studies_from))
+        default_counts = _STAND_INS if _few(scene, sources) else read_yaml(default_path())["counts"]
+        numbers = counts_of(definition, counts or {}, default_counts, load_studies(studies_from))
         prepared = cached(scene, sources or "official", mirror)
         catalogue = scene.catalogue(prepared)
-        chosen = dataset_sample(sample, scene)
-        recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
+        dataset_sample_ = dataset_sample(sample, scene)
+        recipes = draw_recipes(
+            definition, bound, [dataset_sample_], numbers, scene, catalogue, splits
+        )
         used = resolve_device("cpu" if device is None else str(device))
         with one_thread_in_forks():
             renderer = scene.rendering(prepared, image_size or 128, used)
             pixels = rendered(recipes, renderer, prepared)
-        about = {"scene": definition.scene, "comparable": catalogue.comparable}
-        images = Images(pixels, recipes, about)
+        image_metadata = {"scene": definition.scene, "comparable": catalogue.comparable}
+        images = Images(pixels, recipes, image_metadata)
     else:
         rendering = {"sources": sources, "mirror": mirror, "counts": counts}
         rendering |= {"image_size": image_size, "device": device}
-        for given in (name for name, value in rendering.items() if value is not None):
+        for option in (name for name, value in rendering.items() if value is not None):
             raise DiagvibError(
-                f"diagvib.load: {given} is for images that are rendered now, but those in {root} "
-                f"are finished; leave out {given} or root"
+                f"diagvib.load: {option} is for images that are rendered now, but those in {root} "
+                f"are finished; leave out {option} or root"
             )
         files = ImageFiles(Layout(root).images(definition.name, bound.name))
         _check_current(Layout(root), definition.name, bound.name)
@@ -343,17 +349,17 @@ def probe(
     settings = complete(entry, "probe", "diagvib.probe")
     files = _listed(options.get("studies_from")) or _study_files(options.get("root"))
     definition = load_study(study, files)
-    few = _few(load_scene(definition.scene), options.get("sources"))
-    given = options.get("counts") or {}
-    if options.get("root") is None and not few and isinstance(given, dict):
-        named = "test" not in given and {*definition.groups} <= {*_PROBED, *given}
-        usual = _PROBED if named else ("train", "val")
-        options["counts"] = {**{key: _PROBED[key] for key in usual}, **given}
+    few_images = _few(load_scene(definition.scene), options.get("sources"))
+    counts = options.get("counts") or {}
+    if options.get("root") is None and not few_images and isinstance(counts, dict):
+        has_groups = "test" not in counts and {*definition.groups} <= {*_PROBED, *counts}
+        default_keys = _PROBED if has_groups else ("train", "val")
+        options["counts"] = {**{key: _PROBED[key] for key in default_keys}, **counts}
     data = {split: load(study, binding, split, sample, **options) for split in SPLITS}
     settings["batch_size"] = min(settings["batch_size"], len(data["train"]))
     splits = {
-        split: features_by(features, Images(own.pixels, own.table, own._about))
-        for split, own in data.items()
+        split: features_by(features, Images(images.pixels, images.table, images._about))
+        for split, images in data.items()
     }
     run = Run("probe", data["test"].study, data["test"].binding, sample)
     protocol = Protocol(100, 5, seed, "fp32")

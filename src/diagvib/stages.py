@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from diagvib.training.run import Job as Training
 
 
-def argument(kind: type, help: str, metavar: str | None = None, **more: object) -> object:
+def argument(kind: type, help: str, metavar: str | None = None, **options: object) -> object:
     """The type of an argument of a command."""
-    return Annotated[kind, typer.Argument(metavar=metavar, help=help, **more)]
+    return Annotated[kind, typer.Argument(metavar=metavar, help=help, **options)]
 
 
-def option(kind: type, help: str, *names: str, **more: object) -> object:
+def option(kind: type, help: str, *names: str, **options: object) -> object:
     """The type of an option of a command; None if it is left out and has no default."""
-    return Annotated[kind | None, typer.Option(*names, help=help, **more)]
+    return Annotated[kind | None, typer.Option(*names, help=help, **options)]
 
 
 StudyName = argument(
@@ -82,7 +82,7 @@ def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName)
     """Draw the recipes of a study and binding. Covers all dataset samples."""
     from diagvib.studies.recipes import draw_recipes, write_recipes
 
-    definition, made = job.definition(study), job.plain()
+    definition, draw_settings = job.definition(study), job.plain()
     scene = load_scene(definition.scene)
     bound = bind(definition, binding, scene.factors)
     catalogue = scene.catalogue(layout.prepared(definition.scene))
@@ -97,9 +97,9 @@ def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName)
             "scene": definition.scene,
             "samples": len(job.dataset_samples),
             "seed": "sha256 of study/binding/sample/split",
-            "counts": made["counts"],
-            "definition": made["study"],
-            "dataset_samples": made["dataset_samples"],
+            "counts": draw_settings["counts"],
+            "definition": draw_settings["study"],
+            "dataset_samples": draw_settings["dataset_samples"],
             "sources": catalogue.sources,
             "comparable": catalogue.comparable,
             "sources_digest": catalogue.digest,
@@ -190,13 +190,18 @@ def encode(
     samples; all baselines with this network share them."""
     from diagvib.training.encode import Encoding, encode
 
-    chosen, its = resolve_device(device), job.encoder.model.input
-    data = _Data(layout, job, study, binding, chosen)
+    resolved_device, input_settings = resolve_device(device), job.encoder.model.input
+    data = _Data(layout, job, study, binding, resolved_device)
     images = data.images()
-    if its and its.resize:  # photos are prepared for this network
-        images = data.recipes(its.size, crop=(its.resize, its.size, its.interpolation))
+    if input_settings and input_settings.resize:  # photos are prepared for this network
+        images = data.recipes(
+            input_settings.size,
+            crop=(input_settings.resize, input_settings.size, input_settings.interpolation),
+        )
     encode(
-        Encoding(job.encoder.model_dump(mode="json"), chosen, cores(threads), _weights(mirror)),
+        Encoding(
+            job.encoder.model_dump(mode="json"), resolved_device, cores(threads), _weights(mirror)
+        ),
         images,
         job.samples,
         layout.features(job.network, study, binding),
@@ -289,7 +294,7 @@ def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
 
     folders = layout.all_images, layout.all_runs, layout.prepared
     material = Material(layout.tables, job.plain(), *folders)
-    drawn = draw_figures(material, layout.figures, cores(threads))
-    write_report(material, drawn, layout.figures, layout.report)
+    figures = draw_figures(material, layout.figures, cores(threads))
+    write_report(material, figures, layout.figures, layout.report)
     write_explorer(material, layout.all_recipes, layout.explorer)
     say_missing(material.frames["runs"], layout.report)

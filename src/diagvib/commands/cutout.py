@@ -31,9 +31,9 @@ def cutout(
 
     if not folder.is_dir():
         raise DiagvibError(f"{folder}: no such folder; name a folder of photos")
-    chosen, wanted = resolve_device(device), category or ["car", "truck"]
-    class_indices(wanted)  # report a misspelt category before reading any photo
-    net, photos = load_network(chosen, weights, sha256), without_mask(folder)
+    resolved_device, categories = resolve_device(device), category or ["car", "truck"]
+    class_indices(categories)  # report a misspelt category before reading any photo
+    net, photos = load_network(resolved_device, weights, sha256), without_mask(folder)
     with counting(f"cutout {folder}", len(photos), "photos") as advance:
-        written = cut_out_photos(net, photos, wanted, chosen, advance)
+        written = cut_out_photos(net, photos, categories, resolved_device, advance)
     print(f"{folder}: {written:,} masks written")

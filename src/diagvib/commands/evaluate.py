@@ -23,15 +23,15 @@ def frozen_baseline(model: str, weights: str | None = None, size: int | None = N
     """The entry for config/baselines. weights: a published name, a file, or an installed package;
     None: random. size: pixels per side to which images are resized; None: as they are.
     DiagvibError for an unknown network or name of weights."""
-    known = {"size": size} if size else {}
+    input_settings = {"size": size} if size else {}
     _, trained = published_input(model, weights)
     if weights and family(model) == "timm":
-        known |= {key: trained[key] for key in ("mean", "std")}
-    network = {"name": model, "frozen": True, "input": known or None}
+        input_settings |= {key: trained[key] for key in ("mean", "std")}
+    network = {"name": model, "frozen": True, "input": input_settings or None}
     return {
         "model": {**network, "weights": weights_of(weights)},
         "method": "erm",
-        "normalise": "imagenet" if weights and "mean" not in known else "dataset",
+        "normalise": "imagenet" if weights and "mean" not in input_settings else "dataset",
         **_TRAINED,
         "origin": "diagvib evaluate; not tuned",
     }
@@ -53,20 +53,20 @@ def write_configuration(
         weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
     name = f"frozen_{_in_paths(network['name'].removeprefix('timm/'))}"
-    usual = definition_path("frozen.yaml")
-    found = overridden(base or usual, overrides)
-    if any("max_epochs" in one for one in overrides or ()):
+    frozen_settings = definition_path("frozen.yaml")
+    settings = overridden(base or frozen_settings, overrides)
+    if any("max_epochs" in override for override in overrides or ()):
         entry = {key: value for key, value in entry.items() if key != "max_epochs"}
-    if found.get("root") != read_yaml(usual)["root"]:
-        root = root or found.get("root")
-    own = " ".join(str(part) for part in (network["name"], weights, size) if part)
-    root = Path(root or f"outputs/evaluate/{_in_paths(own)}")
+    if settings.get("root") != read_yaml(frozen_settings)["root"]:
+        root = root or settings.get("root")
+    network_words = " ".join(str(part) for part in (network["name"], weights, size) if part)
+    root = Path(root or f"outputs/evaluate/{_in_paths(network_words)}")
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
-    given = {"root": str(root), "studies": studies, "baselines": [name]}
-    others = found.get("baselines_from") or []
-    given["baselines_from"] = [*dict.fromkeys([*others, str(baselines)])]
+    configuration = {"root": str(root), "studies": studies, "baselines": [name]}
+    baseline_files = settings.get("baselines_from") or []
+    configuration["baselines_from"] = [*dict.fromkeys([*baseline_files, str(baselines)])]
     write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
-    write_text(file, yaml.safe_dump({**found, **given}, sort_keys=False))
+    write_text(file, yaml.safe_dump({**settings, **configuration}, sort_keys=False))
     return file, load_config(file)
 
 
@@ -74,32 +74,32 @@ def _in_paths(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name)
 
 
-def weights_of(given: str | None) -> str | dict | None:
+def weights_of(weights: str | None) -> str | dict | None:
     """A baseline's `weights`: an installed package, a file with its hash, or a published name."""
-    if given in PACKAGES:
-        return {"package": given}
-    path = Path(given or "")
+    if weights in PACKAGES:
+        return {"package": weights}
+    path = Path(weights or "")
     if path.is_file():
-        return {"file": given, "sha256": file_sha256(path)}
+        return {"file": weights, "sha256": file_sha256(path)}
     if path.suffix or len(path.parts) > 1:  # as no published name has
-        raise DiagvibError(f"{given}: no such file; name the file with the weights")
-    return given
+        raise DiagvibError(f"{weights}: no such file; name the file with the weights")
+    return weights
 
 
 def published_input(model: str, weights: str | None) -> tuple[str | None, dict | None]:
     """The name of a network's published weights, by default its package's choice, and the baseline's
     `input` with which they were trained; a package's have the input of timm's default. The `input`
     is None for other networks."""
-    kind, own = family(model), weights_of(weights)
-    named = own if isinstance(own, str) else None
+    kind, network_weights = family(model), weights_of(weights)
+    tag_name = network_weights if isinstance(network_weights, str) else None
     if kind == "torchvision":
         from diagvib.models.torchvision_models import torchvision_input as found
     elif kind == "timm":
         from diagvib.models.timm_models import timm_input as found
     else:
         return weights, None
-    tag, given = found(model, named)
-    return weights or tag, given
+    tag, input_settings = found(model, tag_name)
+    return weights or tag, input_settings
 
 
 def check_repository() -> None:

@@ -62,8 +62,8 @@ def photo_set(
         (out / kind).symlink_to(folder.resolve())
     table = pd.DataFrame(rows, columns=["file", "class", "photos"])
     classes = sorted({name for _, name, kind in rows if kind == "val" and _SYNSET.fullmatch(name)})
-    known = bool(classes)
-    if not known:
+    has_classes = bool(classes)
+    if not has_classes:
         if len(folders) > 1:
             raise DiagvibError(
                 f"{folders['val']}: no folder is named by a synset, such as {CARTON}; --sin, --in-r and --in9 need "
@@ -91,11 +91,13 @@ def photo_set(
         "upright": False,
         "keep_twins": True,
     }
-    return Photos(out / "photos.yaml", validated(PhotoSet, definition, str(folders["val"]))), known
+    return Photos(
+        out / "photos.yaml", validated(PhotoSet, definition, str(folders["val"]))
+    ), has_classes
 
 
 def photo_answers(
-    scene: Photos, prepared: Path, known: bool, encoder: Encoder, crop: Crop
+    scene: Photos, prepared: Path, has_classes: bool, encoder: Encoder, crop: Crop
 ) -> pd.DataFrame:
     """A network's answers to each photo in each test group, as `measure` wants them. known: whether
     the photos' classes are."""
@@ -114,10 +116,10 @@ def photo_answers(
         return torch.cat([encoder.network(encoder.inputs(part)) for part in parts])
 
     groups = scene.groups(prepared)
-    found = answers(photos, logits_of, scene.factors["class"], CARTON, groups)
-    if not known:
+    photo_predictions = answers(photos, logits_of, scene.factors["class"], CARTON, groups)
+    if not has_classes:
         photos["label"] = ""
-    return photos.join(found)
+    return photos.join(photo_predictions)
 
 
 def load_classifier(
@@ -133,12 +135,12 @@ def load_classifier(
     file = isinstance(weights_of(weights), dict) and weights not in PACKAGES
     scaling = _IMAGENET
     if file:
-        shown, prepared = Path(weights).name, None
+        shown_weights, prepared = Path(weights).name, None
         if family(name) == "timm":
             scaling = published_input(name, None)[1] or scaling
     else:
-        shown, prepared = published_input(name, weights)
-    if shown is None and family(name) != "own":
+        shown_weights, prepared = published_input(name, weights)
+    if shown_weights is None and family(name) != "own":
         raise DiagvibError(
             f"model: {name} has no published weights; name a .pt or .pth file of yours"
         )
@@ -146,28 +148,28 @@ def load_classifier(
     prepared = prepared or {**scaling, "size": size, "resize": round(size * 256 / 224)}
     side = prepared["size"]
     options = {"image_size": side} if fixed else {}
-    entry = {"name": name, "weights": weights_of(weights or shown), "options": options}
+    entry = {"name": name, "weights": weights_of(weights or shown_weights), "options": options}
     entry |= {"frozen": True, "head": "published", "input": prepared}
     settings = validated(ModelSettings, entry, f"model: {name}").model_dump()
     network = make_network(located(settings, folder), n_classes, side)
     mean, std = (tuple(255 * value for value in prepared[key]) for key in ("mean", "std"))
     encoder = Encoder(network, mean, std)
     with torch.inference_mode():
-        found = network(torch.zeros(1, 3, side, side)).shape[1]
-    if found != n_classes:
+        outputs = network(torch.zeros(1, 3, side, side)).shape[1]
+    if outputs != n_classes:
         raise DiagvibError(
-            f"model: {name} has {found:,} classes, but {n_classes:,} are needed: one for each class folder of the "
+            f"model: {name} has {outputs:,} classes, but {n_classes:,} are needed: one for each class folder of the "
             "validation images, in sorted order; ImageNet's 1,000 if no folder is named by a synset"
         )
     crop = Crop(prepared.get("resize"), side, prepared.get("interpolation", "bilinear"))
-    return encoder, crop, shown or ""
+    return encoder, crop, shown_weights or ""
 
 
-def network_table(found: Sequence[Mapping], font: Font) -> Table:
+def network_table(measured: Sequence[Mapping], font: Font) -> Table:
     """A line for each network, with the paper's numbers below it if it has any. font: of the
     watermark."""
     rows = []
-    for result in found:
+    for result in measured:
         names = result["model"], result["weights"]
         rows.append([*names, *(number(name, result[name]) for name in MEASURES)])
         if theirs := imagenet_w_tables().get((*names, "")):
@@ -196,16 +198,16 @@ def measure_networks(
 ) -> None:
     """Measure models, with their weights, on these folders: val, and perhaps sin, in_r, in_9. Print
     the table, and write it to `out` as CSV and Markdown. text: the watermark's."""
-    given = dict(folders)
-    if nine := given.pop("in_9", None):
+    photo_folders = dict(folders)
+    if nine := photo_folders.pop("in_9", None):
         for kind in ("mixed_same", "mixed_rand"):
             inner = nine / kind / "val"
-            given[kind] = inner if inner.is_dir() else nine / kind
-    drawn, chosen, found = find_font(font, text), resolve_device(device), []
+            photo_folders[kind] = inner if inner.is_dir() else nine / kind
+    watermark_font, resolved_device, measured = find_font(font, text), resolve_device(device), []
     # Links, lists and hashes: needed only now, and never among the user's own files.
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        scene, known = photo_set(given, font and str(font), text, work / "photos")
+        scene, has_classes = photo_set(photo_folders, font and str(font), text, work / "photos")
         classes = len(scene.factors["class"])
         classifiers = [
             (model, *load_classifier(model, weights, classes, size, weights_folder))
@@ -214,13 +216,15 @@ def measure_networks(
         scene.fetch(work / "raw", None)
         scene.make(work / "raw", work / "prepared", "official")
         for model, encoder, crop, weights in classifiers:
-            with deterministic(chosen, threads):
-                photos = photo_answers(scene, work / "prepared", known, encoder.to(chosen), crop)
+            with deterministic(resolved_device, threads):
+                photos = photo_answers(
+                    scene, work / "prepared", has_classes, encoder.to(resolved_device), crop
+                )
             count = int((photos["group"] == "in-1k").sum())
-            its = {**measure(photos), "photos": count, "font": drawn.name}
-            found.append({"model": model, "weights": weights, **its})
-    table = network_table(found, drawn)
+            network_measures = {**measure(photos), "photos": count, "font": watermark_font.name}
+            measured.append({"model": model, "weights": weights, **network_measures})
+    table = network_table(measured, watermark_font)
     lines = "\n".join(markdown(table))
-    write_text(out / "models.csv", pd.DataFrame(found).to_csv(index=False, lineterminator="\n"))
+    write_text(out / "models.csv", pd.DataFrame(measured).to_csv(index=False, lineterminator="\n"))
     write_text(out / "models.md", lines + "\n")
     print(lines)

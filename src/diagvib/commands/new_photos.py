@@ -90,13 +90,16 @@ class Proposal:
     def classes(self) -> dict[str, list[str]]:
         """Of the target and the cues."""
         factors = self.definition["factors"].items()
-        return {name: its["classes"] if isinstance(its, dict) else its for name, its in factors}
+        return {
+            name: definition["classes"] if isinstance(definition, dict) else definition
+            for name, definition in factors
+        }
 
     def cells(self, by: str | None = None) -> pd.Series:
         """The number of photos of each combination of classes, 0 included. by: `split` for each
         split apart."""
-        known = {"split": [*SPLITS], **self.classes} if by else self.classes
-        index = pd.MultiIndex.from_product(known.values(), names=[*known])
+        names = {"split": [*SPLITS], **self.classes} if by else self.classes
+        index = pd.MultiIndex.from_product(names.values(), names=[*names])
         return self.photos.groupby(index.names).size().reindex(index, fill_value=0)
 
     def agreeing(self) -> np.ndarray:
@@ -112,41 +115,49 @@ class Proposal:
         if "split" in self.definition:
             return [("published", 1, "every photo, in its published split")]
         even = float(self.agreeing()[self.cells() > 0].mean())
-        what = f"the cue gives the target away in {100 * self.agree:.0f} % of the training images"
+        description = (
+            f"the cue gives the target away in {100 * self.agree:.0f} % of the training images"
+        )
         return [
             ("no-shortcut", even, "all combinations of classes are equally frequent"),
-            ("shortcut", self.agree, what),
+            ("shortcut", self.agree, description),
         ]
 
     def counts(self, studies: Sequence[str] = ("no-shortcut", "shortcut")) -> dict[str, int]:
         """The largest number of images in each split, and test group, for which every cell has
         photos in all of these studies."""
         cells, agreeing = self.cells().to_numpy(), self.agreeing()
-        there = cells > 0
-        alike = np.where(agreeing, (there & agreeing).sum(), (there & ~agreeing).sum())
+        has_photos = cells > 0
+        cells_alike = np.where(
+            agreeing, (has_photos & agreeing).sum(), (has_photos & ~agreeing).sum()
+        )
         shares = np.array(
             [[round(share, 4)] for name, share, _ in self.studies() if name in studies]
         )
-        trained = np.where(agreeing, shares, 1 - shares).max(0) / alike
+        trained = np.where(agreeing, shares, 1 - shares).max(0) / cells_alike
         # Of each cell for each training image; shares are rounded up in each split.
-        needed = np.stack([trained, trained * _PARTS["val"], _PARTS["id"] / alike])
-        most = (cells - len(needed)) / needed.sum(0)
+        needed = np.stack([trained, trained * _PARTS["val"], _PARTS["id"] / cells_alike])
+        largest = (cells - len(needed)) / needed.sum(0)
         if "unit" in self.definition:
             recipes = pd.DataFrame({"split": np.repeat(SPLITS, [60, 12, 40])})  # as in _PARTS
             serves = serving_split(self.name, recipes, self.photos)
-            apart = replace(self, photos=self.photos.assign(split=serves)).cells("split")
+            split_cells = replace(self, photos=self.photos.assign(split=serves)).cells("split")
             # In fifteens, all parts are whole numbers, so that the splits have these shares exactly.
-            most = ((apart.to_numpy().reshape(needed.shape) - 1) / needed).min(0) // 15 * 15
-        return {part: max(0, int(most[there].min() * share)) for part, share in _PARTS.items()}
+            largest = (
+                ((split_cells.to_numpy().reshape(needed.shape) - 1) / needed).min(0) // 15 * 15
+            )
+        return {
+            part: max(0, int(largest[has_photos].min() * share)) for part, share in _PARTS.items()
+        }
 
     def larger(self) -> dict[str, dict[str, int]]:
         """Study -> its counts if it were the only one, for those that could then use more photos."""
         if "split" in self.definition:
             return {}
-        together = sum(self.counts().values())
+        joint_count = sum(self.counts().values())
         separate = {name: self.counts([name]) for name, _, _ in self.studies()}
         return {
-            name: counts for name, counts in separate.items() if sum(counts.values()) > together
+            name: counts for name, counts in separate.items() if sum(counts.values()) > joint_count
         }
 
     def fills(self, counts: dict[str, int]) -> bool:
@@ -178,8 +189,8 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
         if column not in labels:
             raise unknown_name("column", column, [*labels], str(folder))
     split, splits = _published_split(folder, labels, columns)
-    taken = {columns.file, split, columns.unit}
-    numbers = {c: n for c, n in labels.replace("", None).nunique().items() if c not in taken}
+    reserved = {columns.file, split, columns.unit}
+    numbers = {c: n for c, n in labels.replace("", None).nunique().items() if c not in reserved}
     target, cues = _roles(folder, columns, numbers)
     for factor, option in ((target, "--target"), *((cue, "--cue") for cue in cues)):
         _check_name(factor, renamed.get(factor, factor), option)
@@ -199,9 +210,11 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
         if factor in renamed:
             classes = {"column": renamed[factor], "classes": classes}
         definition["factors"][factor] = classes
-    left = {c: n for c, n in numbers.items() if n > 1 and c not in (target, *cues)}
+    further_columns = {c: n for c, n in numbers.items() if n > 1 and c not in (target, *cues)}
     unused = split if split and not splits else ""
-    return _with_counter_examples(Proposal(name, folder, definition, photos, left, unused))
+    return _with_counter_examples(
+        Proposal(name, folder, definition, photos, further_columns, unused)
+    )
 
 
 def _renamed(labels: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -241,12 +254,12 @@ def _published_split(
     that stands for it, if there is one for each."""
     factors = {columns.target, *columns.cues, columns.unit}
     possible = [c for c in labels if c not in factors and _is_split(c, labels[c])]
-    named = [c for c in possible if _splits(labels[c])]
-    if len(named) > 1 and not columns.split:
+    split_columns = [c for c in possible if _splits(labels[c])]
+    if len(split_columns) > 1 and not columns.split:
         raise DiagvibError(
-            f"{folder}: {', '.join(named)} could each be the published split; name it with --split"
+            f"{folder}: {', '.join(split_columns)} could each be the published split; name it with --split"
         )
-    split = columns.split or _only(named or possible)
+    split = columns.split or _only(split_columns or possible)
     splits = _splits(labels[split]) if split else {}
     if columns.split and not splits:
         raise DiagvibError(
@@ -259,41 +272,41 @@ def _published_split(
 def _roles(folder: Path, columns: Columns, numbers: dict[str, int]) -> tuple[str, Sequence[str]]:
     """The target and the cues. numbers: of values, of each column that has no other role."""
     factors = [c for c, n in numbers.items() if 2 <= n <= _MOST_CLASSES]
-    target, others = columns.target, [c for c in factors if c != columns.target]
-    shown = ", ".join(f"{c} ({numbers[c]} values)" for c in others) or "none"
-    known = f"columns with 2 to {_MOST_CLASSES} values: {shown}"
+    target, other_columns = columns.target, [c for c in factors if c != columns.target]
+    columns_text = ", ".join(f"{c} ({numbers[c]} values)" for c in other_columns) or "none"
+    candidates_text = f"columns with 2 to {_MOST_CLASSES} values: {columns_text}"
     if target is None:
         raise DiagvibError(
-            f"{folder}: which column should be learned? Name it with --target; {known}"
+            f"{folder}: which column should be learned? Name it with --target; {candidates_text}"
         )
-    if not columns.cues and len(others) != 1:
+    if not columns.cues and len(other_columns) != 1:
         raise DiagvibError(
             f"{folder}: which column could be a shortcut to {target}? Name it, or two of them, with "
-            f"--cue; {known}"
+            f"--cue; {candidates_text}"
         )
-    chosen = [target, *(columns.cues or others)]
-    for one in chosen:
-        if one not in numbers or chosen.count(one) > 1:
-            raise DiagvibError(f"{folder}: {one} has two roles; {known}")
-        if one not in factors:
+    roles = [target, *(columns.cues or other_columns)]
+    for column in roles:
+        if column not in numbers or roles.count(column) > 1:
+            raise DiagvibError(f"{folder}: {column} has two roles; {candidates_text}")
+        if column not in factors:
             raise DiagvibError(
-                f"{folder}: {one} has {numbers[one]:,} values, but a factor has 2 to {_MOST_CLASSES}; choose another "
+                f"{folder}: {column} has {numbers[column]:,} values, but a factor has 2 to {_MOST_CLASSES}; choose another "
                 "column"
             )
-    return target, chosen[1:]
+    return target, roles[1:]
 
 
 def _classes(photos: pd.DataFrame, target: str, cues: Sequence[str]) -> dict[str, list[str]]:
     """The classes of the target and the cues. Those of the first cue are in the order in which they
     go most often with the target's."""
-    found = {name: _values(photos[name]) for name in (target, *cues)}
-    counts = pd.crosstab(photos[target], photos[cues[0]]).loc[found[target], found[cues[0]]]
+    values = {name: _values(photos[name]) for name in (target, *cues)}
+    counts = pd.crosstab(photos[target], photos[cues[0]]).loc[values[target], values[cues[0]]]
     # If the target has more classes, the cue's serve several of them, each every so many.
-    together = counts.groupby(np.arange(len(counts)) % counts.shape[1]).sum()
-    order = linear_sum_assignment(together, maximize=True)[1]
-    first = [found[cues[0]][at] for at in order]
-    found[cues[0]] = first + [known for known in found[cues[0]] if known not in first]
-    return found
+    joint_counts = counts.groupby(np.arange(len(counts)) % counts.shape[1]).sum()
+    order = linear_sum_assignment(joint_counts, maximize=True)[1]
+    leading = [values[cues[0]][position] for position in order]
+    values[cues[0]] = leading + [value for value in values[cues[0]] if value not in leading]
+    return values
 
 
 def _with_counter_examples(proposal: Proposal) -> Proposal:
@@ -323,10 +336,10 @@ def _with_counter_examples(proposal: Proposal) -> Proposal:
             break
     if not enough:
         rarest = cells[cells > 0].nsmallest(5)  # combinations without photos are left out
-        shown = "; ".join(f"{', '.join(cell)}: {n}" for cell, n in rarest.items())
+        rarest_text = "; ".join(f"{', '.join(cell)}: {n}" for cell, n in rarest.items())
         unit = proposal.definition.get("unit")
         raise DiagvibError(
-            f"{proposal.folder}: too few photos of some combinations of classes ({shown}) for "
+            f"{proposal.folder}: too few photos of some combinations of classes ({rarest_text}) for "
             f"{LEAST_IMAGES} images in each split"
             + (f", with those of one {unit} in one split" if unit else "")
             + "; add photos of these, leave out a class, or choose other columns"
@@ -347,19 +360,19 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
         )
     counts = {} if "split" in proposal.definition else proposal.counts()
     cells = proposal.cells()
-    there, agreeing = cells.to_numpy() > 0, proposal.agreeing()
+    has_photos, agreeing = cells.to_numpy() > 0, proposal.agreeing()
     classes = [*map(len, proposal.classes.values())]
     cues = ["cue"] if len(classes) == 2 else [f"cue-{n}" for n in range(1, len(classes))]
-    if there.all() and classes[0] <= classes[1]:
+    if has_photos.all() and classes[0] <= classes[1]:
         agree, differ = {cues[0]: "same"}, {cues[0]: "other"}
     else:
         listed = np.stack(np.unravel_index(np.arange(len(cells)), classes), 1)
-        agree, differ = (listed[there & (agreeing == w)].tolist() for w in (True, False))
+        agree, differ = (listed[has_photos & (agreeing == w)].tolist() for w in (True, False))
     pretrained = bool(find_spec(_WEIGHTS) and find_spec("timm"))
     baselines = ["lite0_erm", "lite0_group_dro"] if pretrained else ["erm", "group_dro"]
     images = counts["train"] if counts else int((proposal.photos["split"] == "train").sum())
     size = max(2, images // 4)  # smaller batches if there are few training images
-    chosen = [{"name": name, "batch_size": size} if size < 32 else name for name in baselines]
+    entries = [{"name": name, "batch_size": size} if size < 32 else name for name in baselines]
     trained = proposal.cells("split")["train"] if "split" in proposal.definition else cells
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["flow"] = _flow
@@ -378,7 +391,7 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
             "larger": proposal.larger(),
             "pretrained": pretrained,
             "small": size < 32,
-            "baselines": chosen[: 1 + bool((trained > 0).all())],
+            "baselines": entries[: 1 + bool((trained > 0).all())],
         }
     )
     for kind, block in template.blocks.items():
@@ -437,9 +450,9 @@ def _only_table(folder: Path) -> str | None:
             return "*/" * depths.pop() + names.pop()
     if len(tables) > 1:
         _check_outside(folder / tables[0])
-        more = f" and {len(tables) - SHOWN} more" if len(tables) > SHOWN else ""
+        remainder = f" and {len(tables) - SHOWN} more" if len(tables) > SHOWN else ""
         raise DiagvibError(
-            f"{folder}: has the tables {', '.join(tables[:SHOWN])}{more}; choose one with --table, or "
+            f"{folder}: has the tables {', '.join(tables[:SHOWN])}{remainder}; choose one with --table, or "
             f"several with the same columns, such as --table '*{Path(tables[0]).suffix}'"
         )
     return tables[0] if tables else None
@@ -463,9 +476,9 @@ def _file_column(folder: Path, table: str, photos: Sequence[str]) -> str:
     # The values of a label may be names of photos, too, such as 0 and 1.
     candidates = [name for name in labels if 2 * len({*located[name].values()}) > len(labels)]
     exact = [name for name in candidates if labels[name].isin(photos).mean() > 0.5]
-    meant = {tuple(located[name].values()): name for name in reversed(exact or candidates)}
-    if len(meant) == 1:
-        return meant.popitem()[1]
+    file_columns = {tuple(located[name].values()): name for name in reversed(exact or candidates)}
+    if len(file_columns) == 1:
+        return file_columns.popitem()[1]
     if not candidates:
         _check_outside(path)
     first_values = ", ".join(f"{name} ({one_line(labels[name].iloc[0], 60)})" for name in labels)
@@ -481,9 +494,9 @@ def _add_folders(labels: pd.DataFrame, photos: Sequence[str], table: str, column
     that looks like a published split."""
     located = locate(labels[columns.file], photos, ["", Path(table).parent.as_posix()])
     folders = pd.Series(top_folders(labels[columns.file].map(lambda name: located.get(name, name))))
-    meant = {columns.split, columns.unit, columns.target, *columns.cues}
+    named_columns = {columns.split, columns.unit, columns.target, *columns.cues}
     split = not columns.split and not any(_is_split(name, labels[name]) for name in labels)
-    if FOLDER not in labels and (FOLDER in meant or (split and _splits(folders))):
+    if FOLDER not in labels and (FOLDER in named_columns or (split and _splits(folders))):
         labels[FOLDER] = folders
 
 
@@ -508,14 +521,14 @@ def _by_levels(folder: Path, columns: Columns) -> tuple[dict, pd.DataFrame]:
         raise DiagvibError(f"--levels names {twice} twice; give each level a name of its own")
     rows = [path.parts[:-1] for path in paths if len(path.parts) == depth + 1]
     labels = pd.DataFrame(rows, columns=names).apply(tidy_column)
-    meant = {columns.target, *columns.cues, columns.split, columns.unit} - {None}
-    if not levels and meant - {*names}:
-        shown = "; ".join(
+    named_columns = {columns.target, *columns.cues, columns.split, columns.unit} - {None}
+    if not levels and named_columns - {*names}:
+        levels_text = "; ".join(
             f"level {n}: {', '.join(_values(labels[c])[:3])}" for n, c in enumerate(names, 1)
         )
         raise DiagvibError(
             f"{folder}: has no table, so the names of its folders are the labels; name the {depth} "
-            f"levels, from the top, with --levels, such as --levels {','.join('abcdefgh'[:depth])} ({shown})"
+            f"levels, from the top, with --levels, such as --levels {','.join('abcdefgh'[:depth])} ({levels_text})"
         )
     pattern = "/".join([*(f"{{{name}}}" for name in names), "*"])
     return {"pattern": pattern}, labels
@@ -523,29 +536,31 @@ def _by_levels(folder: Path, columns: Columns) -> tuple[dict, pd.DataFrame]:
 
 def _splits(values: pd.Series) -> dict[str, str]:
     """Split -> the value that stands for it; empty without one for each of the three."""
-    known = {
-        split: _only(v for v in _values(values) if v.lower() in its)
-        for split, its in _SPLITS.items()
+    names = {
+        split: _only(v for v in _values(values) if v.lower() in words)
+        for split, words in _SPLITS.items()
     }
-    return known if all(known.values()) else {}
+    return names if all(names.values()) else {}
 
 
 def _is_split(name: str, values: pd.Series) -> bool:
     """Whether a column is the published split: by its name, or by its values."""
-    words = {word for its in _SPLITS.values() for word in its if not word.isdecimal()}
-    found = {value.lower() for value in _values(values)}
-    return "split" in name.lower() or (bool(found) and found <= words)
+    words = {
+        word for split_words in _SPLITS.values() for word in split_words if not word.isdecimal()
+    }
+    values_lower = {value.lower() for value in _values(values)}
+    return "split" in name.lower() or (bool(values_lower) and values_lower <= words)
 
 
 def _values(column: pd.Series) -> list[str]:
     """The values in their order: numbers by size."""
-    found = [value for value in column.unique() if value != ""]
-    return sorted(found, key=lambda value: (len(value) if value.isdecimal() else 0, value))
+    distinct = [value for value in column.unique() if value != ""]
+    return sorted(distinct, key=lambda value: (len(value) if value.isdecimal() else 0, value))
 
 
-def _only(found: Iterable[str]) -> str | None:
-    found = [*found]
-    return found[0] if len(found) == 1 else None
+def _only(items: Iterable[str]) -> str | None:
+    items = [*items]
+    return items[0] if len(items) == 1 else None
 
 
 def cells_text(proposal: Proposal) -> str:
@@ -554,16 +569,16 @@ def cells_text(proposal: Proposal) -> str:
     cells = proposal.cells("split" if "split" in proposal.definition else None)
     lines = [f"{len(proposal.photos):,} photos"]
     if missing := [", ".join(cell) for cell, n in cells.items() if n == 0]:
-        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        lines.append(f"no photo of: {'; '.join(missing[:10])}{more}")
+        remainder = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        lines.append(f"no photo of: {'; '.join(missing[:10])}{remainder}")
     if proposal.unused:
         lines.append(
             f"{proposal.unused} is not used, and photos are split anew: it does not have exactly one "
             "value for each of train, val and test"
         )
     cue = [*proposal.classes][1]
-    shown = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()
-    return "\n".join([*lines, shown.to_string(), *_usage(proposal)])
+    counts_table = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()
+    return "\n".join([*lines, counts_table.to_string(), *_usage(proposal)])
 
 
 def _usage(proposal: Proposal) -> list[str]:
@@ -597,6 +612,6 @@ def write_sheet(proposal: Proposal, path: Path) -> None:
             axes.set_title(column, fontsize=9)
         if column == columns[0]:
             axes.set_ylabel(row, fontsize=9)
-        for shown in proposal.photos.loc[paths[:1], "path"]:
-            axes.imshow(square(open_photo(proposal.folder / shown), 96))
+        for photo_path in proposal.photos.loc[paths[:1], "path"]:
+            axes.imshow(square(open_photo(proposal.folder / photo_path), 96))
     figure.savefig(path, dpi=100)

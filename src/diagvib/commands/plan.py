@@ -48,7 +48,7 @@ def estimate(
     rates = read_rates(device, rate_files or newest_files(device))
     pairs, jobs = config.datasets, config.train_jobs
     networks = {entry.name: entry.network for entry in config.baselines}
-    encoded = len({(networks[name], *of) for name, *of in jobs if networks[name]})
+    encoded = len({(networks[name], *dataset) for name, *dataset in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.samples))
     weights = _weights(config) if config.keep_weights else {}
     disk, images = _disk(config), sum(_images(config, study) for study, _ in pairs)
@@ -63,8 +63,8 @@ def estimate(
     for baseline in config.baselines:
         trained = _training_seconds(config, baseline, device, rates)
         resized = ((baseline.settings["model"] or {}).get("input") or {}).get("size")
-        own = 1 if resized or trained is None else pixels
-        seconds[f"train {baseline.name}"] = trained and own * trained
+        scale = 1 if resized or trained is None else pixels
+        seconds[f"train {baseline.name}"] = trained and scale * trained
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
@@ -76,8 +76,10 @@ def estimate(
         "disk": disk,
         "weights_not_known": [name for name in runs if config.keep_weights and name not in weights],
         "seconds": seconds,
-        "not_measured": [stage for stage, found in seconds.items() if found is None],
-        "wall_seconds": sum(found or 0 for found in seconds.values()) / gpus,
+        "not_measured": [
+            stage for stage, stage_seconds in seconds.items() if stage_seconds is None
+        ],
+        "wall_seconds": sum(stage_seconds or 0 for stage_seconds in seconds.values()) / gpus,
         "rates_from": rates.sources,
         "scaled_from": None if pixels == 1 else _MEASURED_SIZE,
     }
@@ -123,7 +125,7 @@ def _weights(config: Configuration) -> dict[str, int]:
 
     from diagvib.methods.registry import make_baseline
 
-    found = {}
+    sizes = {}
     for baseline in config.baselines:
         settings, model = baseline.settings, baseline.settings["model"] or {}
         if baseline.network or ":" in settings["method"]["name"] + model.get("name", ""):
@@ -131,9 +133,9 @@ def _weights(config: Configuration) -> dict[str, int]:
         if model:
             settings = {**settings, "model": {**model, "weights": None}}
         with torch.device("meta"):
-            made = make_baseline(settings, n_classes=10, image_size=config.image_size, seed=0)
-        found[baseline.name] = sum(tensor.nbytes for tensor in made.state_dict().values())
-    return found
+            method = make_baseline(settings, n_classes=10, image_size=config.image_size, seed=0)
+        sizes[baseline.name] = sum(tensor.nbytes for tensor in method.state_dict().values())
+    return sizes
 
 
 def _training_seconds(
@@ -152,10 +154,10 @@ def _training_seconds(
         return None
     test, epochs = predict.images_per_second, settings.get("max_epochs", config.training.max_epochs)
     total = 0.0
-    for study in [study for other, study, _ in config.train_jobs if other == name]:
+    for study in [study for baseline_name, study, _ in config.train_jobs if baseline_name == name]:
         size = _split_sizes(config, study)
-        shown = size["val"] + size["test"] * config.training.track_test
-        epoch = sum(size["train"] / row.images_per_second + shown / test for row in phases)
+        evaluated = size["val"] + size["test"] * config.training.track_test
+        epoch = sum(size["train"] / row.images_per_second + evaluated / test for row in phases)
         total += config.samples * (epochs * epoch + size["test"] / test)
     return total
 
@@ -172,8 +174,8 @@ def print_plan(plan: dict, config: Configuration) -> None:
         "jobs": _listed(plan["jobs"]),
         "disk": f"{decimal(total)} ({_listed(plan['disk'], decimal)}), and as much for DVC's copy",
     }
-    own = ", ".join(plan["weights_not_known"])
-    unknown = [f"weights of {own} (own code or frozen networks)"] if own else []
+    unmeasured = ", ".join(plan["weights_not_known"])
+    unknown = [f"weights of {unmeasured} (own code or frozen networks)"] if unmeasured else []
     unknown += ["features of frozen networks"] if "encode" in plan["jobs"] else []
     published = any(config.study(study).as_published for study, _ in config.datasets)
     unknown += ["photos of studies as published"] if published else []
@@ -186,19 +188,25 @@ def print_plan(plan: dict, config: Configuration) -> None:
 
 def _times(plan: dict, config: Configuration) -> dict[str, str]:
     """Every stage, all together, on several GPUs, and the measurements behind them."""
-    why, scaled = "not measured with these settings", plan["scaled_from"]
+    reason, scaled = "not measured with these settings", plan["scaled_from"]
     note = f", scaled by pixels from images of {scaled} x {scaled}" * bool(scaled)
-    known = {stage: found for stage, found in plan["seconds"].items() if found is not None}
+    measured = {
+        stage: stage_seconds
+        for stage, stage_seconds in plan["seconds"].items()
+        if stage_seconds is not None
+    }
     rows = {
-        stage: duration(known[stage]) + note * bool(known[stage]) if stage in known else why
+        stage: duration(measured[stage]) + note * bool(measured[stage])
+        if stage in measured
+        else reason
         for stage in plan["seconds"]
     }
     without = ", without " * bool(plan["not_measured"]) + ", ".join(plan["not_measured"])
-    if known.keys() - {"render"}:  # rendering alone says nothing about the whole
-        rows["in all"] = duration(sum(known.values())) + note + without
+    if measured.keys() - {"render"}:  # rendering alone says nothing about the whole
+        rows["in all"] = duration(sum(measured.values())) + note + without
         if plan["gpus"] > 1:
-            least = f"at least {duration(plan['wall_seconds'])}{note}{without}"
-            rows[f"on {plan['gpus']} GPUs"] = f"{least}; each takes one job at a time"
+            minimum = f"at least {duration(plan['wall_seconds'])}{note}{without}"
+            rows[f"on {plan['gpus']} GPUs"] = f"{minimum}; each takes one job at a time"
     option = f" --device {plan['device']}"
     rows["rates from"] = ", ".join(plan["rates_from"]) or (
         f"nothing measured yet: run `python benchmarks/render.py` and `python benchmarks/train.py"

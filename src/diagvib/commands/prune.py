@@ -21,20 +21,20 @@ def prune(configs: list[Configuration], yes: bool, dry_run: bool) -> None:
     unneeded, files, size = find_unneeded(configs), 0, 0
     for path in unneeded:
         inside = [file for file in (path, *path.rglob("*")) if file.is_file()]
-        here = sum(file.stat().st_size for file in inside)
-        print(f"{here / 1e6:12,.1f} MB  {len(inside):7,} files  {path}")
-        files, size = files + len(inside), size + here
-    what = f"{files:,} files ({size / 1e9:.1f} GB)"
+        folder_size = sum(file.stat().st_size for file in inside)
+        print(f"{folder_size / 1e6:12,.1f} MB  {len(inside):7,} files  {path}")
+        files, size = files + len(inside), size + folder_size
+    summary = f"{files:,} files ({size / 1e9:.1f} GB)"
     if not unneeded:
         roots = ", ".join(sorted({config.root for config in configs}))
         print(f"nothing to prune under {roots}: the configurations need everything there")
     elif dry_run:
-        print(f"{what} could be deleted; nothing was")
-    elif yes or typer.confirm(f"Delete these {what}?"):
+        print(f"{summary} could be deleted; nothing was")
+    elif yes or typer.confirm(f"Delete these {summary}?"):
         _delete(unneeded)
         print(
-            f"deleted {what}. `diagvib record`, with --root ROOT for another root than `.`, brings the ledger up to date; "
-            "what was recorded before stays in DVC's cache until `dvc gc --workspace`"
+            f"deleted {summary}. `diagvib record`, with --root ROOT for another root than `.`, brings the ledger "
+            "up to date; what was recorded before stays in DVC's cache until `dvc gc --workspace`"
         )
     else:
         print("nothing was deleted")
@@ -48,8 +48,8 @@ def find_unneeded(configs: list[Configuration]) -> list[Path]:
         # However a root is written, it has only one resolved path.
         layout = Layout(Path(config.root).resolve())
         needed.update(_needed(config, layout))
-        made = layout.all_recipes, layout.all_images, layout.all_features
-        tops.update((*made, layout.all_checkpoints, layout.all_runs))
+        generated = layout.all_recipes, layout.all_images, layout.all_features
+        tops.update((*generated, layout.all_checkpoints, layout.all_runs))
     above = {parent for path in needed for parent in path.parents}
 
     def unneeded(path: Path) -> list[Path]:
@@ -57,10 +57,10 @@ def find_unneeded(configs: list[Configuration]) -> list[Path]:
             return []
         if path not in above:
             return [path]
-        return [found for child in sorted(path.iterdir()) for found in unneeded(child)]
+        return [path_below for child in sorted(path.iterdir()) for path_below in unneeded(child)]
 
-    found = [path for top in sorted(tops) if top.exists() for path in unneeded(top)]
-    return [Path(os.path.relpath(path)) for path in found]
+    unneeded_paths = [path for top in sorted(tops) if top.exists() for path in unneeded(top)]
+    return [Path(os.path.relpath(path)) for path in unneeded_paths]
 
 
 def _needed(config: Configuration, layout: Layout) -> Iterable[Path]:

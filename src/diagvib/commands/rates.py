@@ -47,16 +47,16 @@ class Rates:
     rows: list[Row]
     sources: list[str]
 
-    def best(self, what: str, **like: object) -> Row | None:
+    def best(self, quantity: str, **like: object) -> Row | None:
         """The fastest row for a measurement, or None. like: values (such as batch_size) that a
         row must not contradict; on a CPU the rows differ in how many cores they used."""
-        found = [
+        rows = [
             row
             for row in self.rows
-            if row.what == what
+            if row.what == quantity
             and all(getattr(row, key) in (None, value) for key, value in like.items())
         ]
-        return max(found, key=lambda row: row.images_per_second, default=None)
+        return max(rows, key=lambda row: row.images_per_second, default=None)
 
     def phases(self, baseline: str) -> list[str]:
         """The measurements of a baseline's training: of the whole, or of each of its phases."""
@@ -77,14 +77,14 @@ def read_rates(device: str, paths: list[Path]) -> Rates:
     without rates for it."""
     rates = Rates([], [])
     for path in paths:
-        found = read_json(path, "name a result file, like those in benchmarks/results")
-        result = validated(ResultFile, found, str(path))
+        content = read_json(path, "name a result file, like those in benchmarks/results")
+        result = validated(ResultFile, content, str(path))
         machine, used = result.machine, "cpu" if result.kind == "render" else device
-        own = [row for row in result.rows if row.device == used]
-        if not own:
-            others = ", ".join(sorted({row.device for row in result.rows}))
-            raise DiagvibError(f"{path}: no rates for {used}; its rows are for {others}")
-        rates.rows.extend(row for row in own if row.images_per_second)
+        device_rows = [row for row in result.rows if row.device == used]
+        if not device_rows:
+            other_devices = ", ".join(sorted({row.device for row in result.rows}))
+            raise DiagvibError(f"{path}: no rates for {used}; its rows are for {other_devices}")
+        rates.rows.extend(row for row in device_rows if row.images_per_second)
         cpu = f"{machine.cores} cores of {machine.cpu}"
         rates.sources.append(f"{path.name} ({machine.gpu if used == 'cuda' else cpu})")
     return rates

@@ -47,8 +47,10 @@ def _unpacked(path: Path, column: str, out: Path) -> pd.DataFrame:
             name = f"{split}/{path.stem}-{len(names):06d}{_extension(data, path, len(names))}"
             (out / name).write_bytes(data)
             names.append(name)
-    kept = [name for name in file.schema_arrow.names if name not in image_columns(path)]
-    table = file.read(columns=kept).to_pandas(ignore_metadata=True, integer_object_nulls=True)
+    label_columns = [name for name in file.schema_arrow.names if name not in image_columns(path)]
+    table = file.read(columns=label_columns).to_pandas(
+        ignore_metadata=True, integer_object_nulls=True
+    )
     for name, classes in _class_names(file).items():
         if name in table:
             table[name] = table[name].map(dict(enumerate(classes)))

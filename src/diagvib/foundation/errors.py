@@ -18,16 +18,16 @@ class Diverged(DiagvibError):
 
 
 @contextmanager
-def within(where: str) -> Iterator[None]:
+def within(location: str) -> Iterator[None]:
     """A DiagvibError raised inside begins with `where`, such as a file and a key."""
     try:
         yield
     except DiagvibError as error:
-        raise type(error)(f"{where}: {error}") from None
+        raise type(error)(f"{location}: {error}") from None
 
 
 # The number of known names that a message shows of a long list.
-_SHOWN, _FEW = 20, 4
+_MOST_NAMES, _FEW_NAMES = 20, 4
 
 
 def one_line(error: object, length: int = 300) -> str:
@@ -37,19 +37,19 @@ def one_line(error: object, length: int = 300) -> str:
     return text if len(text) <= length else f"{text[: length - 105]} ... {text[-100:]}"
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> DiagvibError:
+def unknown_name(kind: str, name: str, names: Iterable[str], location: str = "") -> DiagvibError:
     """The error for a name that does not exist, with the most similar names that do."""
-    known = [str(k) for k in known]
+    names = [str(k) for k in names]
     name = one_line(name, 120)
-    folded = {k.casefold(): k for k in known}
+    folded = {k.casefold(): k for k in names}
     near = [folded[k] for k in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
-    rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    remainder = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     hint = (
         f"did you mean {' or '.join(near)}?"
-        + (f" known: {', '.join(known)}" if len(near) < len(known) <= _FEW else "")
+        + (f" known: {', '.join(names)}" if len(near) < len(names) <= _FEW_NAMES else "")
         if near
-        else f"known: {', '.join(known[:_SHOWN])}{rest}"
-        if known
+        else f"known: {', '.join(names[:_MOST_NAMES])}{remainder}"
+        if names
         else "none is known here"
     )
-    return DiagvibError(f"{where + ': ' if where else ''}unknown {kind} '{name}'; {hint}")
+    return DiagvibError(f"{location + ': ' if location else ''}unknown {kind} '{name}'; {hint}")

@@ -66,8 +66,8 @@ def checkout_path(name: str) -> Path:
 
 def cache_folder() -> Path:
     """The folder for data that can be made again: $DIAGVIB_CACHE, by default ~/.cache/diagvib."""
-    usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "diagvib")
-    return Path(os.path.expanduser(os.environ.get("DIAGVIB_CACHE") or usual))
+    default = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "diagvib")
+    return Path(os.path.expanduser(os.environ.get("DIAGVIB_CACHE") or default))
 
 
 @contextmanager
@@ -107,17 +107,17 @@ def writing(path: Path) -> Iterator[None]:
 def _remove_left_over(path: Path) -> None:
     """Remove temporary files of `path` whose writer has ended, or is on another machine and silent
     for a day."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        host, pid, *_ = [*left.name.removeprefix(f".{path.name}.").split("."), ""]
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        host, pid, *_ = [*temporary.name.removeprefix(f".{path.name}.").split("."), ""]
         try:
             if host == _HOST and pid.isdecimal():
                 ended = not _is_alive(int(pid))
             else:
-                ended = time.time() - left.stat().st_mtime > _ABANDONED_SECONDS
+                ended = time.time() - temporary.stat().st_mtime > _ABANDONED_SECONDS
         except FileNotFoundError:
             continue
         if ended:
-            left.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:
@@ -219,18 +219,18 @@ class _Loader(Composer, _LIBYAML):
         return node
 
     def compose_mapping_node(self, anchor):
-        node, seen = super().compose_mapping_node(anchor), set()
+        node, keys = super().compose_mapping_node(anchor), set()
         for key, _ in node.value:
             name = (key.tag, str(key.value))
-            if name in seen:
+            if name in keys:
                 raise yaml.MarkedYAMLError(
                     None, None, f"the key '{key.value}' is given twice", key.start_mark
                 )
-            seen.add(name)
+            keys.add(name)
         return node
 
 
-def parse_yaml(text: str, where: str):
+def parse_yaml(text: str, location: str):
     """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and the
     problem."""
     try:
@@ -241,9 +241,9 @@ def parse_yaml(text: str, where: str):
             " ".join(filter(None, [error.context, error.problem])),
         )
         line = f", line {mark.line + 1}" if mark else ""
-        raise DiagvibError(f"{where}: not valid YAML{line}: {one_line(problem)}") from None
+        raise DiagvibError(f"{location}: not valid YAML{line}: {one_line(problem)}") from None
     except _NOT_YAML as error:
-        raise DiagvibError(f"{where}: not valid YAML: {one_line(error)}") from None
+        raise DiagvibError(f"{location}: not valid YAML: {one_line(error)}") from None
 
 
 def read_yaml(path: str | Path):
@@ -306,15 +306,15 @@ def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
 def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
     """The metadata of an open Parquet file, as its writer recorded them."""
     try:
-        noted = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
+        metadata = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
     except (KeyError, ValueError, RecursionError):
-        noted = None
-    if not isinstance(noted, dict):
+        metadata = None
+    if not isinstance(metadata, dict):
         raise DiagvibError(
             f"{path}: was not written by diagvib (its metadata has no JSON object under the key "
             "'diagvib'); delete it and run again to make a new one"
         )
-    return noted
+    return metadata
 
 
 def read_metadata(path: str | Path) -> dict:

@@ -19,28 +19,30 @@ def hooks_of(base: type) -> list[str]:
 def overrides_hook(kind: type, base: type) -> bool:
     """Whether a class, or one between it and `base`, overrides any of the hooks."""
     between = kind.__mro__[: kind.__mro__.index(base)]
-    return any(name in vars(each) for each in between for name in hooks_of(base))
+    return any(name in vars(parent) for parent in between for name in hooks_of(base))
 
 
 def check_hooks(kind: type, base: type, noun: str, hooks: Collection[str] = ()) -> None:
     """DiagvibError for a name that is nearly a hook's or an attribute's, and for a hook that cannot
     be called as that of `base`. noun: method or scene, for messages; hooks: by default the
     functions of `base`."""
-    where, hooks = f"{noun}: {kind.__module__}:{kind.__name__}", hooks or hooks_of(base)
+    location, hooks = f"{noun}: {kind.__module__}:{kind.__name__}", hooks or hooks_of(base)
     members = {*vars(base), *vars(base).get("__annotations__", ())}
     for name, value in vars(kind).items():
         if name[0] == "_" or (name in hooks and name not in members):
             continue
         if name in members:
-            _check_override(where, name, value, vars(base).get(name))
+            _check_override(location, name, value, vars(base).get(name))
         elif not any(hasattr(parent, name) for parent in kind.__bases__):
             attributes = [key for key in members.difference(hooks) if key[0] != "_"]
-            named = hooks if _is_function(value) else attributes
-            nearest = _nearest(name, named, is_hook=named is hooks)
+            candidates = hooks if _is_function(value) else attributes
+            nearest = _nearest(name, candidates, is_hook=candidates is hooks)
             if nearest and name not in _mentions(kind, name):
-                effect = "a hook and would never be called" if named is hooks else "an attribute"
+                effect = (
+                    "a hook and would never be called" if candidates is hooks else "an attribute"
+                )
                 raise DiagvibError(
-                    f"{where}: {name} is not {effect}; did you mean {nearest}? If not, call it _{name}"
+                    f"{location}: {name} is not {effect}; did you mean {nearest}? If not, call it _{name}"
                 )
 
 
@@ -48,25 +50,27 @@ def _is_function(value: object) -> bool:
     return callable(value) or isinstance(value, staticmethod | classmethod)
 
 
-def _check_override(where: str, name: str, value: object, original: object) -> None:
+def _check_override(location: str, name: str, value: object, original: object) -> None:
     if isinstance(original, property) and _is_function(value):
-        raise DiagvibError(f"{where}: {name} is a property; write @property above it")
+        raise DiagvibError(f"{location}: {name} is a property; write @property above it")
     if not isinstance(original, FunctionType):
         return
     if not _is_function(value) and not hasattr(value, "__get__"):
         raise DiagvibError(
-            f"{where}: {name} is a hook; define a function, def {_call(name, original)}"
+            f"{location}: {name} is a hook; define a function, def {_call(name, original)}"
         )
     function = getattr(value, "__func__", value)
     if isinstance(function, FunctionType):
-        wanted = [
-            each for each in signature(original).parameters.values() if each.kind in _POSITIONAL
+        parameters = [
+            parameter
+            for parameter in signature(original).parameters.values()
+            if parameter.kind in _POSITIONAL
         ]
         try:
-            signature(function).bind(*wanted[isinstance(value, staticmethod) :])
+            signature(function).bind(*parameters[isinstance(value, staticmethod) :])
         except TypeError:
             raise DiagvibError(
-                f"{where}: {_call(name, function)} cannot be called as {_call(name, original)}; "
+                f"{location}: {_call(name, function)} cannot be called as {_call(name, original)}; "
                 "give it these arguments"
             ) from None
 
@@ -80,8 +84,8 @@ def _nearest(name: str, names: Collection[str], is_hook: bool) -> str | None:
     """The name that is probably meant: similar as a whole, or of a hook, with words such as `loss`
     of `compute_loss` for `losses`."""
     close = get_close_matches(name, names, 1, 0.7 if is_hook else 0.85)
-    alike = (hook for hook in names if is_hook and _shares_words(name, hook))
-    return next(iter(close), None) or next(alike, None)
+    similar = (hook for hook in names if is_hook and _shares_words(name, hook))
+    return next(iter(close), None) or next(similar, None)
 
 
 def _shares_words(name: str, hook: str) -> bool:

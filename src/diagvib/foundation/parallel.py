@@ -19,7 +19,7 @@ _PROCESS = os.getpid()
 
 
 def in_processes(
-    function: Callable[[T], R], things: Sequence[T], most: int, min_per_process: int
+    function: Callable[[T], R], things: Sequence[T], most_processes: int, min_per_process: int
 ) -> Iterator[R]:
     """function(thing) for each of the things, in order.
 
@@ -27,7 +27,7 @@ def in_processes(
     the work. function, things and results are pickled. The first error ends the call; no process
     outlives this one. DiagvibError if a process was killed.
     """
-    processes = min(most, len(things) // min_per_process)
+    processes = min(most_processes, len(things) // min_per_process)
     if processes < 2:
         yield from map(function, things)
         return
@@ -60,9 +60,9 @@ def one_thread_in_forks() -> Iterator[None]:
     if os.getpid() == _PROCESS:
         yield
         return
-    usual = torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(usual)
+        torch.set_num_threads(threads)

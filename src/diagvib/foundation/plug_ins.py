@@ -36,7 +36,7 @@ def exits_refused() -> Iterator[None]:
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         if _package(frames[-1]) in _ENDING:
             raise
-        foreign = (each for each in reversed(frames) if _package(each) not in _PROVIDED)
+        foreign = (frame for frame in reversed(frames) if _package(frame) not in _PROVIDED)
         frame = next(foreign, frames[-1])
         code = frame.f_code
         raise DiagvibError(
@@ -58,13 +58,13 @@ def _package(frame: FrameType) -> str:
 def packaged_files(package: str, pattern: str) -> list[Path] | None:
     """The files of an installed package whose names fit a pattern, without importing it; None if it
     is not installed."""
-    found = importlib.util.find_spec(package)
-    folders = (found and found.submodule_search_locations) or []
+    spec = importlib.util.find_spec(package)
+    folders = (spec and spec.submodule_search_locations) or []
     files = [path for folder in folders for path in sorted(Path(folder).rglob(pattern))]
-    return files if found else None
+    return files if spec else None
 
 
-def imported(where: str, what: str):
+def imported(reference: str, kind: str):
     """The function or class named by `package.module:name`, looked up as Python does and in the
     current folder.
 
@@ -73,9 +73,9 @@ def imported(where: str, what: str):
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        return pkgutil.resolve_name(where)
+        return pkgutil.resolve_name(reference)
     except (ImportError, AttributeError, ValueError) as error:
         raise DiagvibError(
-            f"{what}: {where} cannot be imported ({reason(error)}); name it package.module:name, "
+            f"{kind}: {reference} cannot be imported ({reason(error)}); name it package.module:name, "
             "from an installed package or from the current folder"
         ) from None

@@ -27,12 +27,12 @@ def print_rows(
 ) -> None:
     """Print a table; in a file or pipe it keeps its width instead of being cut at 80 columns. words:
     the numbers of the columns that are not numbers."""
-    shown, console = Table(title=title, title_justify="left"), Console()
-    for at, head in enumerate(heads):
-        shown.add_column(head, justify="left" if at in words else "right", no_wrap=True)
+    table, console = Table(title=title, title_justify="left"), Console()
+    for column, head in enumerate(heads):
+        table.add_column(head, justify="left" if column in words else "right", no_wrap=True)
     for row in rows:
-        shown.add_row(*map(str, row))
-    Console(width=console.width if console.is_terminal else 140).print(shown)
+        table.add_row(*map(str, row))
+    Console(width=console.width if console.is_terminal else 140).print(table)
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
@@ -66,5 +66,5 @@ def counting(name: str, total: int, unit: str) -> Iterator[Callable[[int], None]
             return f"{bar.tasks[0].completed / seconds:,.0f} {unit}/s"
 
         yield advance
-    done, seconds = bar.tasks[0].completed, time.perf_counter() - start
-    say(f"{name}: {done:,} {unit} in {seconds:.1f} s, {speed()}")
+    count, seconds = bar.tasks[0].completed, time.perf_counter() - start
+    say(f"{name}: {count:,} {unit} in {seconds:.1f} s, {speed()}")

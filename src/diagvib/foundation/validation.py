@@ -64,11 +64,11 @@ Name = text_like(
 )
 
 
-def unique(item: Any, least: int = 1) -> Any:
+def unique(item: Any, minimum: int = 1) -> Any:
     """The type of lists that name each item once. least: the fewest items allowed."""
     return Annotated[
         list[item],
-        Field(min_length=least, json_schema_extra={"uniqueItems": True}),
+        Field(min_length=minimum, json_schema_extra={"uniqueItems": True}),
         AfterValidator(no_item_twice),
     ]
 
@@ -76,16 +76,17 @@ def unique(item: Any, least: int = 1) -> Any:
 def no_item_twice(items: list) -> list:
     """Items, or the names of records. ValueError if two are equal, or differ only in case, which
     some disks ignore, in spaces, or in how their letters are encoded."""
-    seen: dict[str, object] = {}
+    names_seen: dict[str, object] = {}
     for name in (getattr(item, "name", item) for item in items):
         folded = " ".join(normalize("NFKC", str(name)).split()).casefold()
-        if seen.get(folded) == name:
+        if names_seen.get(folded) == name:
             raise ValueError(f"{name} is listed twice; list it once")
-        if folded in seen:
+        if folded in names_seen:
             raise ValueError(
-                f"{seen[folded]!r} and {name!r} differ only in case or spaces, or in how letters are encoded; rename one"
+                f"{names_seen[folded]!r} and {name!r} differ only in case or spaces, or in how letters "
+                "are encoded; rename one"
             )
-        seen[folded] = name
+        names_seen[folded] = name
     return items
 
 
@@ -93,9 +94,9 @@ class Misplaced(ValueError):
     """For validators of a whole record: the problem with the value at `path` inside it, such as
     `rows.0.cells`. known: the keys that there are, if the path is an unknown one."""
 
-    def __init__(self, path: str, problem: str, known: Iterable[str] = ()):
+    def __init__(self, path: str, problem: str, names: Iterable[str] = ()):
         super().__init__(problem)
-        self.path, self.known = path, list(known)
+        self.path, self.known = path, list(names)
 
 
 class Strict(BaseModel):
@@ -112,8 +113,8 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, value: object) -> object:
-        given = value if isinstance(value, dict) and cls.model_config["extra"] == "forbid" else ()
-        for key in given:
+        keys = value if isinstance(value, dict) and cls.model_config["extra"] == "forbid" else ()
+        for key in keys:
             if key not in cls.model_fields:
                 raise Misplaced(_key(key), "unknown key", cls.model_fields)
         return value
@@ -145,7 +146,7 @@ def repeated(values: list[str]) -> str | None:
     return next((value for value in values if values.count(value) > 1), None)
 
 
-def validated(kind: type[Kind], value: object, where: str) -> Kind:
+def validated(kind: type[Kind], value: object, location: str) -> Kind:
     """`value` (as read from YAML or JSON) as a `kind`: a record, or any type that pydantic knows.
 
     where: the file named in messages. DiagvibError for the first violation, naming its key.
@@ -153,7 +154,7 @@ def validated(kind: type[Kind], value: object, where: str) -> Kind:
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
-        raise _readable(error.errors(include_url=False), value, where) from None
+        raise _readable(error.errors(include_url=False), value, location) from None
 
 
 def read_valid(kind: type[Kind], path: str | Path) -> Kind:
@@ -171,52 +172,58 @@ def checked(function: Kind) -> Kind:
     arguments = create_model(
         name,
         __config__=ConfigDict(**Strict.model_config, arbitrary_types_allowed=True),
-        **{key: (each.annotation, ...) for key, each in signature.parameters.items()},
+        **{key: (parameter.annotation, ...) for key, parameter in signature.parameters.items()},
     )
 
     @wraps(function)
     def call(*args: object, **kwargs: object) -> object:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        return function(**dict(validated(arguments, given.arguments, f"diagvib.{name}")))
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return function(**dict(validated(arguments, bound.arguments, f"diagvib.{name}")))
 
     return call
 
 
-def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
+def _readable(errors: list[dict], value: object, location: str) -> DiagvibError:
     """Of a union's branches, reports the one that the value matches furthest; if several are equal,
     those of its type, or all of them."""
     paths = [_path(error, value) for error in errors]
     path = next(path for path in paths if len(path) == max(map(len, paths)))
-    told = [error for error, its in zip(errors, paths, strict=True) if its == path]
-    told = [error for error in told if not _OTHER_TYPE.search(error["type"])] or told
-    kinds, given = {error["type"]: error for error in told}, told[0]["input"]
+    path_errors = [
+        error for error, error_path in zip(errors, paths, strict=True) if error_path == path
+    ]
+    path_errors = [
+        error for error in path_errors if not _OTHER_TYPE.search(error["type"])
+    ] or path_errors
+    kinds, value_there = {error["type"]: error for error in path_errors}, path_errors[0]["input"]
     dotted = ".".join(path)
-    place = f"{where}: {dotted}" if path else where
-    for error in told:
-        if known := getattr(_cause(error), "known", ()):
+    place = f"{location}: {dotted}" if path else location
+    for error in path_errors:
+        if names := getattr(_cause(error), "known", ()):
             return unknown_name(
-                "key", dotted, [".".join([*path[:-1], key]) for key in known], where
+                "key", dotted, [".".join([*path[:-1], key]) for key in names], location
             )
     if unnamed := kinds.get("union_tag_invalid"):
         expected = re.findall(r"'(\w+)'", unnamed["ctx"]["expected_tags"])
         return unknown_name("value", unnamed["ctx"]["tag"], expected, f"{place}.name")
     if "union_tag_not_found" in kinds:
-        return DiagvibError(f"{where}: the key {dotted}.name is missing")
+        return DiagvibError(f"{location}: the key {dotted}.name is missing")
     if "missing" in kinds:
-        return DiagvibError(f"{where}: the key {dotted} is missing")
-    is_text = isinstance(given, str)
-    as_list = f"; write [{given}]" if "list_type" in kinds and is_text else ""
-    if "literal_error" in kinds and (len(told) == 1 or is_text):
-        known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
-        shown = given if is_text else _short.repr(given)
-        unknown = unknown_name("value", shown, [name.strip("'") for name in known], place)
+        return DiagvibError(f"{location}: the key {dotted} is missing")
+    is_text = isinstance(value_there, str)
+    as_list = f"; write [{value_there}]" if "list_type" in kinds and is_text else ""
+    if "literal_error" in kinds and (len(path_errors) == 1 or is_text):
+        names = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
+        text = value_there if is_text else _short.repr(value_there)
+        unknown = unknown_name("value", text, [name.strip("'") for name in names], place)
         number = "; an integer is possible, too" if "int_type" in kinds else ""
         likely = "" if "did you mean" in str(unknown) else as_list
         return DiagvibError(f"{unknown}{number}{likely}")
-    hint, ending = dot_hint(given) or as_list, f", not {_short.repr(given)}"
-    *others, last = dict.fromkeys(map(_problem, told))
-    problem = ", or ".join([*(each.removesuffix(ending) for each in others), last])
+    hint, ending = dot_hint(value_there) or as_list, f", not {_short.repr(value_there)}"
+    *problems, last = dict.fromkeys(map(_problem, path_errors))
+    problem = ", or ".join(
+        [*(problem_text.removesuffix(ending) for problem_text in problems), last]
+    )
     return DiagvibError(f"{place}: {problem}{hint}")
 
 

@@ -5,7 +5,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import TypeVar
 
-Found = TypeVar("Found")
+Content = TypeVar("Found")
 
 
 def file_version(path: Path) -> tuple[Path, int, int]:
@@ -18,12 +18,12 @@ def file_version(path: Path) -> tuple[Path, int, int]:
     return path.absolute(), status.st_mtime_ns, status.st_size
 
 
-def once_per_version(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
+def once_per_version(read: Callable[[Path], Content]) -> Callable[[Path], Content]:
     """A function of a file, called once per version of the file and way to name it."""
-    kept = cache(lambda path, version: read(path))
+    results = cache(lambda path, version: read(path))
 
     @wraps(read)
-    def known(path: str | Path) -> Found:
-        return kept(Path(path), file_version(Path(path)))
+    def known(path: str | Path) -> Content:
+        return results(Path(path), file_version(Path(path)))
 
     return known

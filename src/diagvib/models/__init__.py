@@ -10,12 +10,12 @@ def known() -> list[str]:
 
     import torchvision
 
-    found = ["small_cnn", *torchvision.models.list_models(module=torchvision.models)]
+    names = ["small_cnn", *torchvision.models.list_models(module=torchvision.models)]
     if importlib.util.find_spec("timm"):
         import timm
 
-        found += [f"timm/{name}" for name in timm.list_models()]
-    return found
+        names += [f"timm/{name}" for name in timm.list_models()]
+    return names
 
 
 callable_package(__name__)

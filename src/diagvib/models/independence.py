@@ -16,7 +16,7 @@ _OF_SPREAD, _OF_SIZE = 0.01, 0.001
 
 
 @torch.no_grad()
-def check_independent(features: Callable[[Tensor], Tensor], images: Tensor, where: str) -> None:
+def check_independent(features: Callable[[Tensor], Tensor], images: Tensor, location: str) -> None:
     """DiagvibError, beginning with `where` and naming the likely reason, if features change from
     call to call, or with the other images of a batch or the order, or if the images change.
 
@@ -25,8 +25,8 @@ def check_independent(features: Callable[[Tensor], Tensor], images: Tensor, wher
     if len(images) < 2:
         return
     batch = images[torch.linspace(0, len(images) - 1, min(_IMAGES, len(images))).long()]
-    some = batch[: len(batch) // 2]
-    filler = batch[:1].expand(len(batch) - len(some), *batch.shape[1:])
+    half = batch[: len(batch) // 2]
+    filler = batch[:1].expand(len(batch) - len(half), *batch.shape[1:])
 
     def computed(*parts: Tensor) -> Tensor:
         return features(torch.cat(parts)).flatten(1).double().cpu()
@@ -35,7 +35,7 @@ def check_independent(features: Callable[[Tensor], Tensor], images: Tensor, wher
     values = features(copy).flatten(1).double().cpu()
     if not torch.equal(copy, batch):
         raise DiagvibError(
-            f"{where}: it changes the images in place, so that they are others in the next call; "
+            f"{location}: it changes the images in place, so that they are others in the next call; "
             "change a copy (`clone()`)"
         )
     spread = (values - values.mean(0)).norm(dim=1).square().mean().sqrt()
@@ -46,18 +46,18 @@ def check_independent(features: Callable[[Tensor], Tensor], images: Tensor, wher
 
     if differ(computed(batch)):
         raise DiagvibError(
-            f"{where}: the features of the same images differ from call to call: dropout is active, "
+            f"{location}: the features of the same images differ from call to call: dropout is active, "
             "or random numbers are drawn; call .eval() on the network, and draw none"
         )
-    if not differ(computed(filler, some.flip(0)).flip(0)[: len(some)]):
+    if not differ(computed(filler, half.flip(0)).flip(0)[: len(half)]):
         return
-    if differ(computed(some, filler)[: len(some)]):
+    if differ(computed(half, filler)[: len(half)]):
         raise DiagvibError(
-            f"{where}: an image's features depend on which images come with it: batch norm is in "
+            f"{location}: an image's features depend on which images come with it: batch norm is in "
             "training mode or lacks running statistics, or features are standardised per call; call "
             ".eval() on the network, and scale by fixed numbers"
         )
     raise DiagvibError(
-        f"{where}: an image's features depend on its place among the others; compute those of each "
+        f"{location}: an image's features depend on its place among the others; compute those of each "
         "image in the same way"
     )

@@ -72,9 +72,9 @@ class Whole(Network):
     def features(self, inputs: Tensor) -> Tensor:
         read = []
 
-        def note(layer: nn.Module, given: tuple, output: Tensor) -> None:
-            if isinstance(layer, nn.Linear) and layer.out_features == self.n_classes and given:
-                read.append(given[0])
+        def note(layer: nn.Module, inputs: tuple, output: Tensor) -> None:
+            if isinstance(layer, nn.Linear) and layer.out_features == self.n_classes and inputs:
+                read.append(inputs[0])
 
         with register_module_forward_hook(note):
             logits = super().features(inputs)
@@ -131,24 +131,24 @@ def _accepted(net: nn.Module) -> str:
     return ""
 
 
-def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) -> None:
+def check_logits(net: nn.Module, location: str, n_classes: int, image_size: int) -> None:
     """DiagvibError, beginning with `where`, unless `net`, unchanged, turns two images into
     logits."""
     try:
         output = _output(net, image_size)
     except (Exception, SystemExit) as error:  # the network may be a user's
         raise DiagvibError(
-            f"{where} cannot be used on images of {image_size} x {image_size} pixels: "
+            f"{location} cannot be used on images of {image_size} x {image_size} pixels: "
             f"{reason(error)}{_accepted(net)}"
         ) from None
     output = output[0] if isinstance(output, tuple) else output
     if not isinstance(output, torch.Tensor):
         raise DiagvibError(
-            f"{where}: its module returns {type(output).__name__}; return the logits, a tensor"
+            f"{location}: its module returns {type(output).__name__}; return the logits, a tensor"
         )
     if output.shape != (2, n_classes) or not output.is_floating_point():
         raise DiagvibError(
-            f"{where}: its module turns 2 images into {output.dtype} of shape {tuple(output.shape)}; "
+            f"{location}: its module turns 2 images into {output.dtype} of shape {tuple(output.shape)}; "
             f"logits of shape (2, {n_classes}) are needed"
         )
 
@@ -165,12 +165,12 @@ def last_linear(net: nn.Module) -> tuple[str, nn.Linear] | None:
 
 def separated(net: nn.Module, n_classes: int) -> Network:
     """`net` cut before its last linear layer, if that layer gives its `n_classes` logits."""
-    found = last_linear(net)
-    if found is None or found[1].out_features != n_classes:
+    last_layer = last_linear(net)
+    if last_layer is None or last_layer[1].out_features != n_classes:
         return Network(net, nn.Identity(), separable=False)
-    net.set_submodule(found[0], nn.Identity())
-    network = Network(net, found[1])
-    network.cut_from = found[0]
+    net.set_submodule(last_layer[0], nn.Identity())
+    network = Network(net, last_layer[1])
+    network.cut_from = last_layer[0]
     return network
 
 
@@ -180,14 +180,14 @@ def separated_if_equal(net: nn.Module, n_classes: int, image_size: int) -> Netwo
     net(x)."""
     probe = torch.zeros(2, 3, image_size, image_size)
     net.eval()
-    whole, found = net(probe), last_linear(net)
+    outputs, last_layer = net(probe), last_linear(net)
     network = separated(net, n_classes)
     if network.separable and not probe.is_meta:
         try:
-            same = torch.equal(network.head(network.eval().body(probe)), whole)
+            equal = torch.equal(network.head(network.eval().body(probe)), outputs)
         except Exception:  # of two heads, whose logits are averaged
-            same = False
-        if not same:
-            net.set_submodule(*found)
+            equal = False
+        if not equal:
+            net.set_submodule(*last_layer)
             return Network(net, nn.Identity(), separable=False)
     return network

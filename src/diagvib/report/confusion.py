@@ -28,23 +28,26 @@ from diagvib.results.tables import metrics_of
 
 
 def confusion_figures(material: Material) -> Iterator[Figure]:
-    average, known = metrics_of(material.frames, "average"), material.known
-    for study in known.judged_by("average", material.studies):
-        title = f"{known.title(study)}: wrong predictions of a class that the cue points to"
+    average, known_studies = metrics_of(material.frames, "average"), material.known
+    for study in known_studies.judged_by("average", material.studies):
+        title = f"{known_studies.title(study)}: wrong predictions of a class that the cue points to"
         yield Figure(
             f"confusion/{study}",
             title,
-            partial(confusion_bars, average, study, known),
+            partial(confusion_bars, average, study, known_studies),
             METRIC_SET.title,
         )
         runs = material.first_runs[material.first_runs["study"] == study]
-        own = runs[runs["binding"] == runs["binding"].min()]
-        if len(own):
-            binding, folders = own["binding"].iloc[0], own.set_index("baseline")["folder"].to_dict()
+        binding_runs = runs[runs["binding"] == runs["binding"].min()]
+        if len(binding_runs):
+            binding, folders = (
+                binding_runs["binding"].iloc[0],
+                binding_runs.set_index("baseline")["folder"].to_dict(),
+            )
             yield Figure(
                 f"confusion/{study}_matrix",
-                f"{known.title(study)}, {binding}: what is predicted in the test environment",
-                partial(confusion_matrices, folders, study, binding, known),
+                f"{known_studies.title(study)}, {binding}: what is predicted in the test environment",
+                partial(confusion_matrices, folders, study, binding, known_studies),
                 METRIC_SET.title,
                 "Percent of the images of each class and cue that are predicted as each class (dataset "
                 "sample 0). Framed: the classes that the cue points to in training.",
@@ -52,28 +55,32 @@ def confusion_figures(material: Material) -> Iterator[Figure]:
 
 
 def confusion_matrices(
-    folders: dict[str, Path], study: str, binding: str, known: KnownStudies
+    folders: dict[str, Path], study: str, binding: str, known_studies: KnownStudies
 ) -> Drawing:
     """A panel for each baseline's run: rows are the classes of target and cue on the test
     environment, columns the predicted classes. folders: of the runs."""
     factors = binding.split("-")
     target, cue = factors[:2]
-    classes = known.classes(study, factors, 0)[0]
-    labels = known.misleading_label(study, factors, 0, {}) or {}
+    classes = known_studies.classes(study, factors, 0)[0]
+    labels = known_studies.misleading_label(study, factors, 0, {}) or {}
     tables = {name: confusion_shares(folder, target, cue) for name, folder in folders.items()}
     rows = sorted(next(iter(tables.values())).index, key=lambda row: classes.index(row[0]))
     size = 1.3 + 0.42 * len(classes), 0.5 + 0.27 * len(rows)
     figure, panels = new_panels(len(tables), 3, size, (0.2, 0.5))
     for axes, (baseline, table) in zip(panels, tables.items(), strict=True):
         shares = table.reindex(index=rows, columns=classes, fill_value=0).to_numpy()
-        shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
+        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
         for (row, column), share in np.ndenumerate(shares):
-            colour = text_on(to_hex(shown.to_rgba(share)))
+            colour = text_on(to_hex(image.to_rgba(share)))
             write(axes, column, row, f"{100 * share:.0f}", color=colour, fontsize=7.5)
             if classes[column] in labels.get(rows[row][1], ()):
                 frame = {"fill": False, "edgecolor": HELD_OUT, "linewidth": 1.4}
                 axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, **frame))
-        axes.set_yticks(range(len(rows)), [f"{label}, {of}" for label, of in rows], fontsize=7.5)
+        axes.set_yticks(
+            range(len(rows)),
+            [f"{label}, {environment}" for label, environment in rows],
+            fontsize=7.5,
+        )
         axes.set_xticks(range(len(classes)), classes, fontsize=7.5, rotation=30)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
@@ -91,29 +98,31 @@ def confusion_shares(folder: Path, target: str, cue: str) -> pd.DataFrame:
     return pd.crosstab(by, tested["prediction"], normalize="index")
 
 
-def confusion_bars(average: pd.DataFrame, study: str, known: KnownStudies) -> Drawing | None:
+def confusion_bars(
+    average: pd.DataFrame, study: str, known_studies: KnownStudies
+) -> Drawing | None:
     """A bar per baseline, mean over its bindings, with the 95 % interval over the samples; dotted:
     chance level.
 
     average: the set's rows of the table `metrics`. None where nothing ran.
     """
-    own = average[(average["study"] == study) & (average["metric"] == "confusion")]
+    study_rows = average[(average["study"] == study) & (average["metric"] == "confusion")]
     # The mean over several bindings comes after them.
-    rows = own.drop_duplicates("baseline", keep="last").set_index("baseline")[::-1]
+    rows = study_rows.drop_duplicates("baseline", keep="last").set_index("baseline")[::-1]
     if not rows["n"].sum():
         return None
     figure, (axes,) = new_panels(1, 1, (5.2, 0.32 * len(rows)), (0, 1.1))
     axes.barh(range(len(rows)), rows["mean"].fillna(0), height=0.62, color=HELD_OUT)
     axes.hlines(range(len(rows)), rows["low"], rows["high"], color=INK, linewidth=1.4)
-    for at, row in enumerate(rows.itertuples()):
+    for position, row in enumerate(rows.itertuples()):
         end = np.nanmax([0, row.mean, row.high])
         text = f"{row.mean:.2f}" if row.n else "missing"
-        axes.text(end + 0.01, at, text, va="center", fontsize=7.5)
-    draw_chance(axes, guessed_confusion(known.studies[study]), along="x")
+        axes.text(end + 0.01, position, text, va="center", fontsize=7.5)
+    draw_chance(axes, guessed_confusion(known_studies.studies[study]), along="x")
     axes.set_yticks(range(len(rows)), rows.index)
     axes.set(
         xlim=(0, 1.08),
         xlabel="share predicted as a class that the cue points to",
-        title=known.title(study),
+        title=known_studies.title(study),
     )
     return figure

@@ -38,39 +38,41 @@ _STRENGTH = (
 
 
 def curve_figures(material: Material) -> Iterator[Figure]:
-    known, comparison = material.known, material.frames["comparison"]
+    known_studies, comparison = material.known, material.frames["comparison"]
     metrics = metrics_of(material.frames, "shortcut")
     compared = comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"]
     beside_paper = not metrics["baseline"].isin(compared).all()
     titles = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
     # With a single cue, FAMin equals FAAvg.
     for metric in titles if metrics["cues"].max() > 1 else ["faavg"]:
-        for route, studies in shown_routes(metrics, known).items():
-            title = f"{titles[metric]}: {' → '.join(map(known.title, studies))}"
-            draw = partial(study_curves, metrics, metric, studies, known, beside_paper)
+        for route, studies in shown_routes(metrics, known_studies).items():
+            title = f"{titles[metric]}: {' → '.join(map(known_studies.title, studies))}"
+            draw = partial(study_curves, metrics, metric, studies, known_studies, beside_paper)
             yield Figure(f"curves/{metric}_{route}", title, draw, CURVES, title)
 
 
-def shown_routes(metrics: pd.DataFrame, known: KnownStudies) -> dict[str, list[str]]:
+def shown_routes(metrics: pd.DataFrame, known_studies: KnownStudies) -> dict[str, list[str]]:
     """The configured studies of each route, at least two; a route is left out if another one shows
     all its studies."""
     configured = set(metrics["study"])
-    there = {
+    routes_with_runs = {
         route: [study for study in studies if study in configured]
-        for route, studies in known.routes.items()
+        for route, studies in known_studies.routes.items()
     }
-    found: dict[str, list[str]] = {}
-    for route, studies in sorted(there.items(), key=lambda item: -len(item[1])):
-        if len(studies) > 1 and not any(set(studies) <= set(other) for other in found.values()):
-            found[route] = studies
-    return found
+    routes: dict[str, list[str]] = {}
+    for route, studies in sorted(routes_with_runs.items(), key=lambda item: -len(item[1])):
+        if len(studies) > 1 and not any(
+            set(studies) <= set(route_studies) for route_studies in routes.values()
+        ):
+            routes[route] = studies
+    return routes
 
 
 def study_curves(
     metrics: pd.DataFrame,
     metric: str,
     studies: list[str],
-    known: KnownStudies,
+    known_studies: KnownStudies,
     beside_paper: bool = False,
 ) -> Drawing:
     """FAAvg or FAMin along a route of studies, a panel per target factor, a line per baseline,
@@ -80,30 +82,35 @@ def study_curves(
     the axis, an incomplete one hollow. beside_paper: the range of the paper's nine, over the same
     cues, is a grey band and its resnet18 a dashed line, for baselines without a compared cell.
     """
-    of_study = {study: metric if known.studies[study].cues else "faavg" for study in studies}
+    of_study = {
+        study: metric if known_studies.studies[study].cues else "faavg" for study in studies
+    }
     # Of a study without cues, faavg is its P_i.
     rows = metrics[metrics["metric"] == metrics["study"].map(of_study)]
-    targets = in_order(rows["target"], known.factors(studies))
+    targets = in_order(rows["target"], known_studies.factors(studies))
     figure, panels = new_panels(len(targets), 3, (2.6, 2.35), (1.2, 0.7))
     looks = by_baseline(metrics["baseline"].unique())
     for axes, target in zip(panels, targets, strict=True):
-        own = rows[rows["target"] == target]
+        target_rows = rows[rows["target"] == target]
         if beside_paper:
-            whole = set(own.loc[own["cues"].isin([0, PAPER_CUES]), "study"])
+            studies_with_all_cues = set(
+                target_rows.loc[target_rows["cues"].isin([0, PAPER_CUES]), "study"]
+            )
             keys = [
-                (study if study in whole else "", target, its) for study, its in of_study.items()
+                (study if study in studies_with_all_cues else "", target, study_metric)
+                for study, study_metric in of_study.items()
             ]
             _draw_range(axes, *paper_range().reindex(keys).to_numpy().T)
-        for chance in dict.fromkeys(map(known.chance, studies)):
+        for chance in dict.fromkeys(map(known_studies.chance, studies)):
             draw_chance(axes, chance)
             axes.text(-0.2, chance + 0.015, "chance", va="bottom", fontsize=7, color=MUTED)
-        _draw_baselines(axes, own, studies, looks)
-        axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
-        cues = sorted({*own["cues"].astype(int)} - {0})
-        others = max(known.possible_cues(study)[target] for study in studies)
-        few = cues and cues[0] < others
+        _draw_baselines(axes, target_rows, studies, looks)
+        axes.set_xticks(range(len(studies)), map(known_studies.title, studies), fontsize=7.5)
+        cues = sorted({*target_rows["cues"].astype(int)} - {0})
+        n_cues = max(known_studies.possible_cues(study)[target] for study in studies)
+        incomplete = cues and cues[0] < n_cues
         axes.set_title(
-            target + (f" ({' or '.join(map(str, cues))} of {others} cues)" if few else "")
+            target + (f" ({' or '.join(map(str, cues))} of {n_cues} cues)" if incomplete else "")
         )
     figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
     add_legend(figure)
@@ -123,17 +130,17 @@ def _draw_baselines(
     axes: Axes, rows: pd.DataFrame, studies: list[str], looks: dict[str, tuple[str, str]]
 ) -> None:
     for baseline, (colour, marker) in looks.items():
-        own = rows[rows["baseline"] == baseline].set_index("study").reindex(studies)
-        x, mean, stderr = np.arange(len(own)), own["mean"].to_numpy(), own["stderr"].fillna(0)
+        means = rows[rows["baseline"] == baseline].set_index("study").reindex(studies)
+        x, mean, stderr = np.arange(len(means)), means["mean"].to_numpy(), means["stderr"].fillna(0)
         axes.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.18, linewidth=0)
         dots = {"linestyle": "none", "color": colour, "marker": marker, "markersize": 5}
         axes.plot(x, mean, **dots | {"linestyle": "-"}, label=baseline, clip_on=False)
-        missing = (own["n"] == 0).to_numpy()
-        partial = (own["n"].fillna(0) < own["expected"].fillna(0)).to_numpy() & ~missing
+        missing = (means["n"] == 0).to_numpy()
+        partial = (means["n"].fillna(0) < means["expected"].fillna(0)).to_numpy() & ~missing
         hollow, cross = {"markerfacecolor": "white"}, {"marker": "x", "markersize": 7, "mew": 2}
-        for at, y, look in ((partial, mean, hollow), (missing, 0 * x, cross)):
-            if at.any():
-                axes.plot(x[at], y[at], **dots | look, clip_on=False)
+        for marked, y, look in ((partial, mean, hollow), (missing, 0 * x, cross)):
+            if marked.any():
+                axes.plot(x[marked], y[marked], **dots | look, clip_on=False)
     axes.set(ylim=(0, 1), xlim=(-0.25, len(studies) - 0.75), yticks=[0, 0.5, 1])
     axes.grid(axis="y", color=RULE, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -142,20 +149,25 @@ def _draw_baselines(
 def cue_strength_figures(material: Material) -> Iterator[Figure]:
     """A figure for each spread with a line for each baseline; then, for baselines with several
     spreads, one with a line for each of these."""
-    frame, known = material.frames["cue_strength"], material.known
+    frame, known_studies = material.frames["cue_strength"], material.known
     if frame.empty:
         return
-    factors, chance = known.factors(frame["study"]), known.chance(frame["study"].iloc[0])
-    caption = known.in_words(_STRENGTH, frame["study"])
-    for spread, own in frame.groupby("spread", sort=False):
-        about = cue_strength.TITLE + ("" if spread == 1 else f": spread {100 * spread:g} %")
-        draw = partial(strength_curves, own, "baseline", factors, chance)
+    factors, chance = (
+        known_studies.factors(frame["study"]),
+        known_studies.chance(frame["study"].iloc[0]),
+    )
+    caption = known_studies.in_words(_STRENGTH, frame["study"])
+    for spread, spread_rows in frame.groupby("spread", sort=False):
+        heading = cue_strength.TITLE + ("" if spread == 1 else f": spread {100 * spread:g} %")
+        draw = partial(strength_curves, spread_rows, "baseline", factors, chance)
         name = f"cue_strength/spread_{100 * spread:g}"
-        yield Figure(name, about, draw, cue_strength.TITLE, caption, folded=spread < 1)
-    for baseline, own in frame.groupby("baseline", sort=False):
-        if own["spread"].nunique() > 1:
-            named = own.assign(spread=[f"spread {100 * each:g} %" for each in own["spread"]])
-            draw = partial(strength_curves, named, "spread", factors, chance)
+        yield Figure(name, heading, draw, cue_strength.TITLE, caption, folded=spread < 1)
+    for baseline, spread_rows in frame.groupby("baseline", sort=False):
+        if spread_rows["spread"].nunique() > 1:
+            labelled_rows = spread_rows.assign(
+                spread=[f"spread {100 * share:g} %" for share in spread_rows["spread"]]
+            )
+            draw = partial(strength_curves, labelled_rows, "spread", factors, chance)
             title = f"How visible a cue must be: {baseline}"
             yield Figure(f"cue_strength/{baseline}", title, draw, cue_strength.TITLE, caption)
 
@@ -172,12 +184,12 @@ def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: fl
             axes.set_title(cue, loc="center")
         if cue == cues[0]:
             axes.text(-0.5, 0.5, target, rotation=90, va="center", transform=axes.transAxes)
-        own = frame[(frame["target"] == target) & (frame["cue"] == cue)]
-        if own.empty:
+        panel_rows = frame[(frame["target"] == target) & (frame["cue"] == cue)]
+        if panel_rows.empty:
             axes.set_axis_off()
             continue
         draw_chance(axes, chance)
-        for name, curve in own.groupby(by, sort=False):
+        for name, curve in panel_rows.groupby(by, sort=False):
             _draw_strength(axes, name, curve, looks[name])
     ticks = shares[np.unique([0, 1, len(shares) // 2, len(shares) - 1])]
     axes.set_xscale("symlog", linthresh=shares[1], linscale=0.5)

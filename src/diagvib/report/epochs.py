@@ -52,19 +52,20 @@ def training_figures(material: Material) -> Iterator[Figure]:
 
 
 def preference_figures(material: Material) -> Iterator[Figure]:
-    known, runs = material.known, material.first_runs
+    known_studies, runs = material.known, material.first_runs
     for study in material.studies:
-        if cues := len(known.studies[study].cues):
-            of_gaps = known.studies[study].metrics == "gaps"
-            shown = partial(
-                preference_curves, cues=_labelled_cues(runs[runs["study"] == study], study, known)
+        if cues := len(known_studies.studies[study].cues):
+            of_gaps = known_studies.studies[study].metrics == "gaps"
+            draw_curves = partial(
+                preference_curves,
+                cues=_labelled_cues(runs[runs["study"] == study], study, known_studies),
             )
             yield Figure(
                 f"preference/{study}",
-                f"{known.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
-                partial(_draw, shown, material.tables, "study", study, known),
+                f"{known_studies.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
+                partial(_draw, draw_curves, material.tables, "study", study, known_studies),
                 METRIC_SETS["gaps"].title if of_gaps else TRAINING,
-                known.in_words(_PREFERENCE, [study]),
+                known_studies.in_words(_PREFERENCE, [study]),
                 folded=not of_gaps,
             )
 
@@ -72,12 +73,14 @@ def preference_figures(material: Material) -> Iterator[Figure]:
 # The epochs are read where they are drawn: all of them at once would need more memory than anything
 # else in drawing.
 def _draw(
-    curves: Callable, tables: Path, by: str, name: str, known: KnownStudies
+    curves: Callable, tables: Path, by: str, name: str, known_studies: KnownStudies
 ) -> Drawing | None:
-    return curves(read_history(tables, by, name), name, known)
+    return curves(read_history(tables, by, name), name, known_studies)
 
 
-def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -> Drawing | None:
+def training_curves(
+    history: pd.DataFrame, baseline: str, known_studies: KnownStudies
+) -> Drawing | None:
     """Loss and accuracy over epochs, a column per study, a line per run.
 
     history: the epochs of a baseline's runs (`tables.read_history`). With many runs, the median
@@ -96,15 +99,15 @@ def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -
     grid = figure.subplots(2, len(studies), sharex=True, sharey="row", squeeze=False)
     for (losses, accuracies), (study, rows) in zip(grid.T, studies, strict=True):
         for axes, measure in ((losses, "loss"), (accuracies, "accuracy")):
-            for of, (colour, label) in watched.items():
-                if rows.get(f"{of}_{measure}", pd.Series()).notna().any():
-                    _draw_runs(axes, rows, f"{of}_{measure}", colour, label)
+            for split, (colour, label) in watched.items():
+                if rows.get(f"{split}_{measure}", pd.Series()).notna().any():
+                    _draw_runs(axes, rows, f"{split}_{measure}", colour, label)
         runs = len(rows.drop_duplicates(["binding", "sample"]))
-        title = f"{known.title(study)}, {runs} run{'s' if runs > 1 else ''}"
+        title = f"{known_studies.title(study)}, {runs} run{'s' if runs > 1 else ''}"
         losses.set_title(title, fontsize=8.5)
         losses.set_ylim(bottom=0)
         accuracies.set(ylim=(-0.02, 1.02), xlabel="epoch")
-        draw_chance(accuracies, known.chance(study))
+        draw_chance(accuracies, known_studies.chance(study))
     grid[0, 0].set_xlim(min(0.5, history["epoch"].min()), history["epoch"].max() + 0.5)
     grid[0, 0].set_ylabel("loss")
     grid[1, 0].set_ylabel("accuracy")
@@ -121,8 +124,8 @@ def _draw_runs(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: 
     else:
         # Drawn as pixels in the SVG too: thousands of lines would take megabytes.
         look = {"linewidths": 0.5, "alpha": 0.25, "rasterized": True}
-        whole = _of_most_runs(table)
-        axes.plot(whole.index, whole.median(axis=1), color=colour, label=label)
+        most_runs = _of_most_runs(table)
+        axes.plot(most_runs.index, most_runs.median(axis=1), color=colour, label=label)
     axes.add_collection(LineCollection(lines, colors=colour, **look))
     axes.tick_params(colors=INK, labelsize=7.5)
 
@@ -133,18 +136,21 @@ def _of_most_runs(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.notna().sum(axis=1) >= table.shape[1] / 2]
 
 
-def _labelled_cues(runs: pd.DataFrame, study: str, known: KnownStudies) -> list[int]:
+def _labelled_cues(runs: pd.DataFrame, study: str, known_studies: KnownStudies) -> list[int]:
     """`KnownStudies.labelled_cues`, by the training images of the first of these runs."""
     images = None
     for run in runs[:1].to_dict("records"):
         file = run["folder"] / "predictions.parquet"
         trained = read_metadata(file).get("trained", {}) if file.exists() else {}
-        images = known.images(study, run["binding"].split("-"), run["sample"], trained)
-    return known.labelled_cues(study, images)
+        images = known_studies.images(study, run["binding"].split("-"), run["sample"], trained)
+    return known_studies.labelled_cues(study, images)
 
 
 def preference_curves(
-    history: pd.DataFrame, study: str, known: KnownStudies, cues: Sequence[int] | None = None
+    history: pd.DataFrame,
+    study: str,
+    known_studies: KnownStudies,
+    cues: Sequence[int] | None = None,
 ) -> Drawing | None:
     """The share of predictions on validation images that agree with the target's class and with
     that of each of these cues, a panel per baseline. cues: numbers, by default `labelled_cues`.
@@ -154,16 +160,22 @@ def preference_curves(
     share was recorded as zero. None if no cue is left, if no run recorded it, or if target and cues
     agree on all validation images, so that they cannot be told apart.
     """
-    many = len(known.studies[study].cues)
-    roles = ["target", *(f"cue {number}" if many > 1 else "cue" for number in range(1, many + 1))]
-    shown = [0, *(known.labelled_cues(study) if cues is None else cues)]
-    columns = [["val_accuracy", *follows(many)][at] for at in shown]
+    n_cues = len(known_studies.studies[study].cues)
+    roles = [
+        "target",
+        *(f"cue {number}" if n_cues > 1 else "cue" for number in range(1, n_cues + 1)),
+    ]
+    factor_numbers = [0, *(known_studies.labelled_cues(study) if cues is None else cues)]
+    columns = [["val_accuracy", *follows(n_cues)][number] for number in factor_numbers]
     if not set(columns) <= set(history):
         return None
-    own = history.dropna(subset=columns)
-    if all(np.allclose(own[first], own[second], atol=1e-6) for first, second in pairwise(columns)):
+    epochs = history.dropna(subset=columns)
+    if all(
+        np.allclose(epochs[column], epochs[next_column], atol=1e-6)
+        for column, next_column in pairwise(columns)
+    ):
         return None
-    baselines, bindings = own.groupby("baseline", sort=False), own["binding"].unique()
+    baselines, bindings = epochs.groupby("baseline", sort=False), epochs["binding"].unique()
     if len(bindings) == 1:
         factors = bindings[0].split("-")
         roles = [f"{role}: {factor}" for role, factor in zip(roles, factors, strict=True)]
@@ -171,16 +183,20 @@ def preference_curves(
     width = max(2.3, 4.9 / len(baselines))
     figure, panels = new_panels(len(baselines), 4, (width, 1.95), (0.7, 0.8))
     for axes, (baseline, rows) in zip(panels, baselines, strict=True):
-        for column, at in zip(columns, shown, strict=True):
-            look = {"color": GROUP_COLOURS[at % len(_LINES)], "linestyle": _LINES[at % len(_LINES)]}
-            _draw_mean(axes, rows, column, label=roles[at], **look)
-        draw_chance(axes, known.chance(study))
+        for column, factor_number in zip(columns, factor_numbers, strict=True):
+            look = {
+                "color": GROUP_COLOURS[factor_number % len(_LINES)],
+                "linestyle": _LINES[factor_number % len(_LINES)],
+            }
+            _draw_mean(axes, rows, column, label=roles[factor_number], **look)
+        draw_chance(axes, known_studies.chance(study))
         axes.set_title(baseline, fontsize=9)
     for axes in panels[-4:]:
         axes.set_xlabel("epoch", fontsize=8)
     figure.supylabel("share of predictions", fontsize=8)
     add_legend(
-        figure, title=f"{known.title(study)}, validation images: predictions that agree with"
+        figure,
+        title=f"{known_studies.title(study)}, validation images: predictions that agree with",
     )
     return figure
 

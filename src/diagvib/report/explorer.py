@@ -44,24 +44,26 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     runs = material.frames["runs"]
     by_dataset = runs[runs["status"] == "ok"].groupby(["study", "binding", "sample"], sort=False)
-    datasets = sorted(by_dataset, key=lambda named: named[0][2])  # all of sample 0 come first
-    most = min(_OF_DATASET, _IMAGES // max(1, min(len(datasets), _DATASETS)))
+    datasets = sorted(
+        by_dataset, key=lambda dataset_runs: dataset_runs[0][2]
+    )  # all of sample 0 come first
+    image_limit = min(_OF_DATASET, _IMAGES // max(1, min(len(datasets), _DATASETS)))
     images = partial(_images, material, recipes, cache(partial(_renderer, material)))
     index = []
-    for (study, binding, sample), own in datasets[:_DATASETS]:
-        if found := _dataset(material, images, own.to_dict("records"), most):
+    for (study, binding, sample), dataset_runs in datasets[:_DATASETS]:
+        if dataset := _dataset(material, images, dataset_runs.to_dict("records"), image_limit):
             file = f"{study}_{binding}_{sample}.js"
             # Names may run together: study `a_b` with `c-d`, and `a` with `b_c-d`.
-            if file in {one["file"] for one in index}:
+            if file in {entry["file"] for entry in index}:
                 file = f"{len(index)}+{file}"
-            write_text(out / file, f"loaded({json.dumps(found, separators=(',', ':'))});\n")
+            write_text(out / file, f"loaded({json.dumps(dataset, separators=(',', ':'))});\n")
             index.append(
                 {
                     "study": study,
                     "binding": binding,
                     "sample": sample,
                     "title": material.known.title(study),
-                    "runs": [*found["runs"]],
+                    "runs": [*dataset["runs"]],
                     "file": file,
                 }
             )
@@ -72,56 +74,71 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     write_text(out / "index.html", page)
 
 
-def _dataset(material: Material, read_images: Callable, runs: list[dict], most: int) -> dict | None:
+def _dataset(
+    material: Material, read_images: Callable, runs: list[dict], image_limit: int
+) -> dict | None:
     """The runs on one dataset, as the page's script reads them; None if there are no images."""
     target, *cues = by = runs[0]["binding"].split("-")
     scene = load_scene(material.known.studies[runs[0]["study"]].scene)
-    first = _predictions(material, runs[0])
-    there = first[by].drop_duplicates()
-    rows, *others = (in_order(there[name], scene.factors[name]) for name in by)
-    columns = [*product(*others)]
+    first_predictions = _predictions(material, runs[0])
+    combinations = first_predictions[by].drop_duplicates()
+    rows, *other_factors = (in_order(combinations[name], scene.factors[name]) for name in by)
+    columns = [*product(*other_factors)]
     trained = read_metadata(_predictions_file(material, runs[0])).get("trained", {})
     points = material.known.cue_label(runs[0]["study"], by, runs[0]["sample"], trained)
     cells = {
         (row, *column): sorted(
-            {to for name, its in zip(column, points, strict=False) for to in its.get(name, ())}
+            {
+                to
+                for name, targets in zip(column, points, strict=False)
+                for to in targets.get(name, ())
+            }
             - {row}
         )
         for row, column in product(rows, columns)
     }
-    each = max(1, min(_OF_CELL, most // len(there)))
-    shown = np.sort(first.groupby(by, sort=False).head(each).index)[:most]
-    images = read_images(runs[0], shown, first[by])
+    per_cell = max(1, min(_OF_CELL, image_limit // len(combinations)))
+    rows_shown = np.sort(first_predictions.groupby(by, sort=False).head(per_cell).index)[
+        :image_limit
+    ]
+    images = read_images(runs[0], rows_shown, first_predictions[by])
     if images is None:
         return None
-    known, found = {name: at for at, name in enumerate(rows)}, {}
+    class_numbers, methods = {name: number for number, name in enumerate(rows)}, {}
     for run in runs:
-        own = first if run is runs[0] else _predictions(material, run)
-        if not own[by].equals(first[by]):
+        predictions = first_predictions if run is runs[0] else _predictions(material, run)
+        if not predictions[by].equals(first_predictions[by]):
             continue  # predictions for other images
-        few = own.loc[shown]
-        found[run["baseline"]] = {
-            "counts": _counts(own, by, cells),
-            "predicted": [known.setdefault(name, len(known)) for name in few["prediction"]],
-            "percent": [round(100 * float(value), 1) for value in few.get("confidence", ())],
+        sample_rows = predictions.loc[rows_shown]
+        methods[run["baseline"]] = {
+            "counts": _counts(predictions, by, cells),
+            "predicted": [
+                class_numbers.setdefault(name, len(class_numbers))
+                for name in sample_rows["prediction"]
+            ],
+            "percent": [
+                round(100 * float(value), 1) for value in sample_rows.get("confidence", ())
+            ],
         }
-    at = {cell: number for number, cell in enumerate(cells)}
-    few = first.loc[shown]
-    rest = few.drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
+    cell_numbers = {cell: number for number, cell in enumerate(cells)}
+    sample_rows = first_predictions.loc[rows_shown]
+    details = sample_rows.drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
     return {
         "target": target,
         "cue": " and ".join(cues),
         "rows": rows,
         "columns": [" and ".join(column) for column in columns],
         "points": [*cells.values()],
-        "classes": [*known],
-        "cells": [at[cell] for cell in few[by].itertuples(index=False, name=None)],
-        "numbers": shown.tolist(),
+        "classes": [*class_numbers],
+        "cells": [
+            cell_numbers[cell] for cell in sample_rows[by].itertuples(index=False, name=None)
+        ],
+        "numbers": rows_shown.tolist(),
         "about": [
             ", ".join(f"{name} {value}" for name, value in row.items() if value)
-            for row in rest.to_dict("records")
+            for row in details.to_dict("records")
         ],
-        "runs": found,
+        "runs": methods,
         "side": _SIDE,
         "across": _COLUMNS,
         "sprite": webp_address(_sprite(images)),
@@ -142,7 +159,7 @@ def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[
     for (*cell, predicted), n in predictions.groupby([*by, "prediction"]).size().items():
         outcome = 0 if predicted == cell[0] else 1 if predicted in cells[tuple(cell)] else 2
         counts[tuple(cell)][outcome] += n
-    return [[int(n) for n in own] for own in counts.values()]
+    return [[int(n) for n in cell_counts] for cell_counts in counts.values()]
 
 
 def _renderer(material: Material, scene: str) -> Renderer:
@@ -155,7 +172,7 @@ def _images(
     recipes: Path,
     renderer: Callable[[str], Renderer],
     run: dict,
-    shown: np.ndarray,
+    rows: np.ndarray,
     labels: pd.DataFrame,
 ) -> Sequence[np.ndarray] | None:
     """Test images uint8[H, W, 3] in these rows: from a file, or rendered. None if there are none
@@ -169,15 +186,17 @@ def _images(
     if file.exists():
         table = read_table(file, by)
     elif recipe.exists() and is_prepared(prepared):
-        drawn, noted = read_recipes(recipe)
-        if noted["sources_digest"] != scene.catalogue(prepared).digest:
+        table_of_recipes, metadata = read_recipes(recipe)
+        if metadata["sources_digest"] != scene.catalogue(prepared).digest:
             return None
-        table = drawn.filter((pc.field("sample") == sample) & (pc.field("split") == "test"))
+        table = table_of_recipes.filter(
+            (pc.field("sample") == sample) & (pc.field("split") == "test")
+        )
     else:
         return None
     if not np.array_equal(table.select(by).to_pandas().to_numpy(str), labels.to_numpy(str)):
         return None
-    return images_at(file, shown) if file.exists() else renderer(name)(table.take(shown)).numpy()
+    return images_at(file, rows) if file.exists() else renderer(name)(table.take(rows)).numpy()
 
 
 def _sprite(images: Sequence[np.ndarray]) -> Image.Image:

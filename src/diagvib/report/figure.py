@@ -63,11 +63,13 @@ class Material:
     def first_runs(self) -> pd.DataFrame:
         """The complete runs of dataset sample 0, with their folder."""
         runs = self.frames["runs"]
-        own = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
-        return own.assign(folder=[run_folder(self.runs, run) for run in own.to_dict("records")])
+        finished_runs = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
+        return finished_runs.assign(
+            folder=[run_folder(self.runs, run) for run in finished_runs.to_dict("records")]
+        )
 
     @cached_property
     def binding(self) -> str:
         """The binding that shows a shortcut best; empty if there is none."""
-        found = telling_bindings(self.frames["p_matrix"], self.known)
-        return f"{found['target'][0]}-{found['cue'][0]}" if len(found) else ""
+        bindings = telling_bindings(self.frames["p_matrix"], self.known)
+        return f"{bindings['target'][0]}-{bindings['cue'][0]}" if len(bindings) else ""

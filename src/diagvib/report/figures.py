@@ -46,18 +46,18 @@ def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure
     threads: the most processes that draw; the files do not depend on it.
     """
     figures, times = [figure for kind in KINDS for figure in kind(material)], Counter()
-    for at, figure in enumerate(figures):
+    for position, figure in enumerate(figures):
         times[figure.name] += 1
         if times[figure.name] > 1:  # study `a_b` with baseline `c`, and `a` with `b_c`
-            figures[at] = replace(figure, name=f"{figure.name}+{times[figure.name]}")
+            figures[position] = replace(figure, name=f"{figure.name}+{times[figure.name]}")
     shutil.rmtree(out, ignore_errors=True)
     runs = material.frames["runs"]
     texts = [source_note(runs, material.settings), *untested_notes(runs)[:_NOTES]]
     note = "\n".join(filter(None, texts))
-    drawn = in_processes(
+    outcomes = in_processes(
         partial(_draw, out=out, note=note), figures, threads, min_per_process=FIGURES_A_PROCESS
     )
-    return [figure for figure, done in zip(figures, drawn, strict=True) if done]
+    return [figure for figure, outcome in zip(figures, outcomes, strict=True) if outcome]
 
 
 def _draw(figure: Figure, out: Path, note: str) -> bool:
@@ -72,9 +72,9 @@ def _draw(figure: Figure, out: Path, note: str) -> bool:
             narrow = figure.draw()
         if narrow.get_figwidth() < drawing.get_figwidth():
             drawings[STACKED] = narrow
-    for ending, each in drawings.items():
+    for ending, panel in drawings.items():
         if note:
-            each.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")
+            panel.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")
         kinds = ("svg",) if ending else ("png", "svg")
-        save_figure(each, out / f"{figure.name}{ending}", kinds)
+        save_figure(panel, out / f"{figure.name}{ending}", kinds)
     return True

@@ -50,21 +50,23 @@ _CAPTION = (
 def gap_figures(material: Material) -> Iterator[Figure]:
     """For each study with two cues, its gaps by binding (folded but for the first, the mean if
     there are several), and what narrower gaps cost."""
-    known, gaps = material.known, metrics_of(material.frames, "gaps")
-    for study, own in comparisons(gaps, material.frames["whac_a_mole"], known).items():
-        for one in own:
+    known_studies, gaps = material.known, metrics_of(material.frames, "gaps")
+    for study, study_comparisons in comparisons(
+        gaps, material.frames["whac_a_mole"], known_studies
+    ).items():
+        for comparison in study_comparisons:
             yield Figure(
-                f"gaps/{study}_{one.binding or 'all'}",
-                f"{one.about}: gaps of every method",
-                partial(gap_bars, one),
+                f"gaps/{study}_{comparison.binding or 'all'}",
+                f"{comparison.about}: gaps of every method",
+                partial(gap_bars, comparison),
                 METRIC_SETS["gaps"].title,
-                f"{known.studies[study].meaning}. {known.in_words(_CAPTION, [study])}",
-                folded=one is not own[0],
+                f"{known_studies.studies[study].meaning}. {known_studies.in_words(_CAPTION, [study])}",
+                folded=comparison is not study_comparisons[0],
             )
         yield Figure(
             f"gaps/pareto_{study}",
-            f"{known.title(study)}: what a narrower gap costs",
-            partial(gap_pareto, own[0]),
+            f"{known_studies.title(study)}: what a narrower gap costs",
+            partial(gap_pareto, study_comparisons[0]),
             METRIC_SETS["gaps"].title,
             "Filled: no other method is as good in both.",
         )
@@ -84,31 +86,33 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     size, margin = (3.2, 0.4 * len(methods)), (0, 2.9 if narrow else 1.55)
     figure, panels = new_panels(len(GAPS), len(GAPS), size, margin)
     for axes, cue, metric in zip(panels, (*CUE_GAPS, 0), GAPS, strict=True):
-        where = f"where {cues[cue]} misleads" if cue else "where both mislead"
+        condition = f"where {cues[cue]} misleads" if cue else "where both mislead"
         axes.axvline(0, color=MUTED, linewidth=0.8)
-        for y, one in enumerate(methods):
-            _draw_gap(axes, y, one, cue, metric, where)
-            if one.is_reference and one.ran:
-                alike = [at for at, other in enumerate(methods) if other.model == one.model]
-                ends = alike[0] - 0.5, alike[-1] + 0.5
+        for y, method in enumerate(methods):
+            _draw_gap(axes, y, method, cue, metric, condition)
+            if method.is_reference and method.ran:
+                same_model = [
+                    row for row, neighbour in enumerate(methods) if neighbour.model == method.model
+                ]
+                ends = same_model[0] - 0.5, same_model[-1] + 0.5
                 look = {"color": INK, "linewidth": 1.1, "linestyle": (0, (3, 2)), "zorder": 4}
-                axes.vlines(-100 * one.mean(metric), *ends, **look)
+                axes.vlines(-100 * method.mean(metric), *ends, **look)
         axes.tick_params(axis="y", which="both", length=0)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="x", labelsize=7.5)
-        axes.set_title(where, fontsize=10, pad=11)
+        axes.set_title(condition, fontsize=10, pad=11)
     panels[0].margins(x=0.2)
     panels[0].set_ylim(len(methods) - 0.4, -0.75)
     panels[0].xaxis.set_major_formatter(lambda lost, _: f"{-lost:.0f}" if lost else "0")
     for axes in panels if narrow else panels[:1]:
         _name_rows(axes, methods)
-    about = "gap: points of accuracy lost"
-    about += "" if narrow else " relative to in-distribution images"
-    panels[-1 if narrow else 0].set_xlabel(about, fontsize=8, loc="left")
-    shown = {one.verdict(cue) for one in comparison.ran for cue in CUE_GAPS}
-    handles = [Patch(**look) for verdict, look in _LOOKS.items() if verdict in shown]
+    axis_label = "gap: points of accuracy lost"
+    axis_label += "" if narrow else " relative to in-distribution images"
+    panels[-1 if narrow else 0].set_xlabel(axis_label, fontsize=8, loc="left")
+    verdicts = {judged_method.verdict(cue) for judged_method in comparison.ran for cue in CUE_GAPS}
+    handles = [Patch(**look) for verdict, look in _LOOKS.items() if verdict in verdicts]
     effect = "accuracy lost where a cue misleads"
-    if any(one.opens_another for one in methods):
+    if any(judged_method.opens_another for judged_method in methods):
         effect = "fixing one shortcut makes another worse"
     title = f"{comparison.about}:" + ("\n" if narrow else " ") + effect
     size = {"size": 10 if narrow else 12, "weight": 700}
@@ -116,19 +120,21 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     return figure
 
 
-def _draw_gap(axes: Axes, y: int, one: Judged, cue: int, metric: str, where: str) -> None:
+def _draw_gap(axes: Axes, y: int, method: Judged, cue: int, metric: str, condition: str) -> None:
     """cue: 0 for the joint gap."""
-    row, verdict = one.rows[metric], one.verdict(cue)
+    row, verdict = method.rows[metric], method.verdict(cue)
     if not row.n:
         axes.text(0, y, " missing", va="center", fontsize=8, color=MUTED)
         return
-    look = _LOOKS[verdict] if cue or one.is_reference else _JOINT
+    look = _LOOKS[verdict] if cue or method.is_reference else _JOINT
     (bar,) = axes.barh(y, -100 * row.mean, height=0.62, zorder=2, **look)
-    bar.set_gid(f"tip: {one.named}, {where}: {_tip(row, one.verdicts.get(cue))} {one.samples}")
+    bar.set_gid(
+        f"tip: {method.named}, {condition}: {_tip(row, method.verdicts.get(cue))} {method.samples}"
+    )
     axes.hlines(y, -100 * row.high, -100 * row.low, color=INK, linewidth=0.8, zorder=3)
     text, look = str(whole_points(row.mean)), {"color": INK}
     if verdict == "worse":
-        text += f"  ({whole_points(one.verdicts[cue].difference)})"
+        text += f"  ({whole_points(method.verdicts[cue].difference)})"
         look = {"color": HELD_OUT, "fontweight": 700}
     axes.annotate(
         text,
@@ -143,24 +149,24 @@ def _draw_gap(axes: Axes, y: int, one: Judged, cue: int, metric: str, where: str
     )
 
 
-def _tip(row, judged) -> str:
+def _tip(row, verdict) -> str:
     """A bar's numbers in words. row: of `gaps`; judged: of `whac_a_mole`, None where nothing is
     judged."""
     text = f"{100 * row.mean:.1f} points (95 %: {interval(row.low, row.high, change=True)})"
-    if judged and judged.reference_gap == judged.reference_gap:
-        text += f"; {judged.reference}: {100 * judged.reference_gap:.1f}"
-        text += f", difference {interval(judged.low, judged.high, change=True)}"
-    if judged:
-        text += f": {judged.verdict}" + (f" ({judged.reason})" if judged.reason else "")
+    if verdict and verdict.reference_gap == verdict.reference_gap:
+        text += f"; {verdict.reference}: {100 * verdict.reference_gap:.1f}"
+        text += f", difference {interval(verdict.low, verdict.high, change=True)}"
+    if verdict:
+        text += f": {verdict.verdict}" + (f" ({verdict.reason})" if verdict.reason else "")
     return f"{text}; n = {row.n} of {row.expected}"
 
 
 def _name_rows(axes: Axes, methods: Sequence[Judged]) -> None:
     """Each method's name and, in small print below it, its supervision."""
     rows = np.arange(len(methods))
-    several = len({one.model for one in methods}) > 1
-    small = [f"{one.model}, {one.labels}" if several else one.labels for one in methods]
-    axes.set_yticks(rows - 0.12, [one.baseline for one in methods], fontsize=9.5)
+    several = len({method.model for method in methods}) > 1
+    small = [f"{method.model}, {method.labels}" if several else method.labels for method in methods]
+    axes.set_yticks(rows - 0.12, [method.baseline for method in methods], fontsize=9.5)
     axes.set_yticks(rows + 0.25, small, minor=True, fontsize=7, color=MUTED)
 
 
@@ -171,15 +177,17 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
     methods = comparison.ran
     if not methods:
         return None
-    points = np.array([[100 * one.mean("id_accuracy"), 100 * one.worst_gap] for one in methods])
+    points = np.array(
+        [[100 * method.mean("id_accuracy"), 100 * method.worst_gap] for method in methods]
+    )
     front = not_beaten(points)
     narrow = is_stacked()
     figure, (axes,) = new_panels(1, 1, (6.6, 5.2 if narrow else 4.2), (0, 0))
     axes.plot(*points[front][np.argsort(points[front][:, 0])].T, color=RULE, zorder=1)
-    looks = by_baseline(one.baseline for one in methods)
-    for (name, (colour, marker)), point, kept in zip(looks.items(), points, front, strict=True):
+    looks = by_baseline(method.baseline for method in methods)
+    for (name, (colour, marker)), point, on_front in zip(looks.items(), points, front, strict=True):
         look = {"marker": marker, "markersize": 8, "markeredgecolor": colour, "label": name}
-        axes.plot(*point, linestyle="none", markerfacecolor=colour if kept else "none", **look)
+        axes.plot(*point, linestyle="none", markerfacecolor=colour if on_front else "none", **look)
     axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
     axes.margins(0.12)
     better = "\nup and right is better" if narrow else " up and right is better"

@@ -20,7 +20,7 @@ from diagvib.results.uncertainty import FEWEST, half_width, image_interval
 from diagvib.studies.study import Headline
 
 # Baselines that have a headline of their own, where the cue is the shortcut.
-_MOST = 3
+_MOST_BASELINES = 3
 # A share of wrong predictions from which on they follow the cue, where there are other classes.
 _MOSTLY = 0.5
 
@@ -78,7 +78,7 @@ class Effect:
         return f"95 % interval {interval(self.low, self.high, change=True)} points"
 
 
-def _effect(material: Material, first: dict, second: dict) -> Effect:
+def _effect(material: Material, changed_keys: dict, reference_keys: dict) -> Effect:
     """Of one accuracy less another, paired by sample. first, second: the columns of runs, and
     `group`."""
     if (runs := material.frames.get("runs")) is None:
@@ -86,43 +86,53 @@ def _effect(material: Material, first: dict, second: dict) -> Effect:
 
     def values(names: dict) -> tuple[pd.Series, float]:
         group = names["group"]
-        same = [runs[key].eq(name) for key, name in names.items() if key != "group"]
-        here = runs[np.logical_and.reduce(same)].set_index("sample")
-        columns = here.reindex(columns=[f"{group}_accuracy", f"{group}_n"]).astype(float)
+        conditions = [runs[key].eq(name) for key, name in names.items() if key != "group"]
+        key_runs = runs[np.logical_and.reduce(conditions)].set_index("sample")
+        columns = key_runs.reindex(columns=[f"{group}_accuracy", f"{group}_n"]).astype(float)
         return columns.iloc[:, 0], columns.iloc[:, 1].sum()
 
-    (left, images), (right, others) = values(first), values(second)
-    both = left.index.intersection(right.index)
-    return Effect(*change_interval(left.reindex(both), right.reindex(both), images, others))
+    (changed, images), (reference, reference_images) = values(changed_keys), values(reference_keys)
+    common_samples = changed.index.intersection(reference.index)
+    return Effect(
+        *change_interval(
+            changed.reindex(common_samples),
+            reference.reindex(common_samples),
+            images,
+            reference_images,
+        )
+    )
 
 
 def shortcut_findings(material: Material) -> Iterator[Finding]:
     """The most telling binding of each of some baselines; only baselines and studies that ran."""
-    known, p = material.known, material.frames["p_matrix"]
-    headline = known.headline(p["study"])
+    known_studies, p = material.known, material.frames["p_matrix"]
+    headline = known_studies.headline(p["study"])
     if headline is None:
         return
-    bindings = telling_bindings(p, known)
-    ran = bindings[bindings["shortcut"].notna()]
-    best, pairs = ran.drop_duplicates("baseline").head(_MOST), ran["baseline"].value_counts()
+    bindings = telling_bindings(p, known_studies)
+    finished = bindings[bindings["shortcut"].notna()]
+    best, pairs = (
+        finished.drop_duplicates("baseline").head(_MOST_BASELINES),
+        finished["baseline"].value_counts(),
+    )
     for row in best.itertuples():
         studies = (headline.without, headline.shortcut, row.by)
         bars, intervals = {}, {}
         for study, value in zip(studies, (row.without, row.shortcut, row.recovered), strict=True):
             if value == value:
-                label = f"{known.title(study)}: {known.studies[study].meaning}"
+                label = f"{known_studies.title(study)}: {known_studies.studies[study].meaning}"
                 bars[label] = value
                 intervals[label] = _range(p, row, study)
         text = _shortcut_text(row, pairs[row.baseline], material, headline)
         text += cautions(material, row.baseline, studies=studies)
-        chance = known.chance(headline.shortcut)
+        chance = known_studies.chance(headline.shortcut)
         yield Finding(METRIC_SETS["shortcut"].title, text, chance, bars, intervals)
 
 
 def _range(p: pd.DataFrame, binding, study: str) -> tuple[float, float]:
     """The 95 % t interval of P_ij from its standard error; without one, over the images."""
-    same = (p["study"] == study) & (p["baseline"] == binding.baseline)
-    rows = p[same & (p["target"] == binding.target) & p["cue"].isin(["", binding.cue])]
+    of_binding = (p["study"] == study) & (p["baseline"] == binding.baseline)
+    rows = p[of_binding & (p["target"] == binding.target) & p["cue"].isin(["", binding.cue])]
     row = rows[(rows["group"] == "ood") | (rows["cue"] == "")].iloc[-1]
     if row["n"] >= FEWEST:
         reach = half_width(row["n"] - 1) * row["stderr"]
@@ -135,18 +145,21 @@ def _range(p: pd.DataFrame, binding, study: str) -> tuple[float, float]:
 
 def _shortcut_text(row, pairs: int, material: Material, headline: Headline) -> str:
     """row: of `telling_bindings`."""
-    known, chosen = material.known, f" (the clearest of {pairs} pairs)" if pairs > 1 else ""
+    known_studies, choice_note = (
+        material.known,
+        f" (the clearest of {pairs} pairs)" if pairs > 1 else "",
+    )
     names = {"baseline": row.baseline, "target": row.target}
     misled = {**names, "study": headline.shortcut, "cue": row.cue, "group": "ood"}
-    usual = {**names, "study": headline.without, "cue": "", "group": "id"}
+    without_cue = {**names, "study": headline.without, "cue": "", "group": "id"}
     text = (
-        f"Trained with {row.cue} as a shortcut to {row.target}{chosen}, {row.baseline} recognises {row.target} "
+        f"Trained with {row.cue} as a shortcut to {row.target}{choice_note}, {row.baseline} recognises {row.target} "
         f"in {whole_percent(row.shortcut)} of the test images where {row.cue} misleads"
     )
     if row.without != row.without:
         text += "."
     else:
-        loss = _effect(material, misled, usual)
+        loss = _effect(material, misled, without_cue)
         if loss.is_shown:
             text += f", instead of {whole_percent(row.without)} ({loss.reach})."
         else:
@@ -154,7 +167,7 @@ def _shortcut_text(row, pairs: int, material: Material, headline: Headline) -> s
     if row.recovered == row.recovered:
         help_ = _effect(material, {**misled, "study": row.by}, misled)
         verb = "raise" if help_.change > 0 else "lower"
-        name, value = known.studies[row.by].opportunity, whole_percent(row.recovered)
+        name, value = known_studies.studies[row.by].opportunity, whole_percent(row.recovered)
         text += (
             f" {name} {verb} it to {value} ({help_.reach})."
             if help_.is_shown
@@ -171,24 +184,24 @@ def _unseen(effect: Effect) -> str:
 
 def _gaps(material: Material) -> Iterator[Finding]:
     """The accuracy that the first ERM loses where cues mislead."""
-    known, frames = material.known, material.frames
+    known_studies, frames = material.known, material.frames
     for study, of_study in comparisons(
-        metrics_of(frames, "gaps"), frames["whac_a_mole"], known
+        metrics_of(frames, "gaps"), frames["whac_a_mole"], known_studies
     ).items():
-        for one in of_study[0].ran:
-            if one.is_reference:
-                inside, cues = one.rows["id_accuracy"], of_study[0].cues
+        for method in of_study[0].ran:
+            if method.is_reference:
+                inside, cues = method.rows["id_accuracy"], of_study[0].cues
                 labels = {"id_accuracy": "in distribution"}
                 labels |= {gap: f"{cues[cue]} misleads" for cue, gap in CUE_GAPS.items()}
                 labels |= {"joint_gap": "both mislead"}
                 bars, intervals = {}, {}
                 for metric, label in labels.items():
-                    row, base = one.rows[metric], 0 if metric == "id_accuracy" else inside.mean
+                    row, base = method.rows[metric], 0 if metric == "id_accuracy" else inside.mean
                     bars[label] = base + row.mean
                     intervals[label] = (base + row.low, base + row.high)
-                text = reference_sentence(of_study[0], one)
-                text += cautions(material, one.baseline, studies=[study])
-                title, chance = METRIC_SETS["gaps"].title, known.chance(study)
+                text = reference_sentence(of_study[0], method)
+                text += cautions(material, method.baseline, studies=[study])
+                title, chance = METRIC_SETS["gaps"].title, known_studies.chance(study)
                 yield Finding(title, text, chance, bars, intervals)
                 return
 
@@ -196,43 +209,51 @@ def _gaps(material: Material) -> Iterator[Finding]:
 def _average(material: Material) -> Iterator[Finding]:
     """The first baseline on the first study with environments, beside the best of the others."""
     for study, target, cue, rows in _by_study(material, "average"):
-        by_metric = {name: own.set_index("baseline") for name, own in rows.groupby("metric")}
+        by_metric = {
+            name: metric_rows.set_index("baseline") for name, metric_rows in rows.groupby("metric")
+        }
         tested = by_metric["accuracy"]["mean"].dropna()
         if tested.empty:
             continue
-        known, inside = material.known, by_metric["id_accuracy"]["mean"]
-        first, others = tested.index[0], tested.iloc[1:]
+        known_studies, inside = material.known, by_metric["id_accuracy"]["mean"]
+        first_baseline, other_baselines = tested.index[0], tested.iloc[1:]
         run = {"study": study, "binding": rows["binding"].iloc[0], "group": "ood"}
         loss = _effect(
-            material, {**run, "baseline": first}, {**run, "baseline": first, "group": "id"}
+            material,
+            {**run, "baseline": first_baseline},
+            {**run, "baseline": first_baseline, "group": "id"},
         )
         text = (
-            f"{first} recognises {target} in {whole_percent(inside[first])} of the images of its training "
-            f"environments ({known.title(study)}), and in {whole_percent(tested[first])} of those of the test "
+            f"{first_baseline} recognises {target} in {whole_percent(inside[first_baseline])} of the "
+            f"images of its training environments ({known_studies.title(study)}), and in {whole_percent(tested[first_baseline])} of those of the test "
             f"environment, where {cue} points to other classes"
         )
         text += f" ({loss.reach})." if loss.is_shown else f": {_unseen(loss)}."
         bars = {
-            f"{first}, training environments": inside[first],
-            f"{first}, test environment": tested[first],
+            f"{first_baseline}, training environments": inside[first_baseline],
+            f"{first_baseline}, test environment": tested[first_baseline],
         }
-        sources = [("id_accuracy", first), ("accuracy", first)]
-        if len(others):
-            best = others.idxmax()
-            which = (
-                f"highest of {len(others)} other baselines" if len(others) > 1 else "other baseline"
+        sources = [("id_accuracy", first_baseline), ("accuracy", first_baseline)]
+        if len(other_baselines):
+            best = other_baselines.idxmax()
+            rank = (
+                f"highest of {len(other_baselines)} other baselines"
+                if len(other_baselines) > 1
+                else "other baseline"
             )
-            gain = _effect(material, {**run, "baseline": best}, {**run, "baseline": first})
+            gain = _effect(material, {**run, "baseline": best}, {**run, "baseline": first_baseline})
             sure = gain.reach if gain.is_shown else f"no difference is seen, {gain.reach}"
-            text += f" The {which} is {best}, with {whole_percent(others[best])} ({sure})."
-            bars[f"{best}, test environment"] = others[best]
+            text += f" The {rank} is {best}, with {whole_percent(other_baselines[best])} ({sure})."
+            bars[f"{best}, test environment"] = other_baselines[best]
             sources.append(("accuracy", best))
         intervals = {
             label: _ends(by_metric[metric].loc[baseline])
             for label, (metric, baseline) in zip(bars, sources, strict=True)
         }
         text += cautions(material, *{name: 0 for _, name in sources}, studies=[study])
-        yield Finding(METRIC_SETS["average"].title, text, known.chance(study), bars, intervals)
+        yield Finding(
+            METRIC_SETS["average"].title, text, known_studies.chance(study), bars, intervals
+        )
         return
 
 
@@ -243,7 +264,7 @@ def _ends(row: pd.Series) -> tuple[float, float]:
 def _watermark(material: Material) -> Iterator[Finding]:
     """What the watermark does to the first baseline on the first study."""
     for study, target, _, rows in _by_study(material, "watermark"):
-        baseline, known = rows["baseline"].iloc[0], material.known
+        baseline, known_studies = rows["baseline"].iloc[0], material.known
         metrics = rows[rows["baseline"] == baseline].set_index("metric")
         means = metrics["mean"]
         clean, gap = means["in1k_accuracy"], means["in_w_gap"]
@@ -256,8 +277,8 @@ def _watermark(material: Material) -> Iterator[Finding]:
             loss = _effect(material, {**run, "group": "in-w"}, {**run, "group": "in-1k"})
         rise = Effect(change, *_ends(metrics.loc["delta_p_carton"]))
         text = (
-            f"{baseline} recognises the {target} in {whole_percent(clean)} of the images ({known.title(study)}), and in "
-            f"{whole_percent(clean + gap)} with the watermark"
+            f"{baseline} recognises the {target} in {whole_percent(clean)} of the images "
+            f"({known_studies.title(study)}), and in {whole_percent(clean + gap)} with the watermark"
         )
         text += f" ({loss.reach})." if loss.is_shown else f": {_unseen(loss)}."
         text += (
@@ -268,40 +289,47 @@ def _watermark(material: Material) -> Iterator[Finding]:
         bars = {"without the watermark": clean, "with the watermark": clean + gap}
         ends = _ends(metrics.loc["in1k_accuracy"]), (clean + loss.low, clean + loss.high)
         intervals = dict(zip(bars, ends, strict=True))
-        yield Finding(METRIC_SETS["watermark"].title, text, known.chance(study), bars, intervals)
+        yield Finding(
+            METRIC_SETS["watermark"].title, text, known_studies.chance(study), bars, intervals
+        )
         return
 
 
 def _accuracy(material: Material) -> Iterator[Finding]:
     """The first baseline on the study with the combination of classes that loses most to its cue;
     without cues, or where no cue points to a class, on the study with the worst combination."""
-    known, table = material.known, material.frames["combinations"]
-    ran = table[table["mean"].notna()]
-    firsts = {study: rows["baseline"].iloc[0] for study, rows in ran.groupby("study", sort=False)}
-    ran = ran[ran["baseline"] == ran["study"].map(firsts)]
-    misled = ran[ran["change"].notna()]
-    if ran.empty:
+    known_studies, table = material.known, material.frames["combinations"]
+    tested = table[table["mean"].notna()]
+    firsts = {
+        study: rows["baseline"].iloc[0] for study, rows in tested.groupby("study", sort=False)
+    }
+    tested = tested[tested["baseline"] == tested["study"].map(firsts)]
+    misled = tested[tested["change"].notna()]
+    if tested.empty:
         return
-    seen = misled[misled["change_high"] < 0]
-    rows = seen if len(seen) else misled if len(misled) else ran
+    significant = misled[misled["change_high"] < 0]
+    rows = significant if len(significant) else misled if len(misled) else tested
     row = rows.loc[rows["change" if len(misled) else "mean"].idxmin()]
-    same = ran[(ran["study"] == row["study"]) & (ran["binding"] == row["binding"])]
+    binding_rows = tested[(tested["study"] == row["study"]) & (tested["binding"] == row["binding"])]
     bars, intervals = {}, {}
-    for one in same.to_dict("records"):
-        label = " on ".join(filter(None, (one["target_class"], one["cue_class"])))
-        bars[label], intervals[label] = one["mean"], (one["low"], one["high"])
-    text = _combination_text(row) if len(misled) else _worst_text(row, known)
+    for combination in binding_rows.to_dict("records"):
+        label = " on ".join(filter(None, (combination["target_class"], combination["cue_class"])))
+        bars[label], intervals[label] = (
+            combination["mean"],
+            (combination["low"], combination["high"]),
+        )
+    text = _combination_text(row) if len(misled) else _worst_text(row, known_studies)
     text += cautions(material, row["baseline"], studies=[row["study"]])
     title = METRIC_SETS["accuracy"].title
-    yield Finding(title, text, known.chance(row["study"]), bars, intervals)
+    yield Finding(title, text, known_studies.chance(row["study"]), bars, intervals)
 
 
 def _combination_text(row: pd.Series) -> str:
     """`On forest, erm calls 99 % of bird mammal: it follows background.`"""
     effect = Effect(*row[["change", "change_low", "change_high"]])
-    followed = row["followed"] >= _MOSTLY * (1 - row["mean"])
+    follows_cue = row["followed"] >= _MOSTLY * (1 - row["mean"])
     place, target, cue = row["cue_class"], row["target_class"], row["cue"].partition("-")[0]
-    if effect.high < 0 and followed:
+    if effect.high < 0 and follows_cue:
         return (
             f"On {place}, {row['baseline']} calls {whole_percent(row['followed'])} of {target} "
             f"{row['cue_label']}: it follows {cue}. It recognises {target} in "
@@ -316,11 +344,11 @@ def _combination_text(row: pd.Series) -> str:
     return text + (f" ({effect.reach})." if effect.is_shown else f": {_unseen(effect)}.")
 
 
-def _worst_text(row: pd.Series, known: KnownStudies) -> str:
+def _worst_text(row: pd.Series, known_studies: KnownStudies) -> str:
     name = " on ".join(filter(None, (row["target_class"], row["cue_class"])))
     return (
         f"{row['baseline']} recognises {row['target']} in {whole_percent(row['mean'])} of the test "
-        f"images of its worst combination of classes, {name} ({known.title(row['study'])})."
+        f"images of its worst combination of classes, {name} ({known_studies.title(row['study'])})."
     )
 
 
@@ -329,42 +357,55 @@ def _by_study(material: Material, name: str) -> Iterator[tuple[str, str, str, pd
     the baselines with numbers for it."""
     rows = metrics_of(material.frames, name)
     rows = rows[(rows["study"] != "") & (rows["binding"] != "")]
-    for study, own in rows.groupby("study", sort=False):
-        own = own[own["binding"] == own["binding"].iloc[0]]
-        own = own[own["baseline"].isin(own.loc[own["mean"].notna(), "baseline"])]
-        if own.empty:
+    for study, study_rows in rows.groupby("study", sort=False):
+        study_rows = study_rows[study_rows["binding"] == study_rows["binding"].iloc[0]]
+        study_rows = study_rows[
+            study_rows["baseline"].isin(study_rows.loc[study_rows["mean"].notna(), "baseline"])
+        ]
+        if study_rows.empty:
             continue
-        yield study, own["target"].iloc[0], own["cue"].iloc[0] or "the cue", own
+        yield (
+            study,
+            study_rows["target"].iloc[0],
+            study_rows["cue"].iloc[0] or "the cue",
+            study_rows,
+        )
 
 
 def shortcut_sentences(material: Material) -> tuple[str, str]:
     """A sentence about the curves and one about the matrix; empty where nothing ran."""
-    known, p = material.known, material.frames["p_matrix"]
-    headline, metrics = known.headline(p["study"]), metrics_of(material.frames, "shortcut")
+    known_studies, p = material.known, material.frames["p_matrix"]
+    headline, metrics = known_studies.headline(p["study"]), metrics_of(material.frames, "shortcut")
     curve = metrics[(metrics["metric"] == "faavg") & metrics["mean"].notna()]
     if headline is None or curve.empty:
         return "", ""
-    first = curve[curve["baseline"] == curve["baseline"].iloc[0]]
+    first_curve = curve[curve["baseline"] == curve["baseline"].iloc[0]]
     # Only of targets that ran in all studies, or a study's mean would be of others.
-    wide = first.pivot(index="target", columns="study", values="mean")[first["study"].unique()]
-    whole = wide.dropna()
-    shown = ", ".join(
-        f"{known.title(name)} {whole_percent(value)}"
-        for name, value in whole.mean().dropna().items()
+    wide = first_curve.pivot(index="target", columns="study", values="mean")[
+        first_curve["study"].unique()
+    ]
+    complete = wide.dropna()
+    means_text = ", ".join(
+        f"{known_studies.title(name)} {whole_percent(value)}"
+        for name, value in complete.mean().dropna().items()
     )
-    of = "the targets"
-    if len(whole) < len(wide):
-        of = f"{len(whole)} of {len(wide)} targets, which ran everywhere"
-    curves = f"{first['baseline'].iloc[0]}, mean over {of}: {shown}." if shown else ""
-    ran = p[(p["study"] == headline.shortcut) & (p["group"] == "ood") & p["mean"].notna()]
-    if ran.empty:
+    targets = "the targets"
+    if len(complete) < len(wide):
+        targets = f"{len(complete)} of {len(wide)} targets, which ran everywhere"
+    curves = (
+        f"{first_curve['baseline'].iloc[0]}, mean over {targets}: {means_text}."
+        if means_text
+        else ""
+    )
+    cells = p[(p["study"] == headline.shortcut) & (p["group"] == "ood") & p["mean"].notna()]
+    if cells.empty:
         return curves, ""
-    chance, lowest = known.chance(headline.shortcut), ran.loc[ran["mean"].idxmin()]
-    several = ran["baseline"].nunique() > 1
-    what = "combinations of baseline, target and cue" if several else "pairs of target and cue"
+    chance, lowest = known_studies.chance(headline.shortcut), cells.loc[cells["mean"].idxmin()]
+    several = cells["baseline"].nunique() > 1
+    unit = "combinations of baseline, target and cue" if several else "pairs of target and cue"
     matrix = (
-        f"Accuracy is below chance in {int((ran['mean'] < chance).sum())} of {len(ran)} trained "
-        f"{what} ({known.title(headline.shortcut)}). The lowest is "
+        f"Accuracy is below chance in {int((cells['mean'] < chance).sum())} of {len(cells)} trained "
+        f"{unit} ({known_studies.title(headline.shortcut)}). The lowest is "
         f"{lowest['target']} by {lowest['cue']}, {whole_percent(lowest['mean'])} ({lowest['baseline']})."
     )
     return curves, matrix

@@ -14,7 +14,7 @@ from diagvib.results.table import interval
 from diagvib.results.uncertainty import FEWEST
 
 # Methods that widen another gap are described one by one, up to this number.
-_MOST = 3
+_MOST_SENTENCES = 3
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def ran(self) -> list[Judged]:
-        return [one for one in self.methods if one.ran]
+        return [method for method in self.methods if method.ran]
 
     @property
     def about(self) -> str:
@@ -100,17 +100,24 @@ def cue_names(binding: str) -> dict[int, str]:
 
 
 def comparisons(
-    gaps: pd.DataFrame, whac: pd.DataFrame, known: KnownStudies
+    gaps: pd.DataFrame, whac: pd.DataFrame, known_studies: KnownStudies
 ) -> dict[str, list[Comparison]]:
     """Of each study with two cues, every binding; if there are several, their mean comes first.
     gaps: the set's rows of the table `metrics`; whac: the table `whac_a_mole`."""
-    found: dict[str, list[Comparison]] = {}
+    by_study: dict[str, list[Comparison]] = {}
     for (study, binding), rows in gaps.groupby(["study", "binding"], sort=False):
         verdicts = whac[(whac["study"] == study) & (whac["binding"] == binding)]
-        samples = known.repetitions([study])
-        one = Comparison(known.title(study), binding, _judged(rows, verdicts, binding, samples))
-        found.setdefault(study, []).append(one)
-    return {study: sorted(own, key=lambda one: one.binding != "") for study, own in found.items()}
+        samples = known_studies.repetitions([study])
+        comparison = Comparison(
+            known_studies.title(study), binding, _judged(rows, verdicts, binding, samples)
+        )
+        by_study.setdefault(study, []).append(comparison)
+    return {
+        study: sorted(
+            study_comparisons, key=lambda study_comparison: study_comparison.binding != ""
+        )
+        for study, study_comparisons in by_study.items()
+    }
 
 
 def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str, samples: str) -> list[Judged]:
@@ -122,22 +129,22 @@ def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str, samples: str) 
         **{f"cue-{cue}": f"labels of {name} alone" for cue, name in cue_names(binding).items()},
         "cues": "labels of both cues",
     }
-    found = []
+    methods = []
     for names, rows in gaps.groupby(BASELINE, sort=False):
         baseline, _, _, supervision = names[:4]
         words = labels.get(supervision, supervision and f"labels of {supervision}")
         verdicts = whac[whac["baseline"] == baseline]
         numbers = _rows(rows, "metric"), _rows(verdicts, "cue")
-        found.append(Judged(*names[:4], words, *numbers, samples))
-    models = [one.model for one in found]
+        methods.append(Judged(*names[:4], words, *numbers, samples))
+    models = [method.model for method in methods]
 
-    def rank(one: Judged) -> tuple:
+    def rank(method: Judged) -> tuple:
         # A supervision of another name comes last.
-        supervision = [*labels, one.supervision].index(one.supervision)
-        worst = one.worst_gap if one.ran else 1
-        return models.index(one.model), not one.is_reference, supervision, worst
+        supervision = [*labels, method.supervision].index(method.supervision)
+        worst = method.worst_gap if method.ran else 1
+        return models.index(method.model), not method.is_reference, supervision, worst
 
-    return sorted(found, key=rank)
+    return sorted(methods, key=rank)
 
 
 def _rows(table: pd.DataFrame, key: str) -> dict:
@@ -145,66 +152,82 @@ def _rows(table: pd.DataFrame, key: str) -> dict:
     return {row[key]: SimpleNamespace(**row) for row in table.to_dict("records")}
 
 
-def reference_sentence(comparison: Comparison, one: Judged) -> str:
+def reference_sentence(comparison: Comparison, method: Judged) -> str:
     """The accuracy that an ERM loses, in a sentence."""
     cues, target = comparison.cues, comparison.binding.partition("-")[0] or "the target"
-    about = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
+    setting_text = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
     places = {gap: f"where {cues[cue]} misleads" for cue, gap in CUE_GAPS.items()}
     places["joint_gap"] = "where both mislead"
-    seen, unseen, untold = [], [], []
-    for gap, where in places.items():
-        row = one.rows[gap]
+    losses_text, unseen, untold = [], [], []
+    for gap, setting in places.items():
+        row = method.rows[gap]
         reach = f"95 %: {interval(row.low, row.high, change=True)}"
         if isnan(row.low):
-            untold.append(f"{whole_points(row.mean)} points {where}")
+            untold.append(f"{whole_points(row.mean)} points {setting}")
         elif row.high < 0:
-            seen.append(f"{-whole_points(row.mean)} points {where} ({reach})")
+            losses_text.append(f"{-whole_points(row.mean)} points {setting} ({reach})")
         else:
-            unseen.append(f"{where} ({reach})")
+            unseen.append(f"{setting} ({reach})")
     text = (
-        f"{one.baseline} recognises {target} in {round(100 * one.mean('id_accuracy'), 6):.0f} % of "
-        f"in-distribution images ({about})."
+        f"{method.baseline} recognises {target} in {round(100 * method.mean('id_accuracy'), 6):.0f} % of "
+        f"in-distribution images ({setting_text})."
     )
-    text += f" It loses {_listed(seen)}." if seen else ""
+    text += f" It loses {_listed(losses_text)}." if losses_text else ""
     text += f" No loss is seen {_listed(unseen)}." if unseen else ""
     if untold:
         text += f" Measured, without an interval: {_listed(untold)}; "
-        text += f"fewer than {FEWEST} {one.samples} cannot show an effect."
+        text += f"fewer than {FEWEST} {method.samples} cannot show an effect."
     return text
 
 
 def gap_sentences(comparison: Comparison) -> Iterator[str]:
     """The methods that narrow or widen each gap, in sentences."""
-    ran, cues = comparison.ran, comparison.cues
-    if not ran:
+    methods, cues = comparison.ran, comparison.cues
+    if not methods:
         yield f"No run of {comparison.title} has finished yet, so there are no numbers to show."
         return
-    judged = [one for one in ran if set(one.cues("no verdict")) < set(one.verdicts)]
-    if not judged and any(not one.is_reference for one in ran):
+    with_verdict = [
+        method_run
+        for method_run in methods
+        if set(method_run.cues("no verdict")) < set(method_run.verdicts)
+    ]
+    if not with_verdict and any(not method_run.is_reference for method_run in methods):
         yield "No ERM with the same model was run on the same bindings, so none of these methods' gaps is judged."
-    opens = [one for one in judged if one.opens_another]
-    opens.sort(key=lambda one: one.verdicts[one.cues("worse")[0]].difference)
-    for one in opens[:_MOST]:
-        better, worse = (one.verdicts[one.cues(verdict)[0]] for verdict in ("better", "worse"))
+    opens = [method_run for method_run in with_verdict if method_run.opens_another]
+    opens.sort(key=lambda method_run: method_run.verdicts[method_run.cues("worse")[0]].difference)
+    for method in opens[:_MOST_SENTENCES]:
+        better, worse = (
+            method.verdicts[method.cues(verdict)[0]] for verdict in ("better", "worse")
+        )
         yield (
-            f"{one.named}: the gap of {cues[better.cue]} shrinks from "
+            f"{method.named}: the gap of {cues[better.cue]} shrinks from "
             f"{whole_points(better.reference_gap)} to {whole_points(better.gap)} points, that of "
             f"{cues[worse.cue]} grows from {whole_points(worse.reference_gap)} to "
             f"{whole_points(worse.gap)}."
         )
-    if opens[_MOST:]:
-        yield f"{_joined(opens[_MOST:])} too: one gap shrinks, the other grows."
+    if opens[_MOST_SENTENCES:]:
+        yield f"{_joined(opens[_MOST_SENTENCES:])} too: one gap shrinks, the other grows."
     for verdict, verb in (("better", "narrow"), ("worse", "widen")):
-        for which in ([1, 2], [1], [2]):
-            own = [one for one in judged if not one.opens_another and one.cues(verdict) == which]
-            if own:
-                gaps = "both gaps" if len(which) == 2 else f"the gap of {cues[which[0]]} alone"
-                yield f"{_joined(own)} {verb}{'s' * (len(own) == 1)} {gaps}."
-    if judged and not any(one.cues("worse") for one in judged):
-        few = all(row.n < FEWEST for one in judged for row in one.verdicts.values())
+        for cue_numbers in ([1, 2], [1], [2]):
+            mitigating = [
+                method_run
+                for method_run in with_verdict
+                if not method_run.opens_another and method_run.cues(verdict) == cue_numbers
+            ]
+            if mitigating:
+                gaps = (
+                    "both gaps"
+                    if len(cue_numbers) == 2
+                    else f"the gap of {cues[cue_numbers[0]]} alone"
+                )
+                yield f"{_joined(mitigating)} {verb}{'s' * (len(mitigating) == 1)} {gaps}."
+    if with_verdict and not any(method_run.cues("worse") for method_run in with_verdict):
+        few_samples = all(
+            row.n < FEWEST for method_run in with_verdict for row in method_run.verdicts.values()
+        )
         yield (
-            f"Fewer than {FEWEST} {judged[0].samples} cannot show whether a method widens a gap."
-            if few
+            f"Fewer than {FEWEST} {with_verdict[0].samples} cannot show whether a method widens a gap."
+            if few_samples
             else "For no method does the 95 % interval show a wider gap than ERM's."
         )
 
@@ -215,10 +238,10 @@ def whole_points(gap: float) -> int:
 
 
 def _joined(methods: Sequence[Judged]) -> str:
-    return _listed([one.baseline for one in methods])
+    return _listed([method.baseline for method in methods])
 
 
 def _listed(texts: Sequence[str]) -> str:
     """`a, b and c`."""
-    *some, last = texts
-    return f"{', '.join(some)} and {last}" if some else last
+    *all_but_last, last = texts
+    return f"{', '.join(all_but_last)} and {last}" if all_but_last else last

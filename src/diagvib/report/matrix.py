@@ -26,43 +26,48 @@ from diagvib.settings.grid import folder_name
 
 def heat_map_figures(material: Material) -> Iterator[Figure]:
     """Files only: the page has the matrix."""
-    p, known = material.frames["p_matrix"], material.known
+    p, known_studies = material.frames["p_matrix"], material.known
     for (study, baseline), _ in p.groupby(["study", "baseline"], sort=False):
-        title = f"{known.title(study)}, {baseline}: accuracy by target and cue"
-        draw = partial(heat_map, p, study, baseline, known)
+        title = f"{known_studies.title(study)}, {baseline}: accuracy by target and cue"
+        draw = partial(heat_map, p, study, baseline, known_studies)
         yield Figure(f"p_matrix/{study}_{baseline}", title, draw)
 
 
-def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) -> Drawing:
+def heat_map(p: pd.DataFrame, study: str, baseline: str, known_studies: KnownStudies) -> Drawing:
     """P_ij of one study and baseline on the fixed scale, next to P_i of a study without cues.
 
     p: the table of `shortcut.p_matrix`. Cells that are not configured are blank; a cell shows n
     where samples are missing.
     """
-    own, chance = p[p["baseline"] == baseline], known.chance(study)
-    factors, cues, alone = _columns(own, study, known)
-    columns = ([""] if alone else []) + cues
-    shown = own[(own["study"] == study) & (own["group"] == OOD) | (own["study"] == alone)]
-    means = shown.pivot(index="target", columns="cue", values="mean")
+    baseline_cells, chance = p[p["baseline"] == baseline], known_studies.chance(study)
+    factors, cues, study_without_cue = _columns(baseline_cells, study, known_studies)
+    columns = ([""] if study_without_cue else []) + cues
+    study_cells = baseline_cells[
+        (baseline_cells["study"] == study) & (baseline_cells["group"] == OOD)
+        | (baseline_cells["study"] == study_without_cue)
+    ]
+    means = study_cells.pivot(index="target", columns="cue", values="mean")
     figure = new_figure(3.4 + 0.5 * len(cues), 0.7 + 0.6 * len(factors))
     axes = figure.add_subplot(facecolor=NOT_CONFIGURED)
     scale = {"cmap": accuracy_scale(chance), "vmin": 0, "vmax": 1}
     image = axes.imshow(means.reindex(factors, columns=columns).astype(float), **scale)
-    for row in shown.itertuples():
+    for row in study_cells.itertuples():
         text, ink = f"{row.mean:.2f}" if row.n else "missing", INK
         if row.n:
             ink = accuracy_colours(row.mean, chance)[1]
             text += f"\nn={row.n:.0f}/{row.expected:.0f}" if row.n < row.expected else ""
-        at = columns.index(row.cue), factors.index(row.target)
-        write(axes, *at, text, color=ink, fontsize=8)
+        cell = columns.index(row.cue), factors.index(row.target)
+        write(axes, *cell, text, color=ink, fontsize=8)
     axes.set_yticks(range(len(factors)), factors)
-    axes.set_xticks(range(len(columns)), [cue or known.title(alone) for cue in columns])
+    axes.set_xticks(
+        range(len(columns)), [cue or known_studies.title(study_without_cue) for cue in columns]
+    )
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.tick_params(length=0, labelsize=8.5)
     axes.spines[:].set_visible(False)
     axes.set(xlabel="cue factor" if cues else "", ylabel="target factor")
-    axes.set_title(f"{known.title(study)}, {baseline}")
+    axes.set_title(f"{known_studies.title(study)}, {baseline}")
     bar = figure.colorbar(image, shrink=0.82, aspect=22, pad=0.03)
     ticks = dict(sorted({0: "0", 0.5: "0.5", 1: "1", chance: f"chance 1/{1 / chance:.0f}"}.items()))
     bar.set_ticks(list(ticks), labels=ticks.values())
@@ -72,17 +77,25 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) ->
     return figure
 
 
-def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str], list[str], str]:
+def _columns(
+    p: pd.DataFrame, study: str, known_studies: KnownStudies
+) -> tuple[list[str], list[str], str]:
     """Rows and columns of a matrix of P_ij: the target factors and cues that are configured, and the
     study without cues to show: itself, or the first whose scene has these factors; empty if there is
     none."""
-    factors = known.factors([study])
+    factors = known_studies.factors([study])
     cues = p.loc[(p["study"] == study) & (p["group"] == OOD), "cue"]
-    without = [study] if not known.studies[study].cues else p.loc[p["cue"] == "", "study"].unique()
-    alone = next((name for name in without if known.factors([name]) == factors), "")
-    targets = set(p.loc[p["study"].isin([study, alone]), "target"])
+    without = (
+        [study]
+        if not known_studies.studies[study].cues
+        else p.loc[p["cue"] == "", "study"].unique()
+    )
+    study_without_cue = next(
+        (name for name in without if known_studies.factors([name]) == factors), ""
+    )
+    targets = set(p.loc[p["study"].isin([study, study_without_cue]), "target"])
     columns = in_order(cues, factors)
-    return [factor for factor in factors if factor in targets], columns, alone
+    return [factor for factor in factors if factor in targets], columns, study_without_cue
 
 
 def matrix_data(material: Material) -> dict:
@@ -101,12 +114,12 @@ def matrix_data(material: Material) -> dict:
     }
 
 
-def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
+def _study(name: str, p: pd.DataFrame, known_studies: KnownStudies) -> dict:
     """A study as the script needs it. alone: the study without cues whose column is shown next to
     this one's; train, ood: cells, as indices of classes, with their shares."""
-    study, chance = known.studies[name], known.chance(name)
+    study, chance = known_studies.studies[name], known_studies.chance(name)
     sample, factors = sample_of(study.scene, 0), load_scene(study.scene).factors
-    targets, cues, alone = _columns(p, name, known)
+    targets, cues, study_without_cue = _columns(p, name, known_studies)
     roles = [f"{role}_class" for role in study.bound]
     train, test = (study.cells(split, sample.added_cue) for split in ("train", "test"))
     if len(study.cues) != 1:
@@ -129,7 +142,7 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
             for role in study.bound
         ],
         "cues": cues,
-        "alone": alone,
+        "alone": study_without_cue,
         "train": {
             " ".join(map(str, cell)): float(f"{100 * share:.3g}") for cell, share in shares.items()
         },
@@ -143,8 +156,10 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
 def _cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
     keys = ["study", "baseline", "target", "cue"]
     missing = {
-        key: [f"sample {run.sample}: {run.status} ({run.reason})" for run in own.itertuples()]
-        for key, own in runs[runs["status"] != "ok"].groupby(keys)
+        key: [
+            f"sample {run.sample}: {run.status} ({run.reason})" for run in failed_runs.itertuples()
+        ]
+        for key, failed_runs in runs[runs["status"] != "ok"].groupby(keys)
     }
     cells: dict = {}
     for key, groups in p.groupby(keys, sort=False):

@@ -120,7 +120,7 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "svg": lambda figure, found: _svgs(folder, figure, found),
+        "svg": lambda figure, sentence: _svgs(folder, figure, sentence),
         "percent": whole_percent,
         "code": lambda text: Markup(with_code(text)),
         "colour": lambda value, chance: accuracy_colours(value, chance)[0],
@@ -132,46 +132,48 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
 
 
 def _context(material: Material, figures: Sequence[Figure]) -> dict:
-    frames, known, settings = material.frames, material.known, material.settings
-    made = read_json(material.tables / "versions.json")
+    frames, known_studies, settings = material.frames, material.known, material.settings
+    versions = read_json(material.tables / "versions.json")
     runs, p = frames["runs"], frames["p_matrix"]
     paper = len(frames["comparison"]) > 0
     studies = list(p["study"].unique())
-    hero, *others = findings(material) or [None]
+    hero, *other_findings = findings(material) or [None]
     return {
         "hero": hero,
-        "sections": _sections(material, figures, others),
+        "sections": _sections(material, figures, other_findings),
         "runs": runs_summary(runs),
         "note": source_note(runs, settings),
         "stand_ins": settings.get("sources") == "embedded",
         "paper": paper,
-        "remarks": " ".join(filter(None, [made["mixed"], scratch_note(runs, settings)])),
+        "remarks": " ".join(filter(None, [versions["mixed"], scratch_note(runs, settings)])),
         "differences": protocol_differences(settings) if paper else [],
-        "headline": known.headline(studies),
-        "known": known,
+        "headline": known_studies.headline(studies),
+        "known": known_studies,
         "studies": studies,
-        "first_study": next((study for study in studies if known.studies[study].cues), ""),
+        "first_study": next((study for study in studies if known_studies.studies[study].cues), ""),
         "matrix": matrix_data(material),
-        "scales": {chance: accuracy_stops(chance) for chance in map(known.chance, studies)},
+        "scales": {chance: accuracy_stops(chance) for chance in map(known_studies.chance, studies)},
         "missing": describe_missing(runs),
         "samples": material.samples,
         "doubtful": (doubtful := describe_doubtful(runs)),
         "missing_title": "Missing and doubtful runs" if doubtful else "Missing runs",
         "untested": [
-            f"{known.title(study)}, {binding}: {text}"
-            for (study, binding), own in runs.groupby(["study", "binding"], sort=False)
-            for text in untested_notes(own)
+            f"{known_studies.title(study)}, {binding}: {text}"
+            for (study, binding), binding_runs in runs.groupby(["study", "binding"], sort=False)
+            for text in untested_notes(binding_runs)
         ],
         "cues": frames["metrics"]["cues"].max(),
-        "all_cues": max((max(known.possible_cues(name).values()) for name in studies), default=0),
-        "citations": known.citations(material.studies),
-        "made": made,
+        "all_cues": max(
+            (max(known_studies.possible_cues(name).values()) for name in studies), default=0
+        ),
+        "citations": known_studies.citations(material.studies),
+        "made": versions,
         "settings": settings,
     }
 
 
 def _sections(
-    material: Material, figures: Sequence[Figure], others: Sequence[Finding]
+    material: Material, figures: Sequence[Figure], other_findings: Sequence[Finding]
 ) -> list[Section]:
     """Those that have something to show. others: the findings but for the first, which is at the
     top of the page."""
@@ -180,39 +182,42 @@ def _sections(
     def of(title: str) -> Section:
         return parts.setdefault(title, Section(f"section-{len(parts)}", title))
 
-    for title, about, tables in by_section(shown_tables(material.frames, material.known)):
-        of(title).about, of(title).tables = about, tables
+    for title, introduction, tables in by_section(shown_tables(material.frames, material.known)):
+        of(title).about, of(title).tables = introduction, tables
     for figure in figures:
         if figure.section:
             of(figure.section).figures.append(figure)
-    for finding in others:
+    for finding in other_findings:
         of(finding.section).findings.append(finding)
-    frames, known = material.frames, material.known
+    frames, known_studies = material.frames, material.known
     calibrated = metrics_of(frames, calibration.SET)
-    said = dict(zip((CURVES, MATRIX), shortcut_sentences(material), strict=True)) | {
-        OVERALL: overall_sentence(frames["baselines"], known),
-        saliency.TITLE: saliency.saliency_sentence(frames["runs"], known),
-        calibration.TITLE: calibration.calibration_sentence(calibrated, known),
-        selection.TITLE: selection.selection_sentence(frames["selection"], known),
+    sentences = dict(zip((CURVES, MATRIX), shortcut_sentences(material), strict=True)) | {
+        OVERALL: overall_sentence(frames["baselines"], known_studies),
+        saliency.TITLE: saliency.saliency_sentence(frames["runs"], known_studies),
+        calibration.TITLE: calibration.calibration_sentence(calibrated, known_studies),
+        selection.TITLE: selection.selection_sentence(frames["selection"], known_studies),
     }
-    for title, sentence in said.items():
+    for title, sentence in sentences.items():
         parts[title].found = [sentence] if sentence else []
     if len(frames["comparison"]):
-        found = verdict_found(frames["comparison"])
-        parts[VERDICT].found, parts[VERDICT].about = found, parts[VERDICT].about[len(found) :]
-    of_gaps = comparisons(metrics_of(frames, "gaps"), frames["whac_a_mole"], known)
-    for first, *_ in [*of_gaps.values()][:1]:
-        about = f"{first.about}: " if len(of_gaps) > 1 else ""
-        sentence, *further = gap_sentences(first)
-        parts[SECTIONS["gaps"]].found = [about + sentence, *further]
-    alone = {MATRIX: "p_matrix", VERDICT: "comparison"}
+        finding_text = verdict_found(frames["comparison"])
+        parts[VERDICT].found, parts[VERDICT].about = (
+            finding_text,
+            parts[VERDICT].about[len(finding_text) :],
+        )
+    of_gaps = comparisons(metrics_of(frames, "gaps"), frames["whac_a_mole"], known_studies)
+    for first_comparison, *_ in [*of_gaps.values()][:1]:
+        introduction = f"{first_comparison.about}: " if len(of_gaps) > 1 else ""
+        sentence, *further_sentences = gap_sentences(first_comparison)
+        parts[SECTIONS["gaps"]].found = [introduction + sentence, *further_sentences]
+    own_tables = {MATRIX: "p_matrix", VERDICT: "comparison"}
     return [
         part
         for part in parts.values()
         if part.figures
         or part.tables
         or part.findings
-        or len(frames.get(alone.get(part.title), ()))
+        or len(frames.get(own_tables.get(part.title), ()))
     ]
 
 
@@ -229,17 +234,17 @@ def runs_summary(runs: pd.DataFrame) -> dict:
     }
 
 
-def _svgs(folder: Path, figure: Figure, found: str) -> Markup:
+def _svgs(folder: Path, figure: Figure, sentence: str) -> Markup:
     """A figure, and the one with stacked panels that takes its place on a phone, if there is one."""
-    says = f"{figure.title}. {found}".strip()
-    both = [
+    says = f"{figure.title}. {sentence}".strip()
+    schemes = [
         inline_svg(path, name, says)
         for name in (figure.name, f"{figure.name}{STACKED}")
         if (path := folder / f"{name}.svg").exists()
     ]
-    if len(both) == 1:
-        return both[0]
-    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(*both)
+    if len(schemes) == 1:
+        return schemes[0]
+    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(*schemes)
 
 
 def inline_svg(path: Path, name: str, says: str) -> Markup:
@@ -258,5 +263,5 @@ def inline_svg(path: Path, name: str, says: str) -> Markup:
     return Markup(svg.replace("<svg", f"<svg {look}", 1))
 
 
-def _smaller_picture(found: re.Match) -> str:
-    return f'href="{webp_address(Image.open(io.BytesIO(base64.b64decode(found[1]))))}"'
+def _smaller_picture(match: re.Match) -> str:
+    return f'href="{webp_address(Image.open(io.BytesIO(base64.b64decode(match[1]))))}"'

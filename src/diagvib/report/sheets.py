@@ -42,22 +42,32 @@ Cell = tuple[str, ...]  # target class, then the class of each cue
 def sheet_figures(material: Material) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for each study with images: of the binding that shows a shortcut
     best or, for a study whose metrics name none, of its first binding."""
-    known, runs = material.known, material.frames["runs"]
+    known_studies, runs = material.known, material.frames["runs"]
     for study, bindings in runs.groupby("study", sort=False)["binding"].unique().items():
-        own = known.studies[study]
-        first = [material.binding] if own.metrics == "shortcut" and material.binding else []
-        for binding in [*first, *bindings]:
+        study_definition = known_studies.studies[study]
+        first_bindings = (
+            [material.binding]
+            if study_definition.metrics == "shortcut" and material.binding
+            else []
+        )
+        for binding in [*first_bindings, *bindings]:
             factors = binding.split("-")
-            folder = material.images / study / "-".join(factors[: len(own.bound)]) / "0"
-            few = len(own.bound) <= len(factors) in (2, 3)
-            if few and folder.exists() and _fit(shown_classes(study, factors, known)):
-                title = f"{known.title(study)}: an image of every combination of {binding}"
-                draw = partial(contact_sheet, folder, study, factors, known)
-                yield Figure(f"sheets/{study}_{binding}", title, draw, PICTURES, own.meaning)
+            folder = (
+                material.images / study / "-".join(factors[: len(study_definition.bound)]) / "0"
+            )
+            all_bound = len(study_definition.bound) <= len(factors) in (2, 3)
+            if all_bound and folder.exists() and _fit(shown_classes(study, factors, known_studies)):
+                title = f"{known_studies.title(study)}: an image of every combination of {binding}"
+                draw = partial(contact_sheet, folder, study, factors, known_studies)
+                yield Figure(
+                    f"sheets/{study}_{binding}", title, draw, PICTURES, study_definition.meaning
+                )
                 break
 
 
-def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStudies) -> Drawing:
+def contact_sheet(
+    folder: Path, study: str, factors: list[str], known_studies: KnownStudies
+) -> Drawing:
     """An image of each cell: rows and columns are the last two factors' classes; with two cues, a
     block for each target class.
 
@@ -65,11 +75,13 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
     images; the colour of the frame is that of the test group. DiagvibError for missing or damaged
     files.
     """
-    *target, (first, rows), (second, columns) = shown_classes(study, factors, known)
+    *target, (row_factor, rows), (column_factor, columns) = shown_classes(
+        study, factors, known_studies
+    )
     blocks = [(name,) for name in target[0][1]] if target else [()]
     train, test = folder / "train.parquet", folder / "test.parquet"
     share = read_table(train, factors).to_pandas().value_counts(normalize=True)
-    groups = known.groups([study])
+    groups = known_studies.groups([study])
     # The test group of each cell; the last one, if it is in several.
     tested = read_table(test, ["group", *factors]).to_pandas().drop_duplicates()
     tested = tested.sort_values("group", key=lambda names: names.map(groups.index))
@@ -78,7 +90,7 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
     colours = dict(zip(groups, GROUP_COLOURS, strict=False))
     trained = share.groupby([group.get(cell, "") for cell in share.index]).sum()
     agree = "both cues agree with the target"
-    misled = (agree, f"{first} misleads", f"{second} misleads", "both mislead")
+    misled = (agree, f"{row_factor} misleads", f"{column_factor} misleads", "both mislead")
     words = dict(zip(GAP_GROUPS.values(), misled, strict=True))
     handles = [
         Patch(
@@ -90,7 +102,7 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
         for name, colour in colours.items()
         if name in group.values()
     ]
-    title = f"{known.title(study)}: rows {first}, columns {second}"
+    title = f"{known_studies.title(study)}: rows {row_factor}, columns {column_factor}"
     # A letter of the title is 0.085 inches wide.
     width = max((_SIDE * len(columns) + 0.25) * len(blocks) + 0.5, 0.085 * len(title) + 0.2)
     height = (_SIDE + _TEXT) * len(rows) + 0.5 + 0.2 * bool(target)
@@ -117,20 +129,20 @@ def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStud
 
 
 def shown_classes(
-    study: str, bound: list[str], known: KnownStudies
+    study: str, bound: list[str], known_studies: KnownStudies
 ) -> list[tuple[str, tuple[str, ...]]]:
     """For each of the factors of target and cues: its name, and its classes in dataset sample 0.
 
     For a study without a role for the cue, the classes that the sample has selected.
     """
-    selected = sample_of(known.studies[study].scene, 0).classes
-    classes = {**selected, **dict(zip(bound, known.classes(study, bound, 0), strict=False))}
+    selected = sample_of(known_studies.studies[study].scene, 0).classes
+    classes = {**selected, **dict(zip(bound, known_studies.classes(study, bound, 0), strict=False))}
     return [(factor, classes[factor]) for factor in bound]
 
 
-def _fit(shown: Sequence[tuple[str, Sequence[str]]]) -> bool:
+def _fit(factor_classes: Sequence[tuple[str, Sequence[str]]]) -> bool:
     """Whether pictures of all combinations fit on a page. shown: from `shown_classes`."""
-    return all(len(classes) <= _MOST_CLASSES for _, classes in shown)
+    return all(len(classes) <= _MOST_CLASSES for _, classes in factor_classes)
 
 
 def example_images(path: Path, factors: list[str]) -> dict[Cell, np.ndarray]:
@@ -143,16 +155,16 @@ def example_images(path: Path, factors: list[str]) -> dict[Cell, np.ndarray]:
 def images_at(path: Path, rows: np.ndarray) -> list[np.ndarray]:
     """Images uint8[H, W, 3] of an image file, in these rows, which are in order; reads no further
     than necessary."""
-    found: list[bytes] = []
+    images: list[bytes] = []
     with open_parquet(path) as file:
         shape, start = file_metadata(file, path)["image_shape"], 0
         for batch in file.iter_batches(batch_size=256, columns=["image"]):
             within = rows[(rows >= start) & (rows < start + len(batch))]
-            found += batch.take(pa.array(within - start))["image"].to_pylist()
+            images += batch.take(pa.array(within - start))["image"].to_pylist()
             start += len(batch)
             if start > rows[-1]:
                 break
-    return [np.frombuffer(image, np.uint8).reshape(shape) for image in found]
+    return [np.frombuffer(image, np.uint8).reshape(shape) for image in images]
 
 
 def factor_figures(material: Material) -> Iterator[Figure]:
@@ -194,36 +206,36 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
 def example_pictures(material: Material) -> dict[str, str]:
     """For each pair of target and cue in the matrix, a data address with all combinations of its
     classes: rows target, columns cue classes. The key is {scene}-{target}-{cue}-{rows}x{columns}."""
-    known, found = material.known, {}
+    known_studies, pictures = material.known, {}
     runs = material.frames["runs"].drop_duplicates(["study", "binding"])
     runs = runs[runs["study"].isin(material.frames["p_matrix"]["study"])]
     runs = runs[runs["binding"].str.count("-") == 1]
     for scene, folder in _prepared_scenes(material).items():
-        shown = {
-            tuple(shown_classes(run.study, run.binding.split("-"), known)): None
+        class_pairs = {
+            tuple(shown_classes(run.study, run.binding.split("-"), known_studies)): None
             for run in runs.itertuples()
-            if known.studies[run.study].scene == scene
+            if known_studies.studies[run.study].scene == scene
         }
-        found |= combinations(scene, folder, [*filter(_fit, shown)])
-    return found
+        pictures |= combinations(scene, folder, [*filter(_fit, class_pairs)])
+    return pictures
 
 
-def combinations(scene: str, prepared: Path, shown: Collection[tuple]) -> dict[str, str]:
+def combinations(scene: str, prepared: Path, class_pairs: Collection[tuple]) -> dict[str, str]:
     """shown: for each picture, factor and classes of target and cue, as from `shown_classes`."""
     cells = [
         {target: row, cue: column}
-        for (target, rows), (cue, columns) in shown
+        for (target, rows), (cue, columns) in class_pairs
         for row, column in product(rows, columns)
     ]
     images = iter(load_scene(scene).examples(prepared, cells) if cells else ())
-    found = {}
-    for (target, rows), (cue, columns) in shown:
+    pictures = {}
+    for (target, rows), (cue, columns) in class_pairs:
         lines = [np.hstack([next(images) for _ in columns]) for _ in rows]
         size = (len(columns) * _EXAMPLE_SIDE, len(rows) * _EXAMPLE_SIDE)
         picture = Image.fromarray(np.vstack(lines)).resize(size, Image.Resampling.LANCZOS)
         key = f"{folder_name(scene)}-{target}-{cue}-{len(rows)}x{len(columns)}"
-        found[key] = webp_address(picture)
-    return found
+        pictures[key] = webp_address(picture)
+    return pictures
 
 
 def webp_address(picture: Image.Image) -> str:

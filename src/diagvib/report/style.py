@@ -124,8 +124,8 @@ def new_panels(
 def add_legend(figure: Drawing, handles: Sequence[Artist] = (), **look) -> None:
     """One legend above all panels. handles: its entries; by default, each label of the panels
     once. Each row of entries but the first makes the figure higher."""
-    drawn = [axes.get_legend_handles_labels() for axes in figure.axes]
-    of_panels = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
+    legends = [axes.get_legend_handles_labels() for axes in figure.axes]
+    of_panels = {label: handle for legend in legends for handle, label in zip(*legend, strict=True)}
     handles = [*handles] or [*of_panels.values()]
     # A letter of the legend is 0.075 inches wide.
     wide = 0.075 * max((len(handle.get_label()) for handle in handles), default=0) + 0.6
@@ -147,10 +147,10 @@ def show_pictures(axes: Axes, pictures: Sequence[Sequence[np.ndarray]], top: flo
     opaque = np.array([[np.insert(picture, 3, 255, axis=2) for picture in row] for row in pictures])
     rows, columns, side = opaque.shape[:3]
     gap = max(2, round(side * GAP))
-    apart = (gap // 2, gap - gap // 2)
-    tiles = np.pad(opaque, ((0, 0), (0, 0), apart, apart, (0, 0)))
-    whole = np.vstack([np.hstack(row) for row in tiles])
-    axes.imshow(whole, interpolation="none", extent=(0, columns, top + rows, top))
+    padding = (gap // 2, gap - gap // 2)
+    tiles = np.pad(opaque, ((0, 0), (0, 0), padding, padding, (0, 0)))
+    mosaic = np.vstack([np.hstack(row) for row in tiles])
+    axes.imshow(mosaic, interpolation="none", extent=(0, columns, top + rows, top))
 
 
 def draw_chance(axes: Axes, chance: float, along: str = "y") -> None:
@@ -206,6 +206,9 @@ def by_baseline(baselines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and marker of every baseline, by its position in the configuration: another pair for
     each of the first 81."""
     return {
-        name: (PALETTE[at % len(PALETTE)], MARKERS[(at + at // len(PALETTE)) % len(MARKERS)])
-        for at, name in enumerate(baselines)
+        name: (
+            PALETTE[number % len(PALETTE)],
+            MARKERS[(number + number // len(PALETTE)) % len(MARKERS)],
+        )
+        for number, name in enumerate(baselines)
     }

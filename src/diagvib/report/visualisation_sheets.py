@@ -29,7 +29,7 @@ from diagvib.studies.study import Headline
 
 INSIDE = "What some models see in an image"
 # Baselines on a sheet of where networks look.
-_MOST = 6
+_MOST_BASELINES = 6
 _SIDE = 0.8  # inches per picture: 128 pixels at the resolution of the PNG files
 _GROUPS = {
     "id": "id: in distribution",
@@ -45,20 +45,27 @@ def looking_figures(material: Material) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for the headline's study with a shortcut, of the binding that shows
     it best, and its study without one; and for the first binding of other studies. All but the
     first are folded."""
-    known, there, wanted = material.known, material.first_runs, {}
-    ran, headline = there.groupby("study", sort=False)["binding"].unique(), _headline(material)
-    best, alone = {}, material.binding.partition("-")[0]
+    known_studies, first_runs, binding_of_study = material.known, material.first_runs, {}
+    bindings, headline = (
+        first_runs.groupby("study", sort=False)["binding"].unique(),
+        _headline(material),
+    )
+    best, target = {}, material.binding.partition("-")[0]
     if headline:
-        best = {headline.shortcut: material.binding, headline.without: alone}
-    for study in [*(name for name in best if name in ran), *ran.index]:
-        others = headline and headline.shortcut in ran and study not in best
-        if not others or known.studies[study].metrics != "shortcut":
-            own = best.get(study)
-            wanted[study] = own if own in ran[study] else ran[study][0]
-    for place, (study, binding) in enumerate(wanted.items()):
-        own = there[(there["study"] == study) & (there["binding"] == binding)].head(_MOST)
-        folders = dict(zip(own["baseline"], own["folder"], strict=True))
-        title = f"{known.title(study)} {binding}"
+        best = {headline.shortcut: material.binding, headline.without: target}
+    for study in [*(name for name in best if name in bindings), *bindings.index]:
+        headline_is_shown = headline and headline.shortcut in bindings and study not in best
+        if not headline_is_shown or known_studies.studies[study].metrics != "shortcut":
+            telling_binding = best.get(study)
+            binding_of_study[study] = (
+                telling_binding if telling_binding in bindings[study] else bindings[study][0]
+            )
+    for place, (study, binding) in enumerate(binding_of_study.items()):
+        telling_binding = first_runs[
+            (first_runs["study"] == study) & (first_runs["binding"] == binding)
+        ].head(_MOST_BASELINES)
+        folders = dict(zip(telling_binding["baseline"], telling_binding["folder"], strict=True))
+        title = f"{known_studies.title(study)} {binding}"
         draw = partial(looking_sheet, folders, binding.split("-"), title)
         name, shows = f"looks/{study}_{binding}", f"{title}: where networks look"
         yield Figure(name, shows, draw, TITLE, folded=place > 0)
@@ -66,8 +73,12 @@ def looking_figures(material: Material) -> Iterator[Figure]:
 
 def _headline(material: Material) -> Headline | None:
     """The headline, if one of its studies was run."""
-    found = material.known.headline(material.studies)
-    return found if found and {found.shortcut, found.without} & {*material.studies} else None
+    headline = material.known.headline(material.studies)
+    return (
+        headline
+        if headline and {headline.shortcut, headline.without} & {*material.studies}
+        else None
+    )
 
 
 def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> Drawing | None:
@@ -85,23 +96,25 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
     shortcut the binding that shows it best, in the one without a shortcut all targets, or, if
     neither was run, the first binding of studies with a shortcut; and that of studies judged by
     accuracy alone. The first of a baseline is not folded."""
-    known, runs = material.known, material.frames["runs"]
+    known_studies, runs = material.known, material.frames["runs"]
     bindings = runs.groupby("study", sort=False)["binding"].unique()
-    wanted, others = {}, known.judged_by("accuracy", material.studies)
+    bindings_of_study, accuracy_studies = {}, known_studies.judged_by("accuracy", material.studies)
     if headline := _headline(material):
-        wanted[headline.shortcut] = [material.binding]
-        wanted[headline.without] = bindings.get(headline.without, [])
+        bindings_of_study[headline.shortcut] = [material.binding]
+        bindings_of_study[headline.without] = bindings.get(headline.without, [])
     else:
-        others += known.judged_by("shortcut", material.studies)
-    wanted |= {name: bindings[name][:1] for name in others}
-    for baseline, own in material.first_runs.groupby("baseline", sort=False):
-        shown = [
+        accuracy_studies += known_studies.judged_by("shortcut", material.studies)
+    bindings_of_study |= {name: bindings[name][:1] for name in accuracy_studies}
+    for baseline, baseline_runs in material.first_runs.groupby("baseline", sort=False):
+        sheet_runs = [
             run
-            for study, names in wanted.items()
-            for run in own[(own["study"] == study) & own["binding"].isin(names)].itertuples()
+            for study, names in bindings_of_study.items()
+            for run in baseline_runs[
+                (baseline_runs["study"] == study) & baseline_runs["binding"].isin(names)
+            ].itertuples()
         ]
-        for number, run in enumerate(shown):
-            title = f"{known.title(run.study)} {run.binding}"
+        for number, run in enumerate(sheet_runs):
+            title = f"{known_studies.title(run.study)} {run.binding}"
             yield Figure(
                 f"exhibits/{baseline}_{run.study}_{run.binding}",
                 f"{baseline}, {title}: what the model sees in test images",
@@ -113,8 +126,8 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
 
 def _draw(folder: Path, binding: str, title: str) -> Drawing | None:
     rows = read_visualisations(folder / "exhibits.parquet")
-    own = not rows["what"].isin(["input", LOOKS]).all()
-    return visualisation_sheet(rows, binding.split("-"), title) if own else None
+    of_method = not rows["what"].isin(["input", LOOKS]).all()
+    return visualisation_sheet(rows, binding.split("-"), title) if of_method else None
 
 
 def read_visualisations(path: Path) -> pd.DataFrame:
@@ -164,10 +177,10 @@ def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
     if factors[1:]:
         line = -0.1 - 0.25 * len(factors)
         for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
-            left, right = columns.min() + GAP, columns.max() + 1 - GAP
-            axes.hlines(line, left, right, color=MUTED, linewidth=0.8)
+            line_start, line_end = columns.min() + GAP, columns.max() + 1 - GAP
+            axes.hlines(line, line_start, line_end, color=MUTED, linewidth=0.8)
             name = _GROUPS.get(group, group)
-            write(axes, left, line - 0.06, name, ha="left", va="bottom", color=MUTED)
+            write(axes, line_start, line - 0.06, name, ha="left", va="bottom", color=MUTED)
 
 
 def _fitting(letters: int) -> float:
@@ -179,9 +192,9 @@ def _fitting(letters: int) -> float:
 def _draw_strip(axes: Axes, strip: pd.DataFrame, target: str, top: float) -> None:
     show_pictures(axes, [strip["picture"]], top)
     write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right")
-    both = zip(strip["prediction"], strip[target], strict=True)
+    classes = zip(strip["prediction"], strip[target], strict=True)
     small = _fitting(2 + strip["prediction"].map(len).max())
-    for column, (predicted, truth) in enumerate(both):
+    for column, (predicted, truth) in enumerate(classes):
         if predicted:
             mark, colour = ("✓", TRAINED) if predicted == truth else ("✗", HELD_OUT)
             look = {"va": "top", "color": colour, "fontsize": small}

@@ -91,8 +91,8 @@ def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) 
 def shown_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
     """Every table for readers that has rows, in the order of the page: those of tables.md,
     tables.tex and the report. tables: the tidy ones."""
-    shown = [*result_tables(tables, known_studies), *verdict_tables(tables, known_studies)]
-    shown.append(time_table(tables["run_times"]))
+    all_shown = [*result_tables(tables, known_studies), *verdict_tables(tables, known_studies)]
+    all_shown.append(time_table(tables["run_times"]))
     runs = tables["runs"]
     studies = runs["study"].unique()
     return [
@@ -100,7 +100,7 @@ def shown_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
             mark_doubtful(table, runs, known_studies),
             about=[known_studies.in_words(text, studies) for text in table.about],
         )
-        for table in shown
+        for table in all_shown
         if table.rows
     ]
 

@@ -49,7 +49,7 @@ FactorName = text_like(
     "a factor is one word of at most 40 letters a to z, digits and '_', which begins with a letter, "
     f"but not {', '.join(_RESERVED_NAMES)}",
 )
-Classes = unique(Text, least=2)
+Classes = unique(Text, minimum=2)
 Factors = dict[FactorName, Classes]
 
 

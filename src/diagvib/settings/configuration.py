@@ -79,7 +79,9 @@ class Tuning(Strict):
             return self
         ranges = search.ranges
         ranges = read_ranges(ranges) if isinstance(ranges, str) else ranges
-        baseline_ranges = {name: ranges[name] for name in (ALL_BASELINES, method, baseline) if name in ranges}
+        baseline_ranges = {
+            name: ranges[name] for name in (ALL_BASELINES, method, baseline) if name in ranges
+        }
         return self.model_copy(
             update={"random_search": search.model_copy(update={"ranges": baseline_ranges})}
         )
@@ -117,7 +119,7 @@ class Experiment(Strict):
     """official: the published source files; embedded: stand-ins that need no download"""
     studies: unique(Name)
     """names from config/studies"""
-    studies_from: unique(str, least=0)
+    studies_from: unique(str, minimum=0)
     """your own study files; paths are relative to this file, or to the current folder"""
     bindings: Literal["all"] | unique(str)
     """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; a target alone,
@@ -202,7 +204,7 @@ class Configuration(Experiment):
     """folder for this configuration's data/ and results/"""
     mirror: Text | None
     """local folder with the source files, instead of a download"""
-    baselines_from: unique(str, least=0)
+    baselines_from: unique(str, minimum=0)
     """your own baseline files; paths are relative to this file, or to the current folder"""
     tuning: Tuning
     keep_weights: bool

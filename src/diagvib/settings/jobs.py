@@ -142,53 +142,53 @@ def stage_settings(
 
     tune takes any baseline, train those of the configuration, encode also a network's folder.
     """
-    kind, found = JOBS[stage], dict(config)
+    kind, values = JOBS[stage], dict(config)
     if stage in ("draw", "render", "encode"):
-        found["samples"] = config.dataset_count
+        values["samples"] = config.dataset_count
     if stage in ("encode", "train", "tune"):
-        found["baseline"] = _baseline_settings(config, stage, baseline)
+        values["baseline"] = _baseline_settings(config, stage, baseline)
     if stage == "encode":
-        found["encoder"] = encoder_settings(found["baseline"])
-        if found["encoder"] is None:
+        values["encoder"] = encoder_settings(values["baseline"])
+        if values["encoder"] is None:
             raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
     if stage == "tune":
         study = config.tuning.study
         with within(f"tuning of {baseline}"):
-            check_baseline(found["baseline"], config, [study])
-            check_selection(found["baseline"].get("selection", ""), [config.study(study)])
-        found["tuning"] = config.tuning.of_baseline(baseline, found["baseline"]["method"]["name"])
+            check_baseline(values["baseline"], config, [study])
+            check_selection(values["baseline"].get("selection", ""), [config.study(study)])
+        values["tuning"] = config.tuning.of_baseline(baseline, values["baseline"]["method"]["name"])
     if study is not None:
         definition = config.study(study)
-        found["scene"] = definition.scene
+        values["scene"] = definition.scene
     if stage == "draw":
-        found["study"] = definition.model_dump(
+        values["study"] = definition.model_dump(
             mode="json", exclude={"name", "title", "meaning", "opportunity"}
         )
         scene = load_scene(definition.scene)
-        found["dataset_samples"] = [
-            dataset_sample(number, scene) for number in range(found["samples"])
+        values["dataset_samples"] = [
+            dataset_sample(number, scene) for number in range(values["samples"])
         ]
-    job = validated(kind, {key: found[key] for key in kind.model_fields}, "configuration")
+    job = validated(kind, {key: values[key] for key in kind.model_fields}, "configuration")
     # With the keys in the order in which a command gets them.
     return validated(kind, job.plain(), "configuration")
 
 
 def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:
-    known = {entry.name: entry.settings for entry in config.baselines}
+    settings_of = {entry.name: entry.settings for entry in config.baselines}
     if stage == "encode":
         baseline = config.networks.get(baseline, baseline)
-    if baseline not in known:
+    if baseline not in settings_of:
         settings = load_settings(baseline, config.baselines_from)
         if stage == "train":
             raise DiagvibError(
-                f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it "
+                f"{baseline} is not among the configuration's baselines, {', '.join(settings_of)}; add it "
                 f"there, or with --set 'baselines=[{baseline}]'"
             )
         with within(f"baseline {baseline}"):
             check_baseline(settings, config, [])
-        known[baseline] = settings
+        settings_of[baseline] = settings
     # The origin of the values is for readers; rewording it does not affect results.
-    return {key: value for key, value in known[baseline].items() if key != "origin"}
+    return {key: value for key, value in settings_of[baseline].items() if key != "origin"}
 
 
 def read_settings(path: Path, stage: str) -> Job:

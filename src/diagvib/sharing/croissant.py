@@ -33,16 +33,21 @@ def write_croissant(
     """Write `out`/croissant.json. licences: of the sources, with their citations. facts: of the data
     card, by their names in the vocabulary for responsible AI."""
     files, records = [], []
-    for one in exported:
-        for split in one.images:
-            path, name = f"{one.folder}/{split}.parquet", f"{one.name}/{split}"
-            about = {"@id": path, "@type": "cr:FileObject", "name": path, "contentUrl": path}
-            about |= {"encodingFormat": "application/x-parquet", "sha256": file_sha256(out / path)}
-            files.append(about)
+    for dataset in exported:
+        for split in dataset.images:
+            path, name = f"{dataset.folder}/{split}.parquet", f"{dataset.name}/{split}"
+            file_object = {"@id": path, "@type": "cr:FileObject", "name": path, "contentUrl": path}
+            file_object |= {
+                "encodingFormat": "application/x-parquet",
+                "sha256": file_sha256(out / path),
+            }
+            files.append(file_object)
             fields = [*_fields(name, path, out)]
             records.append({"@id": name, "@type": "cr:RecordSet", "name": name, "field": fields})
-    known = {
-        "name": "-".join(["diagvib", *dict.fromkeys(one.study for one in exported)]),
+    description = {
+        "name": "-".join(
+            ["diagvib", *dict.fromkeys(exported_dataset.study for exported_dataset in exported)]
+        ),
         "description": facts["dataBiases"],
         "version": __version__,
         "license": sorted({licence for licence, _ in licences}),
@@ -51,13 +56,13 @@ def write_croissant(
         "distribution": files,
         "recordSet": records,
     }
-    write_json(out / "croissant.json", read_json(_CONTEXT) | known)
+    write_json(out / "croissant.json", read_json(_CONTEXT) | description)
 
 
 def _fields(name: str, path: str, out: Path) -> Iterator[dict]:
     """Each column of a file, from the features that the Hub reads."""
-    noted = json.loads(pq.read_schema(out / path).metadata[b"huggingface"])
-    for column, feature in noted["info"]["features"].items():
+    metadata = json.loads(pq.read_schema(out / path).metadata[b"huggingface"])
+    for column, feature in metadata["info"]["features"].items():
         kind = feature.get("dtype", feature["_type"])
         source = {"fileObject": {"@id": path}, "extract": {"column": column}}
         if kind == "Image":

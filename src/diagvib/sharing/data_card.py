@@ -66,7 +66,7 @@ def write_card(
         "photos": config.sources == "official" and scene.replicates == "seeds",
         "config": config,
         "version": __version__,
-        "images": sum(sum(one.images.values()) for one in exported),
+        "images": sum(sum(exported_dataset.images.values()) for exported_dataset in exported),
     }
     write_text(out / "README.md", template.render(values))
     blocks, context = template.blocks.items(), template.new_context(values)

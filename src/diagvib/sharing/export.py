@@ -59,7 +59,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
             "images: this configuration renders images while it trains and makes no image files; set "
             f"`images: parquet`, {_AGAIN}"
         )
-    layout, found = Layout(config.root), []
+    layout, datasets = Layout(config.root), []
     scenes = sorted(config.scenes)
     if len(scenes) > 1:
         raise DiagvibError(
@@ -73,15 +73,15 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
             for split in SPLITS:
                 target = out / exported.folder / f"{split}.parquet"
                 exported.images[split] = _export_split(files, sample, split, config, target)
-            found.append(exported)
+            datasets.append(exported)
             count = sum(exported.images.values())
             say(f"{exported.name}: {count:,} images")
     scene = load_scene(scenes[0])
     licences = scene.licences(config.sources)
-    for exported in found if png else ():
+    for exported in datasets if png else ():
         write_pngs(out, exported, scene, config.image_size, licences)
-    write_croissant(out, found, licences, write_card(out, config, scene, found))
-    return found
+    write_croissant(out, datasets, licences, write_card(out, config, scene, datasets))
+    return datasets
 
 
 _AGAIN = "run `snakemake images --cores all --configfile FILE`, and export again"
@@ -124,11 +124,11 @@ def _check_made_for(config: Configuration, metadata: dict, path: Path) -> None:
     """The card says what the configuration says; that must be true of the images."""
     # Images of photos also say how many files were left out, and with what a watermark is drawn.
     sources = metadata["sources"].partition(" ")[0]
-    made = {"sources": sources, "image_size": metadata["image_shape"][0]}
-    for key, found in made.items():
-        if found != getattr(config, key):
+    image_provenance = {"sources": sources, "image_size": metadata["image_shape"][0]}
+    for key, value in image_provenance.items():
+        if value != getattr(config, key):
             raise DiagvibError(
-                f"{path}: was made with {key} {found}, but the configuration has {getattr(config, key)}; {_AGAIN}"
+                f"{path}: was made with {key} {value}, but the configuration has {getattr(config, key)}; {_AGAIN}"
             )
     study = config.study(metadata["study"])
     if study_as_drawn(study, metadata, path) != study:

@@ -29,11 +29,11 @@ def write_pngs(
     target, *cues = dataset.binding.split("-")
     folder, tables = out / dataset.folder / "png", []
     files = {split: out / dataset.folder / f"{split}.parquet" for split in dataset.images}
-    same = {"y": [target], "place": cues}
+    required = {"y": [target], "place": cues}
     for path in files.values():
         with open_parquet(path) as file:
             for name in {*_COLUMNS} & {*file.schema_arrow.names}:
-                if same.get(name) != [name]:
+                if required.get(name) != [name]:
                     raise DiagvibError(
                         f"--png: {_TABLE} has a column {name} of its own; rename the scene's"
                     )
@@ -56,7 +56,9 @@ def write_pngs(
     for factor, classes in scene.factors.items():
         numbers, present = pd.factorize(table[factor], sort=True)
         table[factor] = numbers
-        numbered[factor] = {"classes": {classes[at]: new for new, at in enumerate(present)}}
+        numbered[factor] = {
+            "classes": {classes[position]: new for new, position in enumerate(present)}
+        }
     table["place"] = table.groupby(cues).ngroup() if cues else 0
     table = table.assign(img_filename=table[_FILE], img_id=table.index, y=table[target])
     table = table[[*_COLUMNS, *table.columns.difference(_COLUMNS, sort=False)]]

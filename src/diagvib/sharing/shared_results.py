@@ -25,13 +25,15 @@ def write_every_eval_ever(entry: Entry, out: Path) -> Path:
     same entry gives the same file. The schema's names of models have the form developer/model.
     Metrics without bounds, which it needs, are left out."""
     by = re.sub(r"[^\w.-]+", "-", entry.by).strip("-.")
-    made = str(timegm(strptime(entry.date, "%Y-%m-%d")))
-    told = {key: getattr(entry, key) for key in ("model", "method", "supervision", "selection")}
-    told |= {"settings": json.dumps(entry.settings, sort_keys=True), "link": entry.link}
+    timestamp = str(timegm(strptime(entry.date, "%Y-%m-%d")))
+    description = {
+        key: getattr(entry, key) for key in ("model", "method", "supervision", "selection")
+    }
+    description |= {"settings": json.dumps(entry.settings, sort_keys=True), "link": entry.link}
     record = {
         "schema_version": _VERSION,
-        "evaluation_id": f"diagvib_{entry.study}/{by}/{entry.baseline}/{made}",
-        "retrieved_timestamp": made,
+        "evaluation_id": f"diagvib_{entry.study}/{by}/{entry.baseline}/{timestamp}",
+        "retrieved_timestamp": timestamp,
         "source_metadata": {
             "source_name": "diagvib leaderboard",
             "source_type": "evaluation_run",
@@ -45,11 +47,11 @@ def write_every_eval_ever(entry: Entry, out: Path) -> Path:
             "additional_details": {
                 "deployment_type": "self_deployed",
                 "model_availability": "unknown",
-                **told,
+                **description,
             },
         },
         "evaluation_results": [
-            _result(entry, one) for one in entry.metrics if not _among("unbounded", one)
+            _result(entry, metric) for metric in entry.metrics if not _among("unbounded", metric)
         ],
     }
     digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).digest()
@@ -59,16 +61,16 @@ def write_every_eval_ever(entry: Entry, out: Path) -> Path:
     return path
 
 
-def _among(key: str, one: Number) -> bool:
+def _among(key: str, number: Number) -> bool:
     """Whether a metric is in this list of some set of metrics."""
-    return any(one.metric in getattr(metric_set, key) for metric_set in METRIC_SETS.values())
+    return any(number.metric in getattr(metric_set, key) for metric_set in METRIC_SETS.values())
 
 
-def _result(entry: Entry, one: Number) -> dict:
-    change = _among("differences", one) or _among("others", one)
-    uncertainty: dict = {"num_samples": one.n}
-    if one.low is not None:
-        ends = {"lower": one.low, "upper": one.high, "confidence_level": 0.95}
+def _result(entry: Entry, number: Number) -> dict:
+    change = _among("differences", number) or _among("others", number)
+    uncertainty: dict = {"num_samples": number.n}
+    if number.low is not None:
+        ends = {"lower": number.low, "upper": number.high, "confidence_level": 0.95}
         method = (
             "Student's t over dataset samples or seeds; for accuracies near 0 and 1, extended to what runs unlike "
             "those drawn may change"
@@ -77,20 +79,20 @@ def _result(entry: Entry, one: Number) -> dict:
     return {
         "evaluation_name": f"diagvib_{entry.study}",
         "source_data": {
-            "dataset_name": f"diagvib {entry.study} {one.binding}".strip(),
+            "dataset_name": f"diagvib {entry.study} {number.binding}".strip(),
             "source_type": "other",
             "additional_details": {"sources": ", ".join(entry.sources)},
         },
         "metric_config": {
-            "metric_id": f"diagvib.{one.metric}",
-            "metric_name": one.metric,
-            "lower_is_better": _among("lower_is_better", one),
+            "metric_id": f"diagvib.{number.metric}",
+            "metric_name": number.metric,
+            "lower_is_better": _among("lower_is_better", number),
             "score_type": "continuous",
             "metric_unit": "proportion",
             "min_score": -1 if change else 0,
             "max_score": 1,
         },
-        "score_details": {"score": one.mean, "uncertainty": uncertainty},
+        "score_details": {"score": number.mean, "uncertainty": uncertainty},
     }
 
 
@@ -101,14 +103,14 @@ def write_model_index(entry: Entry, out: Path) -> Path:
         {
             "task": {"type": "image-classification"},
             "dataset": {
-                "name": f"diagvib {entry.study} {one.binding}".strip(),
+                "name": f"diagvib {entry.study} {number.binding}".strip(),
                 "type": f"diagvib-{entry.study}",
                 "split": "test",
             },
-            "metrics": [{"type": one.metric, "value": one.mean}],
+            "metrics": [{"type": number.metric, "value": number.mean}],
             **({"source": {"name": entry.by, "url": entry.link}} if entry.link else {}),
         }
-        for one in entry.metrics
+        for number in entry.metrics
     ]
     path = out / entry.study / f"{entry.baseline}.yaml"
     content = {"model-index": [{"name": entry.baseline, "results": results}]}

@@ -85,8 +85,10 @@ class Entry(Strict):
     @property
     def counted(self) -> bool:
         """Whether its metrics can be computed from its counts."""
-        own = SHIPPED.studies.get(self.study)
-        beyond = own is None or own.metrics == "watermark"  # which needs more than counts
+        definition = SHIPPED.studies.get(self.study)
+        beyond = (
+            definition is None or definition.metrics == "watermark"
+        )  # which needs more than counts
         return not beyond and all(run.cells for run in self.runs.values())
 
 
@@ -97,10 +99,10 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
     tables = read_tables(root / "results/tables")
     cells = read_table(root / "results/tables/cells.parquet").to_pandas()
     settings = read_json(root / "results/tables/versions.json")["settings"]
-    known, runs = known_studies(settings), tables["runs"]
+    studies_known, runs = known_studies(settings), tables["runs"]
     baselines = baseline_settings(runs["baseline"].unique(), settings)
-    for (study, baseline), own in runs.groupby(["study", "baseline"], sort=False):
-        if (own["status"] != "ok").any() or own["sample"].nunique() < FEWEST_RUNS:
+    for (study, baseline), study_runs in runs.groupby(["study", "baseline"], sort=False):
+        if (study_runs["status"] != "ok").any() or study_runs["sample"].nunique() < FEWEST_RUNS:
             say(
                 f"{study}, {baseline}: left out; it needs all its runs, on at least {FEWEST_RUNS} "
                 "dataset samples or seeds"
@@ -108,7 +110,7 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             continue
         metrics = tables["metrics"].query("study == @study and baseline == @baseline")
         cells_now = read_runs(
-            root / "results/runs", own.to_dict("records"), known_studies=known
+            root / "results/runs", study_runs.to_dict("records"), known_studies=studies_known
         ).cells
         counted = cells.query("study == @study and baseline == @baseline").reset_index(drop=True)
         if not counted.equals(cells_now.reset_index(drop=True).astype(cells.dtypes)):
@@ -119,13 +121,13 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
         counted = counted.astype({"misled": "Int64", "trained": "Int64"})
         counts = dict(list(counted.groupby(RUN_KEYS, sort=False)))
         tested, code = {}, set()
-        for run in own.to_dict("records"):
+        for run in study_runs.to_dict("records"):
             of_run = counts[tuple(run[key] for key in RUN_KEYS)][_COUNTED]
-            made = read_json(run_folder(root / "results/runs", run) / "run.json")
-            code.add(made["code"])
+            provenance = read_json(run_folder(root / "results/runs", run) / "run.json")
+            code.add(provenance["code"])
             tested[f"{run['binding']}/{run['sample']}"] = Tested(
-                predictions=made["files"]["predictions.parquet"],
-                seed=made["seed"],
+                predictions=provenance["files"]["predictions.parquet"],
+                seed=provenance["seed"],
                 cells=json.loads(of_run.to_json(orient="values")),
             )
         yield Entry(
@@ -134,31 +136,38 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             link=link,
             date=date.today().isoformat(),
             **describe(baseline, baselines),
-            sources=sorted(set(own["sources"])),
+            sources=sorted(set(study_runs["sources"])),
             settings=baselines[baseline],
             protocol={key: settings[key] for key in _PROTOCOL},
-            metrics=_numbers(metrics, study, known),
-            doubts=sorted(set(own["reason"].dropna()) - {""}),
+            metrics=_numbers(metrics, study, studies_known),
+            doubts=sorted(set(study_runs["reason"].dropna()) - {""}),
             code=sorted(code),
             runs=tested,
         )
 
 
-def _numbers(metrics: pd.DataFrame, study: str, known: KnownStudies) -> list[Number]:
+def _numbers(metrics: pd.DataFrame, study: str, known_studies: KnownStudies) -> list[Number]:
     """The study's own metrics, of the rows of the table `metrics`. A mean over some of a target's
     cues, or of the bindings, says over how many."""
-    names = METRIC_SETS[known.studies[study].metrics].names(study, known)
-    own = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
-    own = own.reindex(columns=COLUMNS).astype({"cues": float, "n": int})
-    possible, there = known.possible_cues(study), own["binding"][own["binding"] != ""].nunique()
-    every, cues = own["target"].map(possible), own["cues"]
-    few = " (" + cues.map("{:.0f}".format) + " of " + every.map("{:.0f}".format) + " cues)"
-    mean = own["target"] + few.where((cues > 0) & (cues < every), "")
-    if there < possible.total():
-        some = f"mean of {there} of {possible.total()} bindings"
-        mean = mean.where(own["target"] != "", some)
-    own = own.assign(binding=own["binding"].where(own["binding"] != "", mean))
-    rows = own[[*Number.model_fields]].astype(object)
+    names = METRIC_SETS[known_studies.studies[study].metrics].names(study, known_studies)
+    study_metrics = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
+    study_metrics = study_metrics.reindex(columns=COLUMNS).astype({"cues": float, "n": int})
+    possible, binding_count = (
+        known_studies.possible_cues(study),
+        study_metrics["binding"][study_metrics["binding"] != ""].nunique(),
+    )
+    target_cues, cues = study_metrics["target"].map(possible), study_metrics["cues"]
+    cue_counts = (
+        " (" + cues.map("{:.0f}".format) + " of " + target_cues.map("{:.0f}".format) + " cues)"
+    )
+    mean = study_metrics["target"] + cue_counts.where((cues > 0) & (cues < target_cues), "")
+    if binding_count < possible.total():
+        bindings_text = f"mean of {binding_count} of {possible.total()} bindings"
+        mean = mean.where(study_metrics["target"] != "", bindings_text)
+    study_metrics = study_metrics.assign(
+        binding=study_metrics["binding"].where(study_metrics["binding"] != "", mean)
+    )
+    rows = study_metrics[[*Number.model_fields]].astype(object)
     return [Number(**row) for row in rows.where(rows.notna(), None).to_dict("records")]
 
 
@@ -182,9 +191,9 @@ def write_entry(entry: Entry, out: Path) -> Path:
     """Write {out}/{study}/{baseline}.json; a run's cells take a line each. DiagvibError if it would
     replace an entry by someone else."""
     path = out / entry.study / f"{entry.baseline}.json"
-    if path.exists() and (other := read_entry(path).by) != entry.by:
+    if path.exists() and (submitter := read_entry(path).by) != entry.by:
         raise DiagvibError(
-            f"{path}: this entry is by {other}; rename your baseline {entry.baseline}, and run it "
+            f"{path}: this entry is by {submitter}; rename your baseline {entry.baseline}, and run it "
             "under its new name"
         )
     text = json.dumps(entry.model_dump(mode="json"), indent=2)
@@ -192,8 +201,8 @@ def write_entry(entry: Entry, out: Path) -> Path:
     return path
 
 
-def _in_a_line(found: re.Match) -> str:
-    return "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]"
+def _in_a_line(match: re.Match) -> str:
+    return "[" + re.sub(r"\s*\n\s*", " ", match[1]) + "]"
 
 
 def read_entry(path: Path) -> Entry:
@@ -205,74 +214,85 @@ def read_entry(path: Path) -> Entry:
     return entry
 
 
-def check_entry(entry: Entry, where: str) -> None:
+def check_entry(entry: Entry, location: str) -> None:
     """DiagvibError, beginning with `where`, if test images may have chosen anything, the seeds are
     others than the given ones, the numbers are not those of the counts, or nobody submits it."""
     if not entry.by.strip():
-        raise DiagvibError(f"{where}: by: who submits is missing; write a name")
-    about = describe(entry.baseline, {entry.baseline: entry.settings})
-    for key, value in about.items():
+        raise DiagvibError(f"{location}: by: who submits is missing; write a name")
+    description = describe(entry.baseline, {entry.baseline: entry.settings})
+    for key, value in description.items():
         if getattr(entry, key) != value:
             raise DiagvibError(
-                f"{where}: {key} is {getattr(entry, key)!r}, but settings say {value!r}"
+                f"{location}: {key} is {getattr(entry, key)!r}, but settings say {value!r}"
             )
     if not re.fullmatch("last|val_.+", entry.selection):
         raise DiagvibError(
-            f"{where}: selection: {entry.selection} may use test images; choose last, or a rule on "
+            f"{location}: selection: {entry.selection} may use test images; choose last, or a rule on "
             "validation images"
         )
     seed = entry.protocol.get("training", {}).get("seed")
-    usual = read_yaml(default_path())["training"]["seed"]
+    default_seed = read_yaml(default_path())["training"]["seed"]
     numbers: dict[str, list[int]] = {}
     for run, tested in zip(_runs(entry), entry.runs.values(), strict=True):
         numbers.setdefault(run.binding, []).append(run.sample)
         # Of a study that is not ours, runs may be dataset samples or replicates on a shared dataset.
-        other = replace(run, shared=run.shared or entry.study not in SHIPPED.studies)
-        if seed != usual or tested.seed not in (None, run.seed(usual), other.seed(usual)):
+        shared_run = replace(run, shared=run.shared or entry.study not in SHIPPED.studies)
+        if seed != default_seed or tested.seed not in (
+            None,
+            run.seed(default_seed),
+            shared_run.seed(default_seed),
+        ):
             raise DiagvibError(
-                f"{where}: runs.{run.binding}/{run.sample}: seed {tested.seed} of training.seed {seed}; entries "
-                f"are made with training.seed {usual}, so that nobody can choose among seeds"
+                f"{location}: runs.{run.binding}/{run.sample}: seed {tested.seed} of training.seed {seed}; entries "
+                f"are made with training.seed {default_seed}, so that nobody can choose among seeds"
             )
-    for binding, own in numbers.items():
-        if sorted(own) != list(range(len(own))) or len(own) < FEWEST_RUNS:
+    for binding, run_numbers in numbers.items():
+        if sorted(run_numbers) != list(range(len(run_numbers))) or len(run_numbers) < FEWEST_RUNS:
             raise DiagvibError(
-                f"{where}: runs of {binding} have the numbers {sorted(own)}; at least {FEWEST_RUNS} are needed, "
+                f"{location}: runs of {binding} have the numbers {sorted(run_numbers)}; at least {FEWEST_RUNS} are needed, "
                 "and all from 0 on, so that nobody can choose among them"
             )
     if entry.counted:
-        _check_numbers(entry, where)
+        _check_numbers(entry, location)
 
 
 def _runs(entry: Entry) -> list[Run]:
-    own = SHIPPED.studies.get(entry.study)
-    shared = own is not None and load_scene(own.scene).replicates == "seeds"
+    definition = SHIPPED.studies.get(entry.study)
+    shared = definition is not None and load_scene(definition.scene).replicates == "seeds"
     names = [name.split("/") for name in entry.runs]
     return [Run(entry.baseline, entry.study, name, int(number), shared) for name, number in names]
 
 
-def _check_numbers(entry: Entry, where: str) -> None:
+def _check_numbers(entry: Entry, location: str) -> None:
     frame = pd.DataFrame([run.keys for run in _runs(entry)])
     rows = [
         [dict(zip(_COUNTED, row, strict=True)) for row in run.cells] for run in entry.runs.values()
     ]
     cells = cells_table(frame, rows)
     if not (cells["correct"].between(0, cells["n"]) & (cells["n"] > 0)).all():
-        raise DiagvibError(f"{where}: runs: a cell has more correct images than images, or none")
-    found = mean_per_class(cells, [*RUN_KEYS, "group"])
-    groups = found.pivot(index=RUN_KEYS, columns="group", values="accuracy").add_suffix("_accuracy")
+        raise DiagvibError(f"{location}: runs: a cell has more correct images than images, or none")
+    means = mean_per_class(cells, [*RUN_KEYS, "group"])
+    groups = means.pivot(index=RUN_KEYS, columns="group", values="accuracy").add_suffix("_accuracy")
     frame = frame.merge(groups.reset_index(), on=RUN_KEYS).assign(status="ok")
     results = Results(frame, cells, SHIPPED, {entry.baseline: entry.settings})
-    made = METRIC_SETS[SHIPPED.studies[entry.study].metrics].metrics(results)
-    wanted = {(one.metric, one.binding): one for one in _numbers(made, entry.study, SHIPPED)}
-    given = {(one.metric, one.binding): one for one in entry.metrics}
-    for key in {**wanted, **given}:
-        ours, theirs = wanted.get(key), given.get(key)
+    metrics = METRIC_SETS[SHIPPED.studies[entry.study].metrics].metrics(results)
+    expected = {
+        (number.metric, number.binding): number
+        for number in _numbers(metrics, entry.study, SHIPPED)
+    }
+    submitted = {(number.metric, number.binding): number for number in entry.metrics}
+    for key in {**expected, **submitted}:
+        ours, theirs = expected.get(key), submitted.get(key)
         if ours is None or theirs is None or not _alike(ours, theirs):
             raise DiagvibError(
-                f"{where}: metrics: {' '.join(key).strip()} is {theirs}, but the counts give {ours}"
+                f"{location}: metrics: {' '.join(key).strip()} is {theirs}, but the counts give {ours}"
             )
 
 
-def _alike(one: Number, other: Number) -> bool:
-    both = ((getattr(one, key), getattr(other, key)) for key in ("mean", "low", "high", "n"))
-    return all(a == b or (None not in (a, b) and math.isclose(a, b, abs_tol=1e-9)) for a, b in both)
+def _alike(number: Number, reference: Number) -> bool:
+    values = (
+        (getattr(number, key), getattr(reference, key)) for key in ("mean", "low", "high", "n")
+    )
+    return all(
+        a == b or (None not in (a, b) and math.isclose(a, b, abs_tol=1e-9)) for a, b in values
+    )

@@ -228,7 +228,7 @@ def reference_of(
     """Find the ERM baseline to compare a method with. Returns its name and how the settings differ,
     or '' and why there is none.
 
-    Among those with the same model, one that shares everything in _ALIKE, if need be except the
+    Among those with the same model, one that shares everything in _SHARED_SETTINGS, if need be except the
     selection rule. If none does, the one that shares most.
     """
     method_settings = baselines.get(baseline, {})

@@ -140,7 +140,7 @@ _PublishedSample = create_model(
     __base__=Strict,
     added_cue=(AddedCue, ...),
     **{
-        factor: Annotated[unique(Literal[tuple(REGIONS[factor])], least=3), Field(max_length=3)]
+        factor: Annotated[unique(Literal[tuple(REGIONS[factor])], minimum=3), Field(max_length=3)]
         for factor in FACTORS
     },
 )

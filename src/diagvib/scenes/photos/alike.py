@@ -9,7 +9,7 @@ import pandas as pd
 # pairs of crops of different photos, one is wrongly taken to be alike.
 _COARSE, _FINE = 3, 26
 # Flat photos all look alike; and so many photos with 16 equal signs are compared with each other.
-_CONTRAST, _MOST = 4, 500
+_CONTRAST, _LARGEST_PART = 4, 500
 
 
 def look_alikes(small: np.ndarray) -> np.ndarray:
@@ -23,15 +23,15 @@ def look_alikes(small: np.ndarray) -> np.ndarray:
     coarse = _signs(values.reshape(-1, 8, 2, 9, 2).sum((2, 4)))
     # Photos that differ in up to three of 64 signs are equal in one of four parts.
     parts = np.packbits(coarse, axis=1).view(np.uint16)
-    found = [np.empty((0, 2), np.int64)]
+    pair_arrays = [np.empty((0, 2), np.int64)]
     for part in parts.T:
         frame = pd.DataFrame({"part": part, "at": np.arange(len(part))})
-        frame = frame[frame.groupby("part")["at"].transform("size") <= _MOST]
+        frame = frame[frame.groupby("part")["at"].transform("size") <= _LARGEST_PART]
         pairs = frame.merge(frame, on="part").query("at_x < at_y")[["at_x", "at_y"]].to_numpy()
-        for signs, most in ((coarse, _COARSE), (fine, _FINE)):
-            pairs = pairs[(signs[pairs[:, 0]] != signs[pairs[:, 1]]).sum(1) <= most]
-        found.append(pairs)
-    return numbers[np.unique(np.concatenate(found), axis=0)]
+        for signs, max_distance in ((coarse, _COARSE), (fine, _FINE)):
+            pairs = pairs[(signs[pairs[:, 0]] != signs[pairs[:, 1]]).sum(1) <= max_distance]
+        pair_arrays.append(pairs)
+    return numbers[np.unique(np.concatenate(pair_arrays), axis=0)]
 
 
 def _signs(values: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ def _texts(values: object) -> list[str]:
 
 
 def _shared(values: dict[str, list[str]]) -> str | None:
-    return repeated([value for each in values.values() for value in each])
+    return repeated([value for class_values in values.values() for value in class_values])
 
 
 class Factor(Strict):
@@ -173,8 +173,10 @@ class PhotoSet(Strict):
         if self.watermark and self.watermark.points_to not in next(iter(self.classes.values())):
             raise Misplaced("watermark.points_to", "is not a class of the first factor")
         if self.stand_ins is not None:
-            drawn = [self.stand_ins.shapes, self.stand_ins.patterns]
-            if [sorted(one) for one in drawn] != [sorted(its) for its in self.classes.values()]:
+            drawn_classes = [self.stand_ins.shapes, self.stand_ins.patterns]
+            if [sorted(shapes) for shapes in drawn_classes] != [
+                sorted(names) for names in self.classes.values()
+            ]:
                 raise Misplaced(
                     "stand_ins", "`shapes` and `patterns` must name the classes of the two factors"
                 )
@@ -203,5 +205,5 @@ class PhotoSet(Strict):
     @property
     def columns(self) -> list[str]:
         """The columns that are needed besides the file's."""
-        further = [self.split.column if self.split else None, self.unit, self.lot]
-        return [*(part.column for part in self.parts.values()), *filter(None, further)]
+        further_columns = [self.split.column if self.split else None, self.unit, self.lot]
+        return [*(part.column for part in self.parts.values()), *filter(None, further_columns)]

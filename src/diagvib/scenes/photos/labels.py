@@ -29,7 +29,7 @@ def tidy_column(column: pd.Series) -> pd.Series:
     return column.map({text: tidy(text) for text in column.unique()})
 
 
-def read_labels(path: Path, where: str) -> pd.DataFrame:
+def read_labels(path: Path, location: str) -> pd.DataFrame:
     """A table as text, "" for missing values, with tidy names of columns: CSV or TSV in UTF-8, JSON
     lines or Parquet, without columns of images. where: the key or option that names it.
     DiagvibError if it cannot be read, or has no rows or a column twice."""
@@ -38,7 +38,7 @@ def read_labels(path: Path, where: str) -> pd.DataFrame:
         check_regular(path)
         table = readers.get(path.suffix.lower(), _read_separated)(path)
     except FileNotFoundError:
-        raise DiagvibError(f"{where}: {path}: no such file") from None
+        raise DiagvibError(f"{location}: {path}: no such file") from None
     except DiagvibError:
         raise
     except Exception as error:  # any reader may raise anything
@@ -100,10 +100,10 @@ def _as_text(table: pd.DataFrame) -> pd.DataFrame:
     return table.astype(str).where(table.notna(), "")
 
 
-def read_tables(names: list[str], folder: Path, file: str, where: str) -> pd.DataFrame:
+def read_tables(names: list[str], folder: Path, file: str, location: str) -> pd.DataFrame:
     """The rows of a set's tables, joined by the columns that they share. file: the column with the
     photos' paths."""
-    tables = [_stacked(name, folder, file, f"{where}: table") for name in names]
+    tables = [_stacked(name, folder, file, f"{location}: table") for name in names]
     return reduce(partial(_joined, folder / names[0]), tables)
 
 
@@ -112,15 +112,15 @@ def table_paths(name: str, folder: Path) -> list[Path]:
     return sorted(folder.glob(name)) if "*" in name else [folder / name]
 
 
-def _stacked(name: str, folder: Path, file: str, where: str) -> pd.DataFrame:
+def _stacked(name: str, folder: Path, file: str, location: str) -> pd.DataFrame:
     """The rows of a table; or of several, whose paths are relative to their folders. A column `table`
     names each, unless all have the same name."""
     if "*" not in name:
-        return read_labels(folder / name, where)
+        return read_labels(folder / name, location)
     paths = table_paths(name, folder)
     if not paths:
-        raise DiagvibError(f"{where}: {folder}: no file has a path like {name}")
-    tables = [read_labels(path, where) for path in paths]
+        raise DiagvibError(f"{location}: {folder}: no file has a path like {name}")
+    tables = [read_labels(path, location) for path in paths]
     for path, table in zip(paths, tables, strict=True):
         if len({path.name for path in paths}) > 1 and "table" not in table:
             table["table"] = path.stem
@@ -132,14 +132,14 @@ def _stacked(name: str, folder: Path, file: str, where: str) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True).fillna("")
 
 
-def _joined(path: Path, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+def _joined(path: Path, labels: pd.DataFrame, further_labels: pd.DataFrame) -> pd.DataFrame:
     """Tables joined by the columns that they share. DiagvibError, naming the first one's path, unless
     each row has exactly one in the other table."""
-    shared = [column for column in left if column in right]
+    shared = [column for column in labels if column in further_labels]
     if not shared:
         raise DiagvibError(f"{path}: shares no column with the next table")
-    pairs = left.merge(right, "outer", shared, indicator="\0in")
-    rows = len(left), len(right), int((pairs["\0in"] == "both").sum())
+    pairs = labels.merge(further_labels, "outer", shared, indicator="\0in")
+    rows = len(labels), len(further_labels), int((pairs["\0in"] == "both").sum())
     if len({*rows, len(pairs)}) > 1:
         raise DiagvibError(
             f"{path}: {rows[0]:,} rows, in the next table {rows[1]:,}, but {rows[2]:,} pairs have the same "

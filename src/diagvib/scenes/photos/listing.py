@@ -86,7 +86,9 @@ def usable(folder: Path, paths: Sequence[str]) -> dict[str, tuple[str, Glance]]:
             return str(error.strerror)
 
     looks = dict(zip(paths, in_threads(look, paths), strict=True))
-    leave_out_many(folder, {path: why for path, why in looks.items() if isinstance(why, str)})
+    leave_out_many(
+        folder, {path: reason for path, reason in looks.items() if isinstance(reason, str)}
+    )
     photos = {path: look for path, look in looks.items() if not isinstance(look, str)}
     name_some(
         f"{folder}: photos that are links to files outside of it",
@@ -98,21 +100,21 @@ def usable(folder: Path, paths: Sequence[str]) -> dict[str, tuple[str, Glance]]:
 def without_twins(folder: Path, hashes: dict[str, str]) -> dict[str, str]:
     """Path -> sha256 without photos that are there twice, which could be in two splits; the first
     stays."""
-    kept: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for path, sha256 in hashes.items():
-        if kept.setdefault(sha256, path) != path:
-            leave_out(folder / path, f"because it is the same photo as {kept[sha256]}")
-    return {path: sha256 for sha256, path in kept.items()}
+        if paths.setdefault(sha256, path) != path:
+            leave_out(folder / path, f"because it is the same photo as {paths[sha256]}")
+    return {path: sha256 for sha256, path in paths.items()}
 
 
-def write_listing(raw: Path, photos: pa.Table, folder: Path, every: int) -> None:
+def write_listing(raw: Path, photos: pa.Table, folder: Path, candidates: int) -> None:
     """Write the list of the photos found in a folder to the folder `raw`; an identical list is left
     unchanged. every: the number of files; how many are left out is printed and noted."""
     path = raw / LISTING
     if not path.exists() or read_table(path) != photos:
         write_table(path, photos, {})
-    missing = every - len(photos)
-    left_out = f"{missing:,} of {every:,} files left out" if missing else ""
+    missing = candidates - len(photos)
+    left_out = f"{missing:,} of {candidates:,} files left out" if missing else ""
     write_json(raw / FOLDER, {"folder": str(folder), "left out": left_out})
     if left_out:
         say(f"{folder}: {left_out}")
@@ -125,11 +127,11 @@ def read_listing(raw: Path) -> tuple[pa.Table, Path, str]:
     for name in (LISTING, FOLDER):
         if not (raw / name).exists():
             raise DiagvibError(f"{raw / name}: no such file; run `diagvib fetch` first")
-    noted = read_json(raw / FOLDER)
-    sources = f"official ({noted['left out']})" if noted["left out"] else "official"
+    description = read_json(raw / FOLDER)
+    sources = f"official ({description['left out']})" if description["left out"] else "official"
     return (
         read_table(raw / LISTING).replace_schema_metadata(None),
-        Path(noted["folder"]),
+        Path(description["folder"]),
         sources,
     )
 
@@ -152,27 +154,27 @@ def read_listed(path: Path, sha256: str) -> bytes:
 def leave_out_many(folder: Path, reasons: dict[str, str]) -> None:
     """Report on standard error that files are left out: of those with the same reason, but for its
     numbers, ten, and how many more there are. reasons: path -> why."""
-    alike = defaultdict(list)
-    for path, why in reasons.items():
-        alike[_NUMBER.sub("", why)].append(path)
-    for paths in alike.values():
+    paths_by_reason = defaultdict(list)
+    for path, reason in reasons.items():
+        paths_by_reason[_NUMBER.sub("", reason)].append(path)
+    for paths in paths_by_reason.values():
         for path in paths[:SHOWN]:
             leave_out(folder / path, reasons[path])
-        if more := len(paths[SHOWN:]):
-            leave_out(folder, f"{more:,} more files: {reasons[paths[SHOWN]]}")
+        if remainder := len(paths[SHOWN:]):
+            leave_out(folder, f"{remainder:,} more files: {reasons[paths[SHOWN]]}")
 
 
-def name_some(what: str, paths: Sequence[str]) -> None:
+def name_some(problem: str, paths: Sequence[str]) -> None:
     """Print ten of these paths, if there are any, and how many more there are."""
-    more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
+    remainder = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
     if paths:
-        say(f"{what}: {', '.join(paths[:SHOWN])}{more}")
+        say(f"{problem}: {', '.join(paths[:SHOWN])}{remainder}")
 
 
-def leave_out(path: Path, why: str) -> None:
+def leave_out(path: Path, reason: str) -> None:
     """Report on standard error that a file is left out, and why."""
     name = str(path) if str(path).isprintable() else ascii(str(path))[1:-1]
-    say(f"{name}: left out, {why}")
+    say(f"{name}: left out, {reason}")
 
 
 def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_result]]:

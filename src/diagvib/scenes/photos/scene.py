@@ -89,14 +89,14 @@ class Photos(Scene):
         return mirror and mirror / self.name
 
     def state(self, mirror):
-        found = state(folder := self.folder(mirror))
-        if not found:
+        folder_state = state(folder := self.folder(mirror))
+        if not folder_state:
             return ""
         # The table may be in another folder.
         names = self.definition.tables
         paths = [path for name in names for path in table_paths(name, folder)]
         tables = [file_version(path)[1:] for path in paths]
-        return text_sha256(f"{folder}\0{tables}\0{found}")
+        return text_sha256(f"{folder}\0{tables}\0{folder_state}")
 
     def raw_files(self, sources):
         return [LISTING, FOLDER] if sources == "official" else []
@@ -106,8 +106,12 @@ class Photos(Scene):
         return [CATALOGUE, DESCRIPTION]
 
     def licences(self, sources):
-        its = self.definition
-        return [(its.licence, its.citation)] if its.licence and sources == "official" else []
+        definition = self.definition
+        return (
+            [(definition.licence, definition.citation)]
+            if definition.licence and sources == "official"
+            else []
+        )
 
     def fetch(self, raw, mirror):
         """List the photos and what they show; they stay in their folder."""
@@ -117,20 +121,20 @@ class Photos(Scene):
                 f"{self.path}: the photos of {self.name} cannot be downloaded; set `mirror:` to a "
                 f"folder with a folder {self.name}, or `folder:` in this file"
             )
-        table, every = labelled_photos(self.definition, folder, str(self.path))
+        table, candidates = labelled_photos(self.definition, folder, str(self.path))
         for line in self._unlike_published(table):
             say(f"{folder}: {line}")
-        write_listing(raw, pa.Table.from_pandas(table, preserve_index=False), folder, every)
+        write_listing(raw, pa.Table.from_pandas(table, preserve_index=False), folder, candidates)
 
     def prepare(self, raw, prepared, sources):
-        its, font = self.definition, self._font()
+        definition, font = self.definition, self._font()
         (prepared / GROUPS).unlink(missing_ok=True)  # those of an earlier definition
         if sources == "official":
             listed, folder, sources = read_listing(raw)
             photos = listed.to_pandas()
             comparable = self._is_published(photos)
             write_json(prepared / FOLDER, {"folder": str(folder)})
-            if groups := read_groups(its, folder):
+            if groups := read_groups(definition, folder):
                 write_json(prepared / GROUPS, groups)
         else:
             photos, comparable = self._stand_ins(), False
@@ -140,12 +144,12 @@ class Photos(Scene):
             sources += f" (watermark: {font.name})"
             comparable &= font.published
         digest = self._digest(prepared, photos)
-        noted = {"sources": sources, "comparable": comparable, "digest": digest}
-        write_json(prepared / DESCRIPTION, noted)
+        description = {"sources": sources, "comparable": comparable, "digest": digest}
+        write_json(prepared / DESCRIPTION, description)
 
     def _font(self) -> Font | None:
-        drawn = self.definition.watermark
-        return drawn and find_font(drawn.font, drawn.text)
+        watermark_settings = self.definition.watermark
+        return watermark_settings and find_font(watermark_settings.font, watermark_settings.text)
 
     def _digest(self, prepared: Path, photos: pd.DataFrame) -> str:
         font, groups = self._font(), prepared / GROUPS
@@ -160,7 +164,9 @@ class Photos(Scene):
         if isinstance(published, dict) and isinstance(next(iter(published.values())), dict):
             return not self._unlike_published(photos)
         # As categories, so that combinations without a photo count, too.
-        photos = photos.astype({name: pd.CategoricalDtype(its) for name, its in classes.items()})
+        photos = photos.astype(
+            {name: pd.CategoricalDtype(names) for name, names in classes.items()}
+        )
         if not isinstance(published, dict):
             stand_ins = self.definition.stand_ins
             if stand_ins and photos["lot"].nunique() != len(stand_ins.lots):
@@ -173,48 +179,50 @@ class Photos(Scene):
     def _unlike_published(self, photos: pd.DataFrame) -> list[str]:
         """The numbers of photos that are not the published ones, where these are known by split."""
         published, lines = self.definition.published, []
-        for split, wanted in published.items() if isinstance(published, dict) else ():
-            if isinstance(wanted, dict):
-                own = photos if split == "all" else photos[photos["split"] == split]
-                cells = own[[*self.definition.classes]].to_numpy(object)
+        for split, expected in published.items() if isinstance(published, dict) else ():
+            if isinstance(expected, dict):
+                split_photos = photos if split == "all" else photos[photos["split"] == split]
+                cells = split_photos[[*self.definition.classes]].to_numpy(object)
                 counts = Counter(map("-".join, cells)) | Counter(cells.ravel())
                 lines += [
                     f"{split}, {names}: {counts[names]:,} photos, published {number:,}"
-                    for names, number in wanted.items()
+                    for names, number in expected.items()
                     if counts[names] != number
                 ]
         return lines
 
     def _stand_ins(self) -> pd.DataFrame:
-        drawn = self.definition.stand_ins
-        if drawn is None:
+        stand_ins = self.definition.stand_ins
+        if stand_ins is None:
             raise DiagvibError(
                 f"scene {self.name}: has no embedded sources; set `sources: official`"
             )
         # In the order of their paths: that of the pattern's fields, or lot, second and first factor.
-        (first, shapes), (second, grounds) = self.definition.classes.items()
-        names = product(sorted(drawn.lots), sorted(grounds), sorted(shapes), range(drawn.each))
+        (shape_factor, shapes), (ground_factor, grounds) = self.definition.classes.items()
+        names = product(
+            sorted(stand_ins.lots), sorted(grounds), sorted(shapes), range(stand_ins.each)
+        )
         rows = [
             (f"{lot}/{ground}/{shape}/{number:04d}", "", shape, ground, "", "", lot)
             for lot, ground, shape, number in names
         ]
-        columns = ["path", "sha256", first, second, "split", "unit", "lot"]
+        columns = ["path", "sha256", shape_factor, ground_factor, "split", "unit", "lot"]
         return pd.DataFrame(rows, columns=columns)
 
     def drawn(self, path: str) -> np.ndarray:
         """The stand-in with a path, always the same, uint8[H, W, 3]."""
         from diagvib.scenes.shapes import photo
 
-        drawn, (lot, ground, shape, number) = self.definition.stand_ins, path.split("/")
+        stand_ins, (lot, ground, shape, number) = self.definition.stand_ins, path.split("/")
         generator = named_generator(f"stand-in {self.name}", lot, ground, shape, int(number))
-        return photo(drawn.shapes[shape], drawn.patterns[ground], drawn.size, generator)
+        return photo(stand_ins.shapes[shape], stand_ins.patterns[ground], stand_ins.size, generator)
 
     def catalogue(self, prepared):
-        noted = read_description(prepared)
+        description = read_description(prepared)
         photos = read_table(prepared / CATALOGUE).to_pandas()
-        if self._digest(prepared, photos) != noted["digest"]:
+        if self._digest(prepared, photos) != description["digest"]:
             raise mismatch(prepared, "photos, or their watermark,")
-        return PhotoCatalogue(**noted, photos=photos)
+        return PhotoCatalogue(**description, photos=photos)
 
     def realize(self, classes, split, catalogue, generator):
         return self.share_out(pd.DataFrame({"split": split, **classes}), catalogue, generator)
@@ -233,17 +241,17 @@ class Photos(Scene):
         photos = catalogue.photos
         photos = photos.assign(photo=np.arange(len(photos), dtype=np.int32))
         photos = photos[photos["split"].isin(["", split])][[*self.definition.classes, "photo"]]
-        how = "inner" if {*cells} & {*photos} else "cross"
-        return cells.merge(photos, how).sort_values("photo", kind="stable", ignore_index=True)
+        join = "inner" if {*cells} & {*photos} else "cross"
+        return cells.merge(photos, join).sort_values("photo", kind="stable", ignore_index=True)
 
     def marked(self, pixels: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
         """Images uint8[B, H, W, 3], each with a random watermark of its own."""
         size, font = pixels.shape[1], self._font()
-        shown = pixels.clone()
-        for image in shown:
-            drawn = random_watermark(size, font, generator)
-            image.copy_(blend(image.permute(2, 0, 1), drawn).permute(1, 2, 0))
-        return shown
+        marked_pixels = pixels.clone()
+        for image in marked_pixels:
+            overlay = random_watermark(size, font, generator)
+            image.copy_(blend(image.permute(2, 0, 1), overlay).permute(1, 2, 0))
+        return marked_pixels
 
     def source_files(self, recipes, prepared):
         if not (prepared / CATALOGUE).is_file():  # images may be there without their sources
@@ -253,29 +261,33 @@ class Photos(Scene):
     def groups(self, prepared: Path) -> dict[int, int]:
         """Class index -> group, of the classes that have one (`definition.groups`)."""
         path = prepared / GROUPS
-        found = read_json(path) if path.exists() else {}
-        return {int(index): group for index, group in found.items()}
+        groups = read_json(path) if path.exists() else {}
+        return {int(index): group for index, group in groups.items()}
 
     def renderer(self, prepared, size, device, crop=()):
         """crop: how photos are prepared for a network, as `decoding.Crop`, instead of as the
         definition says."""
         import torch
 
-        catalogue, its, font = self.catalogue(prepared), self.definition, self._font()
+        catalogue, definition, font = self.catalogue(prepared), self.definition, self._font()
         paths, hashes = (catalogue.photos[name].tolist() for name in ("path", "sha256"))
         embedded = catalogue.sources.startswith("embedded")
         if not embedded and not (prepared / FOLDER).is_file():
             raise mismatch(prepared, "photos")
         folder = "" if embedded else read_json(prepared / FOLDER)["folder"]
-        drawn = font and watermark(size, font)
+        overlay = font and watermark(size, font)
 
         def read(number: int) -> np.ndarray:
             if embedded:
                 return square(self.drawn(paths[number]), size)
             path = Path(folder, paths[number])
             data = read_listed(path, hashes[number])
-            photo = open_photo(path, data=data, upright=its.upright)
-            return Crop(*crop)(photo) if crop else square(square(photo, its.size, its.crop), size)
+            photo = open_photo(path, data=data, upright=definition.upright)
+            return (
+                Crop(*crop)(photo)
+                if crop
+                else square(square(photo, definition.size, definition.crop), size)
+            )
 
         def render(recipes: pa.Table) -> torch.Tensor:
             """Photos are decoded on all cores."""
@@ -284,26 +296,26 @@ class Photos(Scene):
             for row, photo in enumerate(in_threads(read, numbers)):
                 pixels[row] = photo
             images = torch.from_numpy(pixels).to(device)
-            if drawn:
+            if overlay:
                 marked = torch.from_numpy(recipes[WATERMARK].to_numpy() == PRESENT).to(device)
-                seen = blend(images[marked].permute(0, 3, 1, 2), drawn)
-                images[marked] = seen.permute(0, 2, 3, 1)
+                blended = blend(images[marked].permute(0, 3, 1, 2), overlay)
+                images[marked] = blended.permute(0, 2, 3, 1)
             return images
 
         return render
 
-    def examples(self, prepared, wanted):
+    def examples(self, prepared, class_choices):
         """The first photo of the requested classes; grey if there is none."""
         import torch
 
         photos = self.catalogue(prepared).photos
         render = self.renderer(prepared, EXAMPLE_SIZE, torch.device("cpu"))
-        images = np.full((len(wanted), EXAMPLE_SIZE, EXAMPLE_SIZE, 3), 127, np.uint8)
-        for image, one in zip(images, wanted, strict=True):
-            asked = {name: its for name, its in one.items() if name in photos}
-            there = np.flatnonzero((photos[[*asked]] == pd.Series(asked)).all(axis=1))
-            if len(there):
-                recipe = {"photo": there[:1], WATERMARK: [one.get(WATERMARK, ABSENT)]}
+        images = np.full((len(class_choices), EXAMPLE_SIZE, EXAMPLE_SIZE, 3), 127, np.uint8)
+        for image, choice in zip(images, class_choices, strict=True):
+            conditions = {name: label for name, label in choice.items() if name in photos}
+            rows = np.flatnonzero((photos[[*conditions]] == pd.Series(conditions)).all(axis=1))
+            if len(rows):
+                recipe = {"photo": rows[:1], WATERMARK: [choice.get(WATERMARK, ABSENT)]}
                 image[:] = render(pa.table(recipe))[0].numpy()
         return images
 

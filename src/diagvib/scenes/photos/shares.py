@@ -36,10 +36,10 @@ def share_out(
     # Rows of recipes, and of photos, by combination of classes, split, and environment or lot.
     rows_of = recipes.groupby([*(recipes[f] for f in factors), split, environment]).indices
     photos_of = photos.groupby([*(photos[f] for f in factors), photo_split, photos["lot"]]).indices
-    lots, none = sorted(set(photos["lot"])), np.empty(0, np.int64)
+    lots, no_photos = sorted(set(photos["lot"])), np.empty(0, np.int64)
     photo_of_row, short = np.empty(len(recipes), np.int32), {}
     for key in product(*factors.values(), dict.fromkeys(split)):
-        supply = [generator.permutation(photos_of.get((*key, lot), none)) for lot in lots]
+        supply = [generator.permutation(photos_of.get((*key, lot), no_photos)) for lot in lots]
         demands = [rows_of[*key, e] for e in environments if (*key, e) in rows_of]
         if sum(map(len, demands)) > sum(map(len, supply)):
             short[key] = np.concatenate(demands), sum(map(len, supply))
@@ -86,7 +86,7 @@ def _too_few(
     short: Mapping[tuple[str, ...], tuple[np.ndarray, int]],
 ) -> DiagvibError:
     """short: class of each factor, and split -> rows that need a photo, and how many there are."""
-    (*cell, split), (rows, there) = min(
+    (*cell, split), (rows, photo_count) = min(
         short.items(), key=lambda item: item[1][1] / len(item[1][0])
     )
     parts = recipes["split"]
@@ -94,13 +94,15 @@ def _too_few(
         parts = parts.where(parts != "test", recipes["group"])
     needed = parts.iloc[rows].value_counts().sort_index()
     # The share of a cell may be rounded up in each split.
-    fitting = (parts.value_counts().sort_index() * (there - 3) / len(rows)).astype(int)
+    fitting = (parts.value_counts().sort_index() * (photo_count - 3) / len(rows)).astype(int)
     fits = (fitting >= LEAST_IMAGES).all()
-    shown = ", ".join(f"{factor} {one}" for factor, one in zip(factors, cell, strict=True))
+    combination = ", ".join(
+        f"{factor} {label}" for factor, label in zip(factors, cell, strict=True)
+    )
     listed = ", ".join(f"{part}: {n}" for part, n in fitting.items())
     return DiagvibError(
-        f"{name}: {len(rows):,} different photos of {shown} are needed "
-        f"({', '.join(f'{part} {n:,}' for part, n in needed.items())}), but there are {there:,}"
+        f"{name}: {len(rows):,} different photos of {combination} are needed "
+        f"({', '.join(f'{part} {n:,}' for part, n in needed.items())}), but there are {photo_count:,}"
         + (f" for the split {split}" if split else "")
         + (f"; counts: {{{listed}}} would fit" if fits else "")
     )

@@ -37,7 +37,7 @@ ONE_COLOUR = "photos of a single colour"
 FOLDER = "folder"
 
 
-def labelled_photos(definition: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFrame, int]:
+def labelled_photos(definition: PhotoSet, folder: Path, location: str) -> tuple[pd.DataFrame, int]:
     """The usable photos of a set, sorted by path: path, sha256, the class of every factor, split,
     unit, lot; and the number of all.
 
@@ -48,18 +48,18 @@ def labelled_photos(definition: PhotoSet, folder: Path, where: str) -> tuple[pd.
     if definition.table is None:
         rows, total = _rows_of_paths(definition, folder)
     else:
-        rows, total = _rows_of_table(definition, folder, where)
+        rows, total = _rows_of_table(definition, folder, location)
     rows = _with_first_of_group(definition, rows, folder)
     photos = _with_classes(definition, rows, folder)
     photos, glances = _usable(definition, photos, folder)
     if photos.empty:
         raise DiagvibError(
-            f"{folder}: of {total:,} files or rows, none is a usable photo with the classes of {where}"
+            f"{folder}: of {total:,} files or rows, none is a usable photo with the classes of {location}"
         )
     _name_look_alikes(folder, photos, glances)
     _name_odd_ones(folder, glances)
     _name_absent_classes(definition, folder, photos)
-    _check_units(definition, photos, folder, where)
+    _check_units(definition, photos, folder, location)
     return photos, total
 
 
@@ -76,8 +76,10 @@ def _with_classes(definition: PhotoSet, rows: pd.DataFrame, folder: Path) -> pd.
         for value, count in without.head(SHOWN).items():
             text = f"{factor.column} is '{value}', which stands for no {name}"
             leave_out(folder, f"{count:,} photos: {text}")
-        if more := len(without[SHOWN:]):
-            text = f"{factor.column} is one of {more:,} more values, which stands for no {name}"
+        if remainder := len(without[SHOWN:]):
+            text = (
+                f"{factor.column} is one of {remainder:,} more values, which stands for no {name}"
+            )
             leave_out(folder, f"{without[SHOWN:].sum():,} photos: {text}")
     for name, column in (("unit", definition.unit), ("lot", definition.lot)):
         if column is not None:
@@ -115,19 +117,19 @@ def _name_odd_ones(folder: Path, glances: dict[str, Glance]) -> None:
 
 def _name_absent_classes(definition: PhotoSet, folder: Path, photos: pd.DataFrame) -> None:
     for name, factor in definition.parts.items():
-        absent = [label for label in factor.values if label not in set(photos[name])]
-        if absent:
-            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-            say(f"{folder}: no photo of {name} {', '.join(absent[:5])}{more}")
+        missing = [label for label in factor.values if label not in set(photos[name])]
+        if missing:
+            remainder = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            say(f"{folder}: no photo of {name} {', '.join(missing[:5])}{remainder}")
 
 
-def _check_units(definition: PhotoSet, photos: pd.DataFrame, folder: Path, where: str) -> None:
+def _check_units(definition: PhotoSet, photos: pd.DataFrame, folder: Path, location: str) -> None:
     """DiagvibError if a unit is in several published splits."""
     if definition.split is None or definition.unit is None:
         return
     splits = photos.groupby("unit")["split"].nunique()
     if (splits > 1).any():
-        source = folder / definition.tables[0] if definition.tables else where
+        source = folder / definition.tables[0] if definition.tables else location
         raise DiagvibError(
             f"{source}: the {definition.unit} {splits.idxmax()} is in several splits; all its photos "
             "must be in one"
@@ -152,14 +154,14 @@ def _rows_of_paths(definition: PhotoSet, folder: Path) -> tuple[pd.DataFrame, in
     return _rows([*fields], table, definition), len(paths)
 
 
-def _rows_of_table(definition: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFrame, int]:
+def _rows_of_table(definition: PhotoSet, folder: Path, location: str) -> tuple[pd.DataFrame, int]:
     """A row for each row of the table, and their number. Rows that are there twice count once."""
     path, file = folder / definition.tables[0], definition.file
-    table = read_tables(definition.tables, folder, file, where)
+    table = read_tables(definition.tables, folder, file, location)
     total = len(table)
     for column in (file, *definition.columns):
         if column not in table and column != FOLDER:
-            raise unknown_name("column", column, table.columns, f"{path} (named in {where})")
+            raise unknown_name("column", column, table.columns, f"{path} (named in {location})")
     table = table.drop_duplicates()
     if len(table) < total:
         say(f"{path}: {total - len(table):,} rows are there twice, and count once")
@@ -170,13 +172,13 @@ def _rows_of_table(definition: PhotoSet, folder: Path, where: str) -> tuple[pd.D
             raise DiagvibError(f"{row}: {column} is empty; it needs a value")
     paths = _photos_named(table[file], definition, folder, path)
     outside = paths.map(lambda name: bool({"..", "/"} & {*Path(name).parts}) or "\0" in name)
-    for wrong, why in (
+    for is_wrong, problem in (
         (paths.map(normpath).duplicated(), "is in an earlier row, too"),
         (outside, f"is not in {folder}"),
     ):
-        if wrong.any():
-            row, name = _row(path, single, wrong.idxmax()), table.at[wrong.idxmax(), file]
-            raise DiagvibError(f"{row}: {file}: {name} {why}")
+        if is_wrong.any():
+            row, name = _row(path, single, is_wrong.idxmax()), table.at[is_wrong.idxmax(), file]
+            raise DiagvibError(f"{row}: {file}: {name} {problem}")
     if FOLDER not in table:
         table = table.assign(**{FOLDER: top_folders(paths)})
     return _rows([*paths], table, definition), total
@@ -233,14 +235,14 @@ def _without_contradictions(
 ) -> dict[str, str]:
     """Path -> sha256 without photos that are there several times, with different classes. classes:
     by path."""
-    known: dict[str, dict] = {}  # sha256 -> classes -> path
+    paths_by_class: dict[str, dict] = {}  # sha256 -> classes -> path
     for path, sha256 in hashes.items():
-        known.setdefault(sha256, {})[classes[path]] = path
+        paths_by_class.setdefault(sha256, {})[classes[path]] = path
     for path, sha256 in hashes.items():
-        if others := known[sha256].keys() - {classes[path]}:
-            other = known[sha256][min(others)]
-            leave_out(folder / path, f"because {other} is the same photo, with other classes")
-    return {path: sha256 for path, sha256 in hashes.items() if len(known[sha256]) == 1}
+        if other_classes := paths_by_class[sha256].keys() - {classes[path]}:
+            other_path = paths_by_class[sha256][min(other_classes)]
+            leave_out(folder / path, f"because {other_path} is the same photo, with other classes")
+    return {path: sha256 for path, sha256 in hashes.items() if len(paths_by_class[sha256]) == 1}
 
 
 def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Glance]) -> None:
@@ -250,11 +252,11 @@ def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Gla
         return
     pairs = look_alikes(np.stack([glance.small for glance in glances.values()]))
     for column in ("split", "unit"):
-        known = listed[column].to_numpy()[pairs]
-        pairs = pairs[(known[:, 0] != known[:, 1]) | (known[:, 0] == "")]
+        values = listed[column].to_numpy()[pairs]
+        pairs = pairs[(values[:, 0] != values[:, 1]) | (values[:, 0] == "")]
     pairs = listed["path"].to_numpy()[pairs]
-    for first, second in pairs[:SHOWN]:
-        say(f"{folder / first}: looks like {second}")
+    for photo, look_alike in pairs[:SHOWN]:
+        say(f"{folder / photo}: looks like {look_alike}")
     if len(pairs):
         say(
             f"{folder}: pairs of photos that look alike and may be in different splits: {len(pairs):,}; "
@@ -262,14 +264,14 @@ def _name_look_alikes(folder: Path, listed: pd.DataFrame, glances: dict[str, Gla
         )
 
 
-def read_groups(its: PhotoSet, folder: Path) -> dict[int, int]:
+def read_groups(definition: PhotoSet, folder: Path) -> dict[int, int]:
     """Class index -> group, of the classes that have one (in the file, others have -1). Empty
     without such a file. DiagvibError, naming it, for anything else in it."""
-    if its.groups is None or not (folder / its.groups).exists():
+    if definition.groups is None or not (folder / definition.groups).exists():
         return {}
-    path, n_classes = folder / its.groups, len(next(iter(its.classes.values())))
+    path, n_classes = folder / definition.groups, len(next(iter(definition.classes.values())))
     groups = validated(dict[str, int], read_json(path, "correct it"), str(path))
-    known = {int(index): group for index, group in groups.items() if index.isdecimal()}
-    if len(known) < len(groups) or max(known, default=0) >= n_classes:
+    groups_by_index = {int(index): group for index, group in groups.items() if index.isdecimal()}
+    if len(groups_by_index) < len(groups) or max(groups_by_index, default=0) >= n_classes:
         raise DiagvibError(f"{path}: must map class indices below {n_classes} to groups")
-    return {index: group for index, group in known.items() if group >= 0}
+    return {index: group for index, group in groups_by_index.items() if group >= 0}
