@@ -103,7 +103,7 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-MORE = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}"}
+MORE = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}", ".yaml": "\ncite: My paper.\n"}
 
 
 # For each file in turn, prints the rules that get another digest of their code, job by job.
