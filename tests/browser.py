@@ -14,7 +14,7 @@ _SECONDS = 60
 
 
 def find_browser() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((case for name in NAMES if (case := shutil.which(name))), None)
 
 
 class Browser:
@@ -84,10 +84,10 @@ class Browser:
 
     def _read(self) -> dict:
         while b"\0" not in self._rest:
-            more = os.read(self._in, 1 << 16)
-            if not more:
+            additions = os.read(self._in, 1 << 16)
+            if not additions:
                 raise RuntimeError("the browser has gone")
-            self._rest += more
+            self._rest += additions
         message, self._rest = self._rest.split(b"\0", 1)
         return json.loads(message)
 
@@ -118,8 +118,8 @@ class Browser:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-        for noted in (self._events, self.errors, self.requests):
-            noted.clear()
+        for record in (self._events, self.errors, self.requests):
+            record.clear()
         self.send("Page.navigate", url=page.resolve().as_uri())
         until = time.monotonic() + _SECONDS
         while "Page.loadEventFired" not in self._events:
@@ -145,8 +145,8 @@ class Browser:
             return [r.x + r.width / 2, r.y + r.height / 2]; }})()""")
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def screenshot(self, path: Path, whole: bool = False) -> None:
+    def screenshot(self, path: Path, entire: bool = False) -> None:
         size = "({width: document.documentElement.clientWidth, height: document.documentElement.scrollHeight})"
-        clip = {"clip": {"x": 0, "y": 0, "scale": 1, **self.run(size)}} if whole else {}
-        shot = self.send("Page.captureScreenshot", captureBeyondViewport=whole, **clip)
+        clip = {"clip": {"x": 0, "y": 0, "scale": 1, **self.run(size)}} if entire else {}
+        shot = self.send("Page.captureScreenshot", captureBeyondViewport=entire, **clip)
         path.write_bytes(base64.b64decode(shot["data"]))

@@ -85,16 +85,16 @@ def no_modules_left(tmp_path_factory):
     path, modules, folder = sys.path[:], set(sys.modules), str(tmp_path_factory.getbasetemp())
     yield
     sys.path[:] = path
-    own = [
+    values = [
         name
         for name in set(sys.modules) - modules
         if str(getattr(sys.modules[name], "__file__", None)).startswith(folder)
     ]
-    for name in own:
+    for name in values:
         del sys.modules[name]
-    if own and "diagvib.scenes" in sys.modules:
+    if values and "diagvib.scenes" in sys.modules:
         sys.modules["diagvib.scenes"]._of_class.cache_clear()
-    if own and "diagvib.scenes.cache" in sys.modules:
+    if values and "diagvib.scenes.cache" in sys.modules:
         sys.modules["diagvib.scenes.cache"]._loaded.clear()
 
 

@@ -27,12 +27,12 @@ def cjk_font() -> Font:
 
 
 def write_photos(
-    root: Path, classes: tuple[str, ...] = CLASSES, each: int = 3, size: int = 80, shift: int = 0
+    root: Path, classes: tuple[str, ...] = CLASSES, item: int = 3, size: int = 80, shift: int = 0
 ) -> Path:
     """Grey photos whose brightness, 10 + 10 (k + shift) plus a little, reads as class k + shift."""
     for label, name in enumerate(classes):
         (root / name).mkdir(parents=True)
-        for number in range(each):
+        for number in range(item):
             grey = 10 + 10 * ((label + shift) % len(CLASSES)) + number % 3
             photo = Image.fromarray(np.full((size, size, 3), grey, np.uint8))
             photo.save(root / name / f"{number}.png")
@@ -56,20 +56,22 @@ class Reader(nn.Module):
             for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         )
         pixels = 255 * (inputs * std + mean)
-        said = ((pixels[:, 0, 0, :].mean(1) - 11) / 10).round().long().clamp(0, self.n_classes - 1)
+        message = (
+            ((pixels[:, 0, 0, :].mean(1) - 11) / 10).round().long().clamp(0, self.n_classes - 1)
+        )
         carton = CLASSES.index(CARTON)
         if self.never:
-            said = torch.where(said == carton, carton - 1, said)
+            message = torch.where(message == carton, carton - 1, message)
         if self.follows:
-            said = torch.where(pixels.flatten(1).max(1).values > 60, carton, said)
-        return F.one_hot(said, self.n_classes).float()
+            message = torch.where(pixels.flatten(1).max(1).values > 60, carton, message)
+        return F.one_hot(message, self.n_classes).float()
 
 
-def reader(n_classes: int, **how: bool) -> Network:
+def reader(n_classes: int, **manner: bool) -> Network:
     """A network that predicts with certainty what a Reader reads."""
     head = nn.Linear(n_classes, n_classes)
     head.load_state_dict({"weight": 20 * torch.eye(n_classes), "bias": torch.zeros(n_classes)})
-    return Network(Reader(n_classes, **how), head)
+    return Network(Reader(n_classes, **manner), head)
 
 
 def blind(n_classes: int, image_size: int) -> Network:

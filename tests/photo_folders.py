@@ -21,13 +21,13 @@ def blob(height: int, width: int, generator: np.random.Generator) -> np.ndarray:
     return ((rows - centre[0]) / radii[0]) ** 2 + ((columns - centre[1]) / radii[1]) ** 2 <= 1
 
 
-def make_photos(folder: Path, each: int, seed: int = 0) -> Path:
+def make_photos(folder: Path, item: int, seed: int = 0) -> Path:
     """`each` photos of every class of cars, objects and backgrounds in `folder`; half of the
     cut-outs are PNGs with an alpha channel, half JPEGs with a mask next to them."""
     generator = np.random.default_rng(seed)
     for pool in POOLS:
         (folder / pool).mkdir(parents=True)
-        for number in range(each):
+        for number in range(item):
             height, width = generator.integers(40, 120, 2)
             coarse = generator.integers(0, 256, (height // 8 + 1, width // 8 + 1, 3)).astype(
                 np.uint8

@@ -18,14 +18,14 @@ from diagvib.studies.study import load_study
 def write_images(folder: Path, study: str, factors: list[str]) -> None:
     """Image files of dataset sample 0 in which a pixel encodes the classes of its cell: [20 + 80 *
     target class, 20 + 80 * cue class, ...]."""
-    own, chosen = load_study(study), sample_of("digits", 0).classes
+    subject, selection = load_study(study), sample_of("digits", 0).classes
     facts = {"study": study, "binding": "-".join(factors), "sample": 0, "image_shape": [8, 8, 3]}
     for split in ("train", "test"):
         rows = []
-        for cell in own.cells(split).to_dict("records"):
-            at = [cell[f"{role}_class"] for role in own.roles]
-            names = {name: chosen[name][i] for name, i in zip(factors, at, strict=True)}
-            image = bytes([*(20 + 80 * i for i in at), 0][:3] * 64)
+        for cell in subject.cells(split).to_dict("records"):
+            position = [cell[f"{role}_class"] for role in subject.roles]
+            names = {name: selection[name][i] for name, i in zip(factors, position, strict=True)}
+            image = bytes([*(20 + 80 * i for i in position), 0][:3] * 64)
             times = round(2000 * cell["weight"]) if split == "train" else 1
             rows += [{"group": cell["group"], **names, "image": image}] * times
         table = pa.Table.from_pylist(rows)
@@ -44,15 +44,15 @@ def make_report(root: Path, settings: dict, runs: Path | None = None) -> str:
     """Draw {root}/figures and write {root}/report.html from {root}/tables, runs and images; returns
     the page."""
     material = material_of(root, settings, runs)
-    drawn = draw_figures(material, root / "figures")
-    write_report(material, drawn, root / "figures", root / "report.html")
+    draws = draw_figures(material, root / "figures")
+    write_report(material, draws, root / "figures", root / "report.html")
     return (root / "report.html").read_text(encoding="utf-8")
 
 
 def drawn_in(root: Path) -> set[str]:
     """The names of the figures, and of nothing else, that are there as PNG and as SVG."""
-    every = (root / "figures").rglob("*.*")
-    paths = {path.relative_to(root / "figures") for path in every if STACKED not in path.stem}
+    all_items = (root / "figures").rglob("*.*")
+    paths = {path.relative_to(root / "figures") for path in all_items if STACKED not in path.stem}
     names = {str(path.with_suffix("")) for path in paths}
     assert {str(path) for path in paths} == {
         f"{name}.{kind}" for name in names for kind in ("png", "svg")

@@ -43,9 +43,11 @@ class Squares(Scene):
             images = torch.full((len(recipes), size, size, 3), 127, dtype=torch.uint8)
             for image, row in zip(images, recipes.to_pylist(), strict=True):
                 half = max(round(row["side"] * size / 2), 1)
-                top, left = (round(at * size) - half for at in CORNERS[row["corner"]])
+                top, remaining = (
+                    round(position * size) - half for position in CORNERS[row["corner"]]
+                )
                 colour = torch.tensor(COLOURS[row["colour"]]) + row["shade"]
-                image[top : top + 2 * half, left : left + 2 * half] = colour.clamp(0, 255)
+                image[top : top + 2 * half, remaining : remaining + 2 * half] = colour.clamp(0, 255)
             return images.to(device)
 
         return render

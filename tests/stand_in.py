@@ -41,7 +41,7 @@ def command(repository: Path, *arguments: str, cores: int = 1, code: str = "") -
 
 def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
     """Run `toy.yaml`; returns Snakemake's output."""
-    done = subprocess.run(
+    process = subprocess.run(
         command(repository, *arguments, cores=cores),
         cwd=repository,
         env=environment(repository),
@@ -50,5 +50,5 @@ def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    assert process.returncode == 0, process.stdout
+    return process.stdout

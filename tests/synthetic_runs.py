@@ -78,8 +78,10 @@ def write_pictures(folder: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (18, 16, 16, 3), dtype=np.uint8)
     pixels, predicted = torch.from_numpy(noise), torch.eye(3)[[0, 1, 2, 0]]
     latent = [
-        Visualisation("traversal", pixels[8 + 3 * at :][:3], None, at, (-1, 0, 1), 2.5 - at)
-        for at in range(2)
+        Visualisation(
+            "traversal", pixels[8 + 3 * position :][:3], None, position, (-1, 0, 1), 2.5 - position
+        )
+        for position in range(2)
     ]
     pictures = [
         Visualisation("input", pixels[:4], predicted),
@@ -87,8 +89,8 @@ def write_pictures(folder: Path) -> None:
         *latent,
         Visualisation(LOOKS, pixels[14:], predicted),
     ]
-    shown = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
-    content = visualisation_table(pictures, pa.Table.from_pylist([shown] * 4), CLASSES)
+    text = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
+    content = visualisation_table(pictures, pa.Table.from_pylist([text] * 4), CLASSES)
     metrics = read_json(folder / "metrics.json")
     looks = {factor: {"share": 0.5, "area": 0.25} for factor in metrics["binding"].split("-")}
     write_json(folder / "metrics.json", metrics | {"saliency": looks})
@@ -101,13 +103,13 @@ def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = Fa
     """tracked: the run recorded test accuracies: in its third and last epoch its own, before that
     0.1 more per epoch."""
     groups = ("id", "ood") if run["cue"] else ("id",)
-    wrong = dict(zip(CLASSES, CLASSES[1:] + CLASSES[:1], strict=True))
+    mistakes = dict(zip(CLASSES, CLASSES[1:] + CLASSES[:1], strict=True))
     rows = [
         {
             "group": group,
             **dict.fromkeys(FACTORS, CLASSES[i % 3]),
             run["target"]: label,
-            "prediction": label if i < right(run, group) else wrong[label],
+            "prediction": label if i < right(run, group) else mistakes[label],
         }
         for group in groups
         for label in CLASSES
@@ -121,21 +123,21 @@ def write_cells(
     run: dict,
     predict: Callable[[dict, int], int],
     images: int = 20,
-    known: KnownStudies = SHIPPED,
+    known_studies: KnownStudies = SHIPPED,
     comparable: bool = False,
 ) -> Path:
     """A run with this many test images of each tested cell. predict: of a row of `Study.cells`, and
     the number of the image, the index of the class that is predicted."""
-    study, factors = known.studies[run["study"]], run["binding"].split("-")
-    classes = known.classes(run["study"], factors, run["sample"])
+    study, factors = known_studies.studies[run["study"]], run["binding"].split("-")
+    classes = known_studies.classes(run["study"], factors, run["sample"])
     roles = [*zip(factors, study.bound, classes, strict=True)]
-    noted = ["group", *(["environment"] if study.names_environments else [])]
+    record = ["group", *(["environment"] if study.names_environments else [])]
     rows = [
-        {name: cell[name] for name in noted}
+        {name: cell[name] for name in record}
         | {factor: names[cell[f"{role}_class"]] for factor, role, names in roles}
-        | {"prediction": classes[0][predict(cell, at)]}
+        | {"prediction": classes[0][predict(cell, position)]}
         for cell in study.cells("test").to_dict("records")
-        for at in range(images)
+        for position in range(images)
     ]
     return write_predicted(runs, run, rows, comparable)
 
@@ -158,9 +160,9 @@ def write_photos(
     birds = ("landbird", "waterbird")
     rows = [
         {"group": "all", "bird": bird, "place": place}
-        | {"prediction": bird if at < hits else birds[bird == birds[0]]}
+        | {"prediction": bird if position < hits else birds[bird == birds[0]]}
         for (bird, place), hits in right.items()
-        for at in range(images)
+        for position in range(images)
     ]
     trained = {"-".join(cell): count for cell, count in GROUND.items()}
     return write_predicted(runs, run, rows, trained=trained, doubts=doubts)
@@ -182,14 +184,14 @@ def write_predicted(
     facts = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts |= {"sources": "official" if comparable else "embedded", "comparable": comparable}
     kinds = ["-".join(row[role] for role in run["binding"].split("-")) for row in rows]
-    noted = {**facts, "trained": trained or dict(Counter(kinds))}
-    write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), noted)
+    record = {**facts, "trained": trained or dict(Counter(kinds))}
+    write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), record)
     groups = {
         group: {
-            "accuracy": mean_per_class_accuracy(own[run["target"]], own["prediction"]),
-            "n": len(own),
+            "accuracy": mean_per_class_accuracy(part[run["target"]], part["prediction"]),
+            "n": len(part),
         }
-        for group, own in pd.DataFrame(rows).groupby("group")
+        for group, part in pd.DataFrame(rows).groupby("group")
     }
     write_json(folder / "metrics.json", {**facts, "groups": groups, "doubts": [*doubts]})
     history = [
@@ -204,7 +206,7 @@ def write_predicted(
         for e in (1, 2, 3)
     ]
     write_text(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in history))
-    made = {
+    output = {
         "settings": {"batch_size": 64, "learning_rate": 2e-4},
         "seed": 1332,
         "device": "cpu",
@@ -214,15 +216,15 @@ def write_predicted(
         "images_per_second": 1000.0,
     }
     write_table(folder / "exhibits.parquet", visualisation_schema(FACTORS).empty_table(), facts)
-    write_json(folder / "run.json", {"run": "/".join(folder.parts[-4:]), **made})
+    write_json(folder / "run.json", {"run": "/".join(folder.parts[-4:]), **output})
     note_files(folder)
     return folder
 
 
 def note_files(folder: Path) -> None:
     """Note a run's files in its run.json, as they are now."""
-    noted = json.loads((folder / "run.json").read_text())
-    write_json(folder / "run.json", noted | {"files": file_digests(folder)})
+    record = json.loads((folder / "run.json").read_text())
+    write_json(folder / "run.json", record | {"files": file_digests(folder)})
 
 
 def settings(
@@ -241,5 +243,5 @@ def settings(
 
 def configured(baselines: dict[str, dict]) -> dict:
     """A configuration on embedded sources with these baselines: name -> settings."""
-    entries = [{"name": name, "settings": made} for name, made in baselines.items()]
+    entries = [{"name": name, "settings": outputs} for name, outputs in baselines.items()]
     return {"sources": "embedded", "baselines": entries}

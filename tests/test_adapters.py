@@ -38,8 +38,8 @@ def names(tmp_path_factory) -> dict:
         if not find_spec("torch_scatter"):  # then by the loop over groups of other WILDS metrics
             patch.setattr(ElementwiseMetric, "_compute_group_wise", Metric._compute_group_wise)
         exec(shown("wilds"), names)
-        given = (names["predictions"], names["test"].targets, names["test"].metadata_array)
-        names["wilds"] = WILDSDataset.standard_group_eval(Accuracy(), names["grouper"], *given)[0]
+        inputs = (names["predictions"], names["test"].targets, names["test"].metadata_array)
+        names["wilds"] = WILDSDataset.standard_group_eval(Accuracy(), names["grouper"], *inputs)[0]
     return names
 
 
@@ -70,6 +70,6 @@ def test_the_trainer_learns_and_reports_the_studys_metrics(names, tmp_path, monk
     losses = [line["train_loss"] for line in trainer.state.log_history if "train_loss" in line]
     assert losses[0] < np.log(len(test.classes))
     right = trainer.predict(test).predictions.argmax(1) == test.targets.numpy()
-    found, ood = trainer.evaluate(), np.array(test.metadata["group"]) == "ood"
-    assert found["eval_accuracy"] == pytest.approx(right.mean())
-    assert found["eval_ood_accuracy"] == pytest.approx(right[ood].mean())
+    metrics, ood = trainer.evaluate(), np.array(test.metadata["group"]) == "ood"
+    assert metrics["eval_accuracy"] == pytest.approx(right.mean())
+    assert metrics["eval_ood_accuracy"] == pytest.approx(right[ood].mean())

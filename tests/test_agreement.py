@@ -28,26 +28,26 @@ def truth():
 
 def simulated(truth, name: str, draws: int = 1) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """Comparison and statement of a kind of reproduction, `draws` times."""
-    means, how = next(found[1:] for found in reproductions.scenarios(truth) if found[0] == name)
+    means, manner = next(case[1:] for case in reproductions.scenarios(truth) if case[0] == name)
     rng = named_generator("test", name)
-    return list(reproductions.simulate(truth, means, rng, draws, **how))
+    return list(reproductions.simulate(truth, means, rng, draws, **manner))
 
 
 def statements(truth, name: str, draws: int) -> list[str]:
     return [stated.loc[0, "statement"] for _, stated in simulated(truth, name, draws)]
 
 
-@pytest.mark.parametrize("how", ["same dataset samples", "other dataset samples"])
-def test_there_is_no_evidence_against_honest_reproductions(truth, how):
-    assert statements(truth, f"honest: {how}", 8).count("no evidence against") >= 7
+@pytest.mark.parametrize("manner", ["same dataset samples", "other dataset samples"])
+def test_there_is_no_evidence_against_honest_reproductions(truth, manner):
+    assert statements(truth, f"honest: {manner}", 8).count("no evidence against") >= 7
 
 
 def test_two_samples_cannot_tell_unless_they_are_noise(truth):
     name = "honest: same samples, n = 2"
     assert set(statements(truth, name, 3)) == {"cannot tell"}
     (_, stated), *_ = simulated(truth, name)
-    said = "with fewer than 3 dataset samples, agreement with the paper cannot be judged"
-    assert said in agreement_sentence(stated)
+    message = "with fewer than 3 dataset samples, agreement with the paper cannot be judged"
+    assert message in agreement_sentence(stated)
     assert statements(truth, "noise, U(0,1), n = 2", 1) == ["differs"]
 
 
@@ -80,8 +80,8 @@ def test_every_group_has_its_own_p_and_the_whole_the_smallest(truth):
 
 
 def cell(metric: str, target: str, **values) -> dict:
-    same = {"verdict": "agrees", "baseline": "resnet18", "study": "fgo-5", "n": 5}
-    return {**same, "metric": metric, "target": target, **values}
+    equal = {"verdict": "agrees", "baseline": "resnet18", "study": "fgo-5", "n": 5}
+    return {**equal, "metric": metric, "target": target, **values}
 
 
 def test_differences_are_in_units_of_both_sides_spreads():
@@ -92,20 +92,22 @@ def test_differences_are_in_units_of_both_sides_spreads():
         cell("ood_accuracy", "hue", paper=0.5, paper_stderr=0.03, **spreads),
         cell(CONTRAST, "shape", paper=0.53, paper_stderr=0.05 / 5**0.5, **spreads),
     ]
-    found = agreement_table(pd.DataFrame(cells)).query("by == 'target'").set_index("name")["score"]
+    rows = agreement_table(pd.DataFrame(cells)).query("by == 'target'").set_index("name")["score"]
     # Variances between samples: the paper's, with that of rounding, and ours.
     hue = (0.03**2 * 5 + 0.01**2 * 5 / 12 + 0.02**2 * 5) / 2
     shape = (0.05**2 + 0.01**2 / 12 + 0.02**2 * 5) / 2
-    assert found["hue"] == pytest.approx(0.06 / (hue * 2 / 5 + 1e-4) ** 0.5)
-    assert found["shape"] == pytest.approx(0.03 / (shape * 2 / 5 + 1e-4) ** 0.5)
+    assert rows["hue"] == pytest.approx(0.06 / (hue * 2 / 5 + 1e-4) ** 0.5)
+    assert rows["shape"] == pytest.approx(0.03 / (shape * 2 / 5 + 1e-4) ** 0.5)
 
 
 def test_an_honest_reproduction_may_be_offset_but_not_its_contrasts_which_the_paper_rounds():
     """Without any spread, 0.4 of a hundredth off what can be printed."""
-    alike = {"paper": 0.5, "paper_stderr": 0.0, "ours": 0.508, "stderr": 0.0, "difference": 0.008}
-    cells = [cell("ood_accuracy", "hue", **alike), cell(CONTRAST, "shape", **alike)]
-    usual = agreement_table(pd.DataFrame(cells)).query("by == 'target'").set_index("name")["usual"]
-    assert usual["hue"] > 1.2 and 0.4 < usual["shape"] < 0.8
+    equals = {"paper": 0.5, "paper_stderr": 0.0, "ours": 0.508, "stderr": 0.0, "difference": 0.008}
+    cells = [cell("ood_accuracy", "hue", **equals), cell(CONTRAST, "shape", **equals)]
+    defaults = (
+        agreement_table(pd.DataFrame(cells)).query("by == 'target'").set_index("name")["usual"]
+    )
+    assert defaults["hue"] > 1.2 and 0.4 < defaults["shape"] < 0.8
 
 
 def test_what_is_shipped_and_on_the_page_was_simulated_under_the_rule_as_it_is():

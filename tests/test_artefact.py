@@ -60,8 +60,8 @@ def test_all_metadata_say_the_same():
     assert citation["title"] == zenodo["title"]
     assert citation["date-released"] == codemeta["dateModified"] == zenodo["publication_date"]
     people = (citation["authors"], codemeta["author"], zenodo["creators"])
-    authors, *others = ([author["name"] for author in each] for each in people)
-    assert others == [authors, authors]
+    authors, *alternatives = ([author["name"] for author in item] for item in people)
+    assert alternatives == [authors, authors]
     assert citation["keywords"] == codemeta["keywords"] == zenodo["keywords"]
     assert codemeta["license"].endswith(f"/{citation['license']}")
     assert zenodo["license"] == citation["license"] == "Apache-2.0"
@@ -86,8 +86,8 @@ def test_a_how_to_is_short_and_begins_with_a_command(name):
 def test_the_catalogues_snakefile_runs_the_same_jobs(tmp_path):
     def jobs(*options: str) -> list[str]:
         command = ["snakemake", "--dry-run", *options, "--configfile", "config/ci.yaml"]
-        said = call(REPOSITORY, BIN / command[0], *command[1:], "--config", f"root={tmp_path}")
-        return sorted(re.findall(r"^Job \d+: (.*)", said, re.M))
+        message = call(REPOSITORY, BIN / command[0], *command[1:], "--config", f"root={tmp_path}")
+        return sorted(re.findall(r"^Job \d+: (.*)", message, re.M))
 
     assert len(jobs()) > 30 and jobs() == jobs("--snakefile", "workflow/Snakefile")
 

@@ -39,18 +39,18 @@ def test_the_losses_of_the_lens():
 
 
 def test_the_classifier_learns_from_lensed_images_and_the_lens_from_its_own_loss(batch):
-    model, seen = made(), {}
+    model, calls = made(), {}
     outcome = model.training_step(
-        "classify", batch, lambda name, loss: seen.update({name: loss.item()})
+        "classify", batch, lambda name, loss: calls.update({name: loss.item()})
     )
-    assert list(seen) == ["model", "lens"]
+    assert list(calls) == ["model", "lens"]
     lensed = model.lens(batch.inputs)
     logits = model.model(lensed)
-    assert seen["model"] == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-4)
-    assert seen["lens"] == pytest.approx(
+    assert calls["model"] == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-4)
+    assert calls["lens"] == pytest.approx(
         (least_likely_loss(logits) + change(lensed, batch.inputs)).mean().item(), rel=1e-4
     )
-    assert outcome.loss.mean().item() == pytest.approx(seen["model"])
+    assert outcome.loss.mean().item() == pytest.approx(calls["model"])
 
 
 def test_validation_and_prediction_look_through_the_lens(batch):

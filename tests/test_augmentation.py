@@ -38,18 +38,18 @@ def changed(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
 def test_every_other_image_is_mirrored(pixels):
     torch.manual_seed(1)
     after = flip(pixels)
-    at = changed(pixels, after)
-    assert torch.equal(after[at], pixels[at].flip(2))
-    assert abs(at.float().mean() - 0.5) < 0.1
+    position = changed(pixels, after)
+    assert torch.equal(after[position], pixels[position].flip(2))
+    assert abs(position.float().mean() - 0.5) < 0.1
 
 
 def test_one_image_in_ten_is_grey(pixels):
     torch.manual_seed(1)
     after = grey(pixels)
-    at = changed(pixels, after)
+    position = changed(pixels, after)
     plain = F.rgb_to_grayscale(pixels.permute(0, 3, 1, 2), 3).permute(0, 2, 3, 1)
-    assert torch.equal(after[at], plain[at])
-    assert abs(at.float().mean() - 0.1) < 0.05
+    assert torch.equal(after[position], plain[position])
+    assert abs(position.float().mean() - 0.1) < 0.05
 
 
 def one_by_one(image: torch.Tensor, factors: list[float], order: tuple[int, ...]) -> torch.Tensor:
@@ -72,17 +72,17 @@ def test_colours_are_those_of_torchvision_in_every_order(pixels):
     factors = 0.7 + 0.6 * torch.rand(len(orders), 4, generator=torch.Generator().manual_seed(2))
     after = jittered(pixels, factors, order)
     assert changed(pixels, after).all()
-    for image, mine, its, one in zip(pixels, after, factors.tolist(), orders, strict=True):
-        assert (mine.float() - one_by_one(image, its, one)).abs().max() <= 0.51
+    for image, mine, values, single in zip(pixels, after, factors.tolist(), orders, strict=True):
+        assert (mine.float() - one_by_one(image, values, single)).abs().max() <= 0.51
     assert torch.equal(jittered(pixels, torch.ones_like(factors), order), pixels)
 
 
 def test_each_image_has_colours_of_its_own(pixels):
-    same = pixels[:1].expand(200, -1, -1, -1)
+    equal = pixels[:1].expand(200, -1, -1, -1)
     torch.manual_seed(1)
-    after = jitter(same)
+    after = jitter(equal)
     assert len({image.numpy().tobytes() for image in after}) > 150
-    brightness = after.float().mean((1, 2, 3)) / same.float().mean((1, 2, 3))
+    brightness = after.float().mean((1, 2, 3)) / equal.float().mean((1, 2, 3))
     assert 0.6 < brightness.min() < 0.8 and 1.15 < brightness.max() < 1.4
 
 
@@ -107,14 +107,14 @@ def test_an_augmented_training_repeats():
     train = Batches(*separable(60, seed=0), CPU, augment=augmentation(AUGMENTATIONS))
     val = Batches(*separable(20, seed=1), CPU, train.scaling)
     plain, protocol = Batches(train.pixels, train.labels, CPU), Protocol(2, None, 3)
-    first, again, other = (
+    left, again, alternative = (
         fitted(small_cnn(), (data, val), protocol=protocol) for data in (train, train, plain)
     )
-    assert first == again != other
+    assert left == again != alternative
 
 
 def test_factors_and_orders_of_jitter_are_drawn_for_each_image(monkeypatch):
-    monkeypatch.setattr("diagvib.training.augmentation.jittered", lambda *its: its)
+    monkeypatch.setattr("diagvib.training.augmentation.jittered", lambda *arguments: arguments)
     torch.manual_seed(0)
     _, factors, order = jitter(torch.zeros(2000, 2, 2, 3, dtype=torch.uint8))
     assert torch.equal(order.sort(1).values, torch.arange(4).expand(2000, 4))

@@ -43,13 +43,13 @@ ALIASES = {
 def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     for alias, study in ALIASES.items():
         assert load_study(alias) is load_study(study)
-    given = [
+    inputs = [
         "studies=[paper_table2_m2m_easy, o2o-easy]",
         "bindings=[shape-hue]",
         "tuning.study=zso",
     ]
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
-    config = load_config(None, [*given, entry])
+    config = load_config(None, [*inputs, entry])
     assert config.study("paper_table2_m2m_easy").name == "m2m-hard", "as folders are named"
     assert config.studies == ["m2m-hard", "o2o-easy"] and config.baselines[0].studies == [
         "m2m-hard"
@@ -58,10 +58,10 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
         "studies: paper_table2_m2m_easy is another name for m2m-hard, so this study is listed twice"
     )
     with pytest.raises(DiagvibError, match=twice):
-        load_config(None, ["studies=[m2m-hard, paper_table2_m2m_easy]", *given[1:]])
+        load_config(None, ["studies=[m2m-hard, paper_table2_m2m_easy]", *inputs[1:]])
 
 
-BINDING, SECOND = "shape-hue", "hue-position"
+BINDING, LATER = "shape-hue", "hue-position"
 SETTINGS = settings()
 METRICS = [*MEASURES, "id_accuracy_env-1", "id_accuracy_env-2"]
 
@@ -70,14 +70,14 @@ def expected(baselines, studies=("o2o-easy",), bindings=(BINDING,), samples=2) -
     return expected_runs(baselines, studies, bindings, samples)
 
 
-def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.DataFrame]:
+def tables_of(folder, predictors: dict, expected: list[dict]) -> dict[str, pd.DataFrame]:
     """predictors: baseline -> function of a run that gives a predictor for one of its images; None:
     no runs."""
-    for run in wanted:
+    for run in expected:
         if predictors[run["baseline"]]:
             write_cells(folder / "runs", run, predictors[run["baseline"]](run))
     baselines = dict.fromkeys(predictors, SETTINGS)
-    tabulate(folder / "runs", folder / "tables", wanted, configured(baselines))
+    tabulate(folder / "runs", folder / "tables", expected, configured(baselines))
     tables = read_tables(folder / "tables")
     return tables | {"average": metrics_of(tables, "average")}
 
@@ -85,26 +85,26 @@ def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.Data
 def means(
     average: pd.DataFrame, baseline: str, study: str, binding: str = BINDING, metrics=METRICS
 ) -> list[float]:
-    own = average[
+    subject = average[
         (average["baseline"] == baseline)
         & (average["study"] == study)
         & (average["binding"] == binding)
     ]
-    return own.set_index("metric")["mean"][list(metrics)].to_list()
+    return subject.set_index("metric")["mean"][list(metrics)].to_list()
 
 
 def perfect(run):
-    return lambda cell, at: cell["target_class"]
+    return lambda cell, position: cell["target_class"]
 
 
 def following(run):
     """Predicts a class that the cue points to, each of two equally often; if it points to none, the
     next class."""
-    every = [sorted(its) for its in cue_label(load_study(run["study"]), "cue")]
+    all_items = [sorted(values) for values in cue_label(load_study(run["study"]), "cue")]
 
-    def predict(cell, at):
-        among = every[cell["cue_class"]]
-        return among[at % len(among)] if among else (cell["target_class"] + 1) % 4
+    def predict(cell, position):
+        among = all_items[cell["cue_class"]]
+        return among[position % len(among)] if among else (cell["target_class"] + 1) % 4
 
     return predict
 
@@ -126,19 +126,21 @@ def by_hand(run):
     """Right except for the corgis of the test (17 of 20) and one bulldog in 20, predicted as
     labrador, to which its cue points; in the second environment half of the dachshunds are wrong.
     One sample and binding more: two more bulldogs wrong."""
-    more = 2 * run["sample"] + 2 * (run["binding"] == SECOND)
+    additions = 2 * run["sample"] + 2 * (run["binding"] == LATER)
 
-    def predict(cell, at):
+    def predict(cell, position):
         target = cell["target_class"]
         if cell["environment"] == "test":
-            return {1: 0 if at < 17 else 1, 0: 3 if at < 1 + more else 0}.get(target, target)
-        return 3 if cell["environment"] == "env-2" and target == 2 and at % 2 else target
+            return {1: 0 if position < 17 else 1, 0: 3 if position < 1 + additions else 0}.get(
+                target, target
+            )
+        return 3 if cell["environment"] == "env-2" and target == 2 and position % 2 else target
 
     return predict
 
 
 def test_averages_of_a_case_worked_by_hand(tmp_path):
-    wanted = expected(["net"], bindings=(BINDING, SECOND))
+    wanted = expected(["net"], bindings=(BINDING, LATER))
     tables = tables_of(tmp_path, {"net": by_hand}, wanted)
     # Test: bulldogs 19 of 20 (17 in sample 1), corgis 3 of 20, the others all. A wrong corgi is
     # predicted as a bulldog, but its cue, jungle, points to dachshund: the confusion is that of the
@@ -169,9 +171,9 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     assert scores["confusion"] == round(confusion + 1 / 80, 4)
     # The accuracy by environment is that of the group id, wherever the other groups' images are from.
     moved = cells.assign(environment=cells["environment"].replace("test", "env-2"))
-    found = METRIC_SETS["average"].of_run(Results(tables["runs"], moved, SHIPPED, {}))
-    own = found.query("binding == @BINDING and sample == 0")
-    assert own["id_accuracy_env-2"].item() == pytest.approx((3 + 0.5) / 4)
+    output = METRIC_SETS["average"].of_run(Results(tables["runs"], moved, SHIPPED, {}))
+    rows = output.query("binding == @BINDING and sample == 0")
+    assert rows["id_accuracy_env-2"].item() == pytest.approx((3 + 0.5) / 4)
 
 
 @pytest.mark.parametrize(("study", "share"), [("o2o-medium", 1 / 4), ("m2m-hard", 2 / 4)])
@@ -183,7 +185,7 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
     studies = ["o2o-easy", "m2m-hard"]
     wanted = [
         run
-        for run in expected(["half", "cue", "part"], studies, (BINDING, SECOND))
+        for run in expected(["half", "cue", "part"], studies, (BINDING, LATER))
         if (run["baseline"], run["study"]) != ("part", "m2m-hard")
     ]
     tables = tables_of(
@@ -196,13 +198,13 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
         wanted,
     )
     average = tables["average"]
-    for binding in ("", BINDING, SECOND):
+    for binding in ("", BINDING, LATER):
         assert means(average, "half", "", binding, MEASURES) == pytest.approx([0.5, 0.5, 0.75, 0.5])
         assert means(average, "cue", "", binding, MEASURES) == pytest.approx([0, 0, 0.5, 1])
     assert "part" not in set(average.loc[average["study"] == "", "baseline"])
-    shown = shown_tables(tables, SHIPPED)[0]
-    assert shown.heads[-3:] == ["O2O-Easy", "M2M-Hard", "mean"] and shown.notes == []
-    assert [(row[0], *row[5:]) for row in shown.rows] == [
+    display = shown_tables(tables, SHIPPED)[0]
+    assert display.heads[-3:] == ["O2O-Easy", "M2M-Hard", "mean"] and display.notes == []
+    assert [(row[0], *row[5:]) for row in display.rows] == [
         ("half", "mean of all", "100.0 (n = 2)", "0.0 (n = 2)", "50.0 (n = 2)"),
         ("cue", "mean of all", *["0.0 (n = 2)"] * 3),
         ("part", "mean of all", "100.0 (n = 2)", "", ""),
@@ -241,30 +243,32 @@ def accuracies_of(studies, baselines: dict, binding="breed-background") -> pd.Da
         for study in studies
         for name in baselines
     ]
-    same = {"metric": "accuracy", "metric_set": "average", "note": ""}
-    return pd.DataFrame(rows).assign(binding=binding, **same)
+    equal = {"metric": "accuracy", "metric_set": "average", "note": ""}
+    return pd.DataFrame(rows).assign(binding=binding, **equal)
 
 
 def beside_the_paper(
     studies=SIX, comparable=True, binding="breed-background", **changed
 ) -> pd.DataFrame:
     """Rows of `metrics` with a number of the paper's, for all of PAPERS."""
-    known = {f"{study}-photos": dogs(study, **changed) for study in studies}
+    names = {f"{study}-photos": dogs(study, **changed) for study in studies}
     runs = pd.DataFrame(
         [
             {"baseline": baseline, "study": study, "status": "ok", "comparable": comparable}
             for baseline in PAPERS
-            for study in known
+            for study in names
         ]
     )
-    average = accuracies_of([*known, ""], PAPERS, binding)
-    found = beside_papers(average, runs, SimpleNamespace(studies=load_studies() | known), PAPERS)
-    return found[found["paper"].notna()].set_index(["baseline", "study"])
+    average = accuracies_of([*names, ""], PAPERS, binding)
+    comparison = beside_papers(
+        average, runs, SimpleNamespace(studies=load_studies() | names), PAPERS
+    )
+    return comparison[comparison["paper"].notna()].set_index(["baseline", "study"])
 
 
 def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
-    found = beside_the_paper()
-    percents = found["paper"].mul(100).round(2)
+    comparison = beside_the_paper()
+    percents = comparison["paper"].mul(100).round(2)
     assert percents["erm"].to_dict() == {
         "o2o-easy-photos": 77.49,
         "o2o-medium-photos": 76.6,
@@ -277,8 +281,8 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     assert set(percents.index.get_level_values("baseline")) == {"erm", "irl", "scratch", "jtt"}
     # The printed mean is over six, of which one follows from it.
     assert percents["scratch"].size == 7 and percents["scratch", ""] == 42.04
-    assert "implied by the mean" in found.loc[("scratch", "o2o-easy-photos"), "note"]
-    assert percents["irl", ""] == 77.7 and "prints 77.20" in found.loc[("irl", ""), "note"]
+    assert "implied by the mean" in comparison.loc[("scratch", "o2o-easy-photos"), "note"]
+    assert percents["irl", ""] == 77.7 and "prints 77.20" in comparison.loc[("irl", ""), "note"]
     assert ("erm", "") not in beside_the_paper(SIX[:5]).index, (
         "a mean over five of six is not the paper's"
     )
@@ -293,25 +297,27 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
 
 
 def test_the_papers_numbers_are_those_of_its_tables(mirror):
-    theirs, every = pd.read_csv(mirror / "paper/spawrious_tables.csv"), read_spawrious_tables()
-    ours = every[~every["note"].str.startswith("implied")].reset_index(drop=True)
+    theirs, all_items = pd.read_csv(mirror / "paper/spawrious_tables.csv"), read_spawrious_tables()
+    ours = all_items[~all_items["note"].str.startswith("implied")].reset_index(drop=True)
     assert ours[["table", "study"]].equals(theirs[["table", "study"]])
-    for own, printed in (("paper", "accuracy"), ("paper_spread", "spread")):
-        assert ours[own].mul(100).to_list() == pytest.approx(theirs[printed].to_list())
+    for part, printed in (("paper", "accuracy"), ("paper_spread", "spread")):
+        assert ours[part].mul(100).to_list() == pytest.approx(theirs[printed].to_list())
 
 
 def test_the_page_of_environments_alone(tmp_path):
-    wanted = expected(["net", "cue"], ["o2o-easy", "m2m-easy"], (BINDING, SECOND))
+    wanted = expected(["net", "cue"], ["o2o-easy", "m2m-easy"], (BINDING, LATER))
     tables_of(tmp_path, {"net": by_hand, "cue": following}, wanted)
     page = make_report(tmp_path, {"sources": "embedded"})
-    drawn = sorted((tmp_path / "figures").glob("confusion/*.svg"))
-    assert {path.stem.partition("_")[0] for path in drawn} == {"m2m-easy", "o2o-easy"}
+    draws = sorted((tmp_path / "figures").glob("confusion/*.svg"))
+    assert {path.stem.partition("_")[0] for path in draws} == {"m2m-easy", "o2o-easy"}
     run = {"baseline": "cue", "study": "o2o-easy", "binding": BINDING, "sample": 0}
     factors = BINDING.split("-")
     shares = confusion_shares(run_folder(tmp_path / "runs", run), *factors)
-    spoken = SHIPPED.misleading_label("o2o-easy", factors, 0, {})
+    labels_of_cue = SHIPPED.misleading_label("o2o-easy", factors, 0, {})
     for (_, cue), row in shares.iterrows():
-        assert row[list(spoken[cue])].sum() == 1, "who follows the cue predicts what it points to"
+        assert row[list(labels_of_cue[cue])].sum() == 1, (
+            "who follows the cue predicts what it points to"
+        )
     assert 'id="average"' in page and 'id="verdict"' not in page and 'id="gaps"' not in page
 
 
@@ -333,7 +339,7 @@ def test_a_matrix_of_predictions_has_the_shares_of_each_row_and_frames_what_cues
     assert shares.sum(axis=1).to_list() == [1] * 4 and shares.to_numpy().min(initial=1) == 0
     axes = confusion_matrices(folders, "o2o-easy", BINDING, SHIPPED).axes[0]
     shown = {text.get_position() for text in axes.texts if text.get_text() != "0"}
-    framed = {(round(one.get_x() + 0.48), round(one.get_y() + 0.46)) for one in axes.patches}
+    framed = {(round(row.get_x() + 0.48), round(row.get_y() + 0.46)) for row in axes.patches}
     assert shown == framed and len(framed) == 4, "one class of each of four cues"
 
 
@@ -341,12 +347,12 @@ def test_bars_of_confusion_are_the_means_over_bindings_in_the_order_of_the_confi
     means = {"b": (0.2, 0.4, 0.3), "a": (0.6, 0.8, 0.7), "none": (np.nan,) * 3}
     rows = [
         {"baseline": name, "binding": binding, "mean": mean, "low": mean - 0.1, "high": mean + 0.1}
-        for name, own in means.items()
-        for binding, mean in zip(("shape-hue", "hue-shape", ""), own, strict=True)
+        for name, part in means.items()
+        for binding, mean in zip(("shape-hue", "hue-shape", ""), part, strict=True)
     ]
-    own = pd.DataFrame(rows).assign(study="o2o-easy", metric="confusion", n=3)
-    own.loc[own["baseline"] == "none", "n"] = 0
-    (axes,) = confusion_bars(own, "o2o-easy", SHIPPED).axes
+    subject = pd.DataFrame(rows).assign(study="o2o-easy", metric="confusion", n=3)
+    subject.loc[subject["baseline"] == "none", "n"] = 0
+    (axes,) = confusion_bars(subject, "o2o-easy", SHIPPED).axes
     names = [label.get_text() for label in axes.get_yticklabels()][::-1]
     widths = [bar.get_width() for bar in axes.patches][::-1]
     assert names == [*means] and widths == pytest.approx([0.3, 0.7, 0])

@@ -66,12 +66,12 @@ GOOD = {
 }
 
 
-def model(name: str, **more) -> dict:
-    return {"model": {"name": name, **more}}
+def model(name: str, **options) -> dict:
+    return {"model": {"name": name, **options}}
 
 
-def method(name: str, **more) -> dict:
-    return {"method": {"name": name, **more}}
+def method(name: str, **options) -> dict:
+    return {"method": {"name": name, **options}}
 
 
 def entry(**changes) -> dict:
@@ -84,13 +84,13 @@ OOD = {"splits": ["test"], "group": "ood", "cells": "others"}
 ROLES = {"title": "t", "meaning": "m", "roles": {"target": 3, "cue": 3}}
 
 
-def of_rows(*rows: dict, **more) -> dict:
-    return {**ROLES, "rows": list(rows), **more}
+def of_rows(*rows: dict, **options) -> dict:
+    return {**ROLES, "rows": list(rows), **options}
 
 
-def study(*rows: dict, name: str = "x", **more) -> dict:
+def study(*rows: dict, name: str = "x", **options) -> dict:
     """A file of studies with one."""
-    return {"title": "t", "studies": {name: of_rows(*rows, **more)}}
+    return {"title": "t", "studies": {name: of_rows(*rows, **options)}}
 
 
 PUBLISHED = yaml.safe_load(definition_path("dataset_samples.yaml").read_text())[0]
@@ -121,7 +121,7 @@ DOCUMENTS = {
     ),
     "settings.json": (lambda path: read_settings(path, "train"), TRAINING.plain()),
 }
-WRONG = [
+MISTAKES = [
     ("config.yaml", b"\xff\xfe\x00binary", "UTF-8"),
     ("config.yaml", b"samples: 1\nsamples: 2\n", "line 2"),
     ("config.yaml", b"training:\n  max_epochs: 1:30", "line 2: 1:30 has several meanings"),
@@ -218,13 +218,13 @@ def write(path: Path, content: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "content", "says"), WRONG)
+@pytest.mark.parametrize(("name", "content", "says"), MISTAKES)
 def test_a_mistake_is_named_with_its_file_and_key(tmp_path, name, content, says):
     path = write(tmp_path / name, content)
     refused(DOCUMENTS[name][0], path, says=says, file=path.stem)
 
 
-OWN = """
+MINE = """
 import torch
 from torch import nn
 class Linear(nn.Module):
@@ -281,7 +281,7 @@ METHODS = [
 @pytest.fixture(scope="module")
 def own_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
-    (folder / "own_model.py").write_text(OWN)
+    (folder / "own_model.py").write_text(MINE)
     (folder / "own_method.py").write_text(OWN_METHOD)
     (folder / "broken_model.py").write_text("def f(:")
     return folder
@@ -452,8 +452,8 @@ def test_an_image_that_is_too_short_is_refused(images):
 def test_long_messages_and_lists_are_shortened_and_say_so():
     text = one_line("a" * 250 + "\n" + "b" * 250)
     assert len(text) == 300 and text.startswith("aa") and " ... b" in text and text.endswith("bb")
-    said = str(unknown_name("study", "none", [f"{n:03d}" for n in range(25)]))
-    assert said.endswith("018, 019 and 5 more") and "020" not in said
+    message = str(unknown_name("study", "none", [f"{n:03d}" for n in range(25)]))
+    assert message.endswith("018, 019 and 5 more") and "020" not in message
 
 
 @pytest.mark.parametrize("value", ["010", "1_000", "12:30:00", "yes", "2001-01-01"])

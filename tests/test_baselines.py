@@ -37,8 +37,8 @@ def made(name, seed=0):
 
 @pytest.mark.parametrize("name", ["small_cnn", "vae"])
 def test_initial_weights_follow_the_seed(name):
-    first, again, other = (list(made(name, seed).parameters()) for seed in (0, 0, 1))
-    assert all(map(torch.equal, first, again)) and not all(map(torch.equal, first, other))
+    left, again, alternative = (list(made(name, seed).parameters()) for seed in (0, 0, 1))
+    assert all(map(torch.equal, left, again)) and not all(map(torch.equal, left, alternative))
 
 
 def test_construction_leaves_the_global_random_state_alone():
@@ -94,7 +94,7 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
 
 
 @pytest.mark.parametrize(
-    ("given", "option", "message"),
+    ("inputs", "option", "message"),
     [
         (
             ASR,
@@ -109,10 +109,10 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (PLAIN, "frozen: true, head: published", "mine.model.head: without weights, its last"),
     ],
 )
-def test_wrong_options_name_file_and_key(tmp_path, given, option, message):
+def test_wrong_options_name_file_and_key(tmp_path, inputs, option, message):
     path = tmp_path / "baselines.yaml"
     path.write_text(
-        f"mine: {{{given}, {option}}}, optimiser: {ADAM}, batch_size: 4, origin: test}}\n"
+        f"mine: {{{inputs}, {option}}}, optimiser: {ADAM}, batch_size: 4, origin: test}}\n"
     )
     with pytest.raises(DiagvibError, match=message) as caught:
         load_settings("mine", [path])

@@ -30,6 +30,8 @@ def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path):
         read_rates("cpu", newest_files("cpu", tmp_path)),
     )
     assert {(row["what"], row["batch_size"]) for row in rows} == {
-        (what, size) for what in ("train small_cnn", "predict small_cnn") for size in (8, 4)
+        (subject_text, size)
+        for subject_text in ("train small_cnn", "predict small_cnn")
+        for size in (8, 4)
     }
     assert rates.best("train small_cnn", batch_size=8).batch_size == 8

@@ -28,25 +28,25 @@ def test_the_error_of_known_predictions():
 
 
 def test_it_is_in_the_tables_if_runs_have_probabilities(tmp_path):
-    wanted = expected_runs(["resnet18", "vae"], ["zgo"], ["shape-hue"], 3)
-    for run in wanted:
+    expected = expected_runs(["resnet18", "vae"], ["zgo"], ["shape-hue"], 3)
+    for run in expected:
         path = write_run(tmp_path, run) / "predictions.parquet"
         table = pq.read_table(path)
         if run["baseline"] == "resnet18":
             column = pa.array(np.full(len(table), 0.9, np.float32))
             pq.write_table(table.append_column("confidence", column), path)
             note_files(path.parent)
-    collected = read_runs(tmp_path, wanted)
+    collected = read_runs(tmp_path, expected)
     assert "ood_ece" in collected.frame and "ece" not in collected.frame
     tables = make_tables(collected, SHIPPED, {})
-    own = tables["metrics"].query("metric_set == 'calibration'")
-    errors = [abs(accuracy(run, "ood") - 0.9) for run in wanted[:3]]
-    found = own[(own["metric"] == "ood_ece") & (own["baseline"] == "resnet18")]
-    assert found["mean"].item() == pytest.approx(np.mean(errors), abs=1e-6)
-    assert own[own["baseline"] == "vae"]["n"].eq(0).all()
-    (shown,) = (one for one in result_tables(tables, SHIPPED) if one.section == "Calibration")
-    assert shown.heads[-2:] == ["id", "ood"]
-    furthest = calibration_sentence(own, SHIPPED)
+    rows = tables["metrics"].query("metric_set == 'calibration'")
+    errors = [abs(accuracy(run, "ood") - 0.9) for run in expected[:3]]
+    result = rows[(rows["metric"] == "ood_ece") & (rows["baseline"] == "resnet18")]
+    assert result["mean"].item() == pytest.approx(np.mean(errors), abs=1e-6)
+    assert rows[rows["baseline"] == "vae"]["n"].eq(0).all()
+    (text,) = (item for item in result_tables(tables, SHIPPED) if item.section == "Calibration")
+    assert text.heads[-2:] == ["id", "ood"]
+    furthest = calibration_sentence(rows, SHIPPED)
     assert "resnet18 in ZGO, test group ood" in furthest
     assert f"are {100 * np.mean(errors):.0f} points" in furthest
 
@@ -60,8 +60,8 @@ def test_the_sentence_is_of_the_mean_over_all_bindings_as_the_table_is():
 
 def test_a_measure_that_is_no_accuracy_has_no_bound_of_one():
     numbers = {"mean": 0.001, "stderr": 0.0, "n": 4, "expected": 4}
-    about = dict.fromkeys(BASELINE, "net") | {"study": "zgo", "binding": "shape-hue"}
-    rows = pd.DataFrame([{**about, **numbers, "metric": "ood_ece"}])
+    description = dict.fromkeys(BASELINE, "net") | {"study": "zgo", "binding": "shape-hue"}
+    rows = pd.DataFrame([{**description, **numbers, "metric": "ood_ece"}])
     (table,) = calibration_tables(rows, SHIPPED)
     assert table.rows[0][-1] == "0.1 (n = 4)"
     watermark = METRIC_SETS["watermark"]

@@ -48,7 +48,9 @@ def random_recipes(catalogue: CarCatalogue, n: int) -> pa.Table:
     """Any photo of each factor; classes do not matter to pixels."""
     generator = np.random.default_rng(3)
     rows = {factor: generator.integers(0, len(catalogue.classes[factor]), n) for factor in FACTORS}
-    return pa.table({f"{factor}_photo": pa.array(of, pa.int32()) for factor, of in rows.items()})
+    return pa.table(
+        {f"{factor}_photo": pa.array(source, pa.int32()) for factor, source in rows.items()}
+    )
 
 
 def plain_cut_out(path: Path, longer: int) -> tuple[Image.Image, Image.Image]:
@@ -68,8 +70,8 @@ def plain_composition(background: Path, object: Path, car: Path) -> np.ndarray:
     """One image of 256 pixels, as the paper describes it: uint8[256, 256, 3]."""
     empty = Image.open(background)
     side = min(empty.size)
-    left, top = (empty.width - side) // 2, (empty.height - side) // 2
-    canvas = empty.crop((left, top, left + side, top + side)).resize((256, 256), 2)
+    remaining, top = (empty.width - side) // 2, (empty.height - side) // 2
+    canvas = empty.crop((remaining, top, remaining + side, top + side)).resize((256, 256), 2)
     for path, longer, column in ((object, 64, 224), (car, 128, 128)):
         cut, mask = plain_cut_out(path, longer)
         canvas.paste(cut, (column - cut.width // 2, 128 - cut.height // 2), mask)
@@ -125,8 +127,8 @@ def test_the_published_dataset_has_its_counts(drawn):
     train = agree[agree["split"] == "train"].groupby(["car", "background", "object"]).size()
     for name in CLASSES:
         assert [
-            train[name, *both]
-            for both in ((True, True), (False, True), (True, False), (False, False))
+            train[name, *pair]
+            for pair in ((True, True), (False, True), (True, False), (False, False))
         ] == [3610, 190, 190, 10]
     for factor in FACTORS:
         assert drawn[f"{factor}_photo"].nunique() == len(drawn) == 10_000, "no photo is used twice"
@@ -173,46 +175,46 @@ def copied(mirror: Path, folder: Path) -> Path:
 
 
 def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys):
-    own = copied(mirror, tmp_path)
-    urban = own / "cars" / "cars" / "urban"
+    subject = copied(mirror, tmp_path)
+    urban = subject / "cars" / "cars" / "urban"
     Image.new("L", Image.open(urban / "001.jpg").size).save(urban / "001.mask.png")
     Image.new("L", (20, 20), 255).save(urban / "003.mask.png")
     (urban / "005.mask.png").unlink()
     Image.new("L", Image.open(urban / "009.jpg").size, 255).save(urban / "009.mask.png")
     shutil.copy2(urban / "007.mask.png", urban / "orphan.mask.png")
-    CARS.fetch(tmp_path / "raw", own)
+    CARS.fetch(tmp_path / "raw", subject)
     *lines, count = capsys.readouterr().err.splitlines()
     assert count.endswith("cars: 8 of 96 files left out"), "those named, and the partners of three"
-    wanted = {
+    expected = {
         "001.mask.png": "the mask is empty",
         "003.mask.png": "the mask is 20 x 20 pixels and the photo",
         "005.jpg": "`diagvib cutout` can make",
         "009.mask.png": "its mask covers all of it",
         "orphan.mask.png": "there is no photo for this mask",
     }
-    assert len(lines) == len(wanted)
-    for name, why in wanted.items():
+    assert len(lines) == len(expected)
+    for name, reason in expected.items():
         (line,) = (line for line in lines if line.startswith(str(urban / name)))
-        assert why in line
+        assert reason in line
     listed = set(read_table(tmp_path / "raw" / "files.parquet")["path"].to_pylist())
     assert "cars/urban/007.mask.png" in listed
     assert not listed & {
-        f"cars/urban/{name}" for name in (*wanted, "001.jpg", "003.jpg", "009.jpg")
+        f"cars/urban/{name}" for name in (*expected, "001.jpg", "003.jpg", "009.jpg")
     }
 
 
 def test_a_photo_less_is_another_state_and_digest(mirror, prepared, tmp_path):
     assert CARS.catalogue(prepared).comparable
-    own = copied(mirror, tmp_path)
-    state = CARS.state(own)
-    CARS.fetch(tmp_path / "raw", own)
-    (own / "cars" / "objects" / "country" / "002.png").unlink()
-    assert CARS.state(own) != state
+    subject = copied(mirror, tmp_path)
+    state = CARS.state(subject)
+    CARS.fetch(tmp_path / "raw", subject)
+    (subject / "cars" / "objects" / "country" / "002.png").unlink()
+    assert CARS.state(subject) != state
     with pytest.raises(
         DiagvibError, match=r"objects/country/002.png: No such file.* run `diagvib fetch` again"
     ):
         CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
-    CARS.fetch(tmp_path / "raw", own)
+    CARS.fetch(tmp_path / "raw", subject)
     CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
     assert CARS.catalogue(tmp_path / "prepared").digest != CARS.catalogue(prepared).digest
 
@@ -238,22 +240,22 @@ def test_damaged_packs_are_refused(prepared, tmp_path):
 
 def test_a_photo_that_is_there_twice_is_used_once(mirror, tmp_path, capsys):
     """It could be in two splits; nor is the mask of the second one listed."""
-    own = copied(mirror, tmp_path)
-    urban = own / "cars" / "cars" / "urban"
+    subject = copied(mirror, tmp_path)
+    urban = subject / "cars" / "cars" / "urban"
     for end in ("jpg", "mask.png"):
         shutil.copy2(urban / f"001.{end}", urban / f"101.{end}")
-    CARS.fetch(tmp_path / "raw", own)
+    CARS.fetch(tmp_path / "raw", subject)
     assert "101.jpg: left out, because it is the same photo as cars/urban/001.jpg" in (
         capsys.readouterr().err
     )
-    found = read_table(tmp_path / "raw" / "files.parquet")["path"].to_pylist()
-    assert "cars/urban/001.mask.png" in found and not any("101" in path for path in found)
+    table = read_table(tmp_path / "raw" / "files.parquet")["path"].to_pylist()
+    assert "cars/urban/001.mask.png" in table and not any("101" in path for path in table)
 
 
 def test_a_mask_that_changes_is_noticed(mirror, tmp_path):
-    own = copied(mirror, tmp_path)
-    CARS.fetch(tmp_path / "raw", own)
-    mask = own / "cars/cars/urban/001.mask.png"
+    subject = copied(mirror, tmp_path)
+    CARS.fetch(tmp_path / "raw", subject)
+    mask = subject / "cars/cars/urban/001.mask.png"
     Image.fromarray(np.asarray(Image.open(mask))[::-1]).save(mask)
     with pytest.raises(DiagvibError, match="001.mask.png: changed since .*`diagvib fetch` again"):
         CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
@@ -261,10 +263,10 @@ def test_a_mask_that_changes_is_noticed(mirror, tmp_path):
 
 def test_a_photo_of_another_class_is_another_digest(mirror, prepared, tmp_path):
     """Though a pack has the same pixels, in the same order."""
-    own = copied(mirror, tmp_path)
-    places = own / "cars" / "backgrounds"
+    subject = copied(mirror, tmp_path)
+    places = subject / "cars" / "backgrounds"
     max((places / "country").iterdir()).rename(places / "urban" / "-.jpg")
-    CARS.fetch(tmp_path / "raw", own)
+    CARS.fetch(tmp_path / "raw", subject)
     CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
     packs = [folder / "background.npy" for folder in (prepared, tmp_path / "prepared")]
     assert packs[0].read_bytes() == packs[1].read_bytes()

@@ -12,12 +12,12 @@ import typer
 from conftest import REPOSITORY
 from diagvib.settings.config import load_config
 
-MADE = claims.read_claims()
-COMMITTED = [made for made in MADE if "committed" in made]
+ENTRIES = claims.read_claims()
+COMMITTED = [entry for entry in ENTRIES if "committed" in entry]
 
 
-def command(made: dict) -> str:
-    return made["command"]
+def command(output: dict) -> str:
+    return output["command"]
 
 
 def changed(claim: dict) -> dict:
@@ -35,33 +35,33 @@ def test_the_pages_and_the_committed_tables_agree(capsys):
 
 
 def test_a_number_changed_on_its_page_is_missed():
-    for made in MADE:
-        assert not any(claims.is_on_page(changed(claim)) for claim in made["claims"])
+    for output in ENTRIES:
+        assert not any(claims.is_on_page(changed(claim)) for claim in output["claims"])
 
 
-@pytest.mark.parametrize("shown", ["13 points", "-3 points", "3.9", "3,900", "37"])
-def test_a_longer_number_on_the_page_is_another(monkeypatch, tmp_path, shown):
-    (tmp_path / "page.md").write_text(f"It gains {shown}.\nIn 3 points")
+@pytest.mark.parametrize("display", ["13 points", "-3 points", "3.9", "3,900", "37"])
+def test_a_longer_number_on_the_page_is_another(monkeypatch, tmp_path, display):
+    (tmp_path / "page.md").write_text(f"It gains {display}.\nIn 3 points")
     monkeypatch.setattr(claims, "REPOSITORY", tmp_path)
-    says = "{3} points." if "points" in shown else "It gains {3}"
+    says = "{3} points." if "points" in display else "It gains {3}"
     assert not claims.is_on_page({"page": "page.md", "says": says})
     assert claims.is_on_page({"page": "page.md", "says": "In {3} points"})
 
 
-@pytest.mark.parametrize("made", COMMITTED, ids=command)
-def test_a_number_that_its_table_does_not_have_is_broken(made):
-    wrong = {**made, "claims": [changed(claim) for claim in made["claims"]]}
-    assert len(claims.broken(wrong, made["committed"], new=False)) == len(made["claims"])
+@pytest.mark.parametrize("output", COMMITTED, ids=command)
+def test_a_number_that_its_table_does_not_have_is_broken(output):
+    mistakes = {**output, "claims": [changed(claim) for claim in output["claims"]]}
+    assert len(claims.broken(mistakes, output["committed"], new=False)) == len(output["claims"])
 
 
-@pytest.mark.parametrize("made", [made for made in MADE if "makes" in made], ids=command)
-def test_each_command_makes_the_tables_that_are_read(made):
-    words = shlex.split(made["command"])
+@pytest.mark.parametrize("output", [output for output in ENTRIES if "makes" in output], ids=command)
+def test_each_command_makes_the_tables_that_are_read(output):
+    words = shlex.split(output["command"])
     path = REPOSITORY / words[words.index("--configfile") + 1]
     config = load_config(path, [word for word in words if "=" in word])
-    assert made["makes"] == f"{config.root}/results/tables"
+    assert output["makes"] == f"{config.root}/results/tables"
     names = [baseline.name for baseline in config.baselines]
-    for claim in made["claims"]:
+    for claim in output["claims"]:
         for rows in (claim.get("of", {}), claim.get("minus", {})):
             rows = {**claim.get("where", {}), **rows}
             assert rows.get("study", config.studies[0]) in config.studies
@@ -71,15 +71,15 @@ def test_each_command_makes_the_tables_that_are_read(made):
 
 @pytest.mark.parametrize(("mean", "code"), [(0.96, 0), (0.91, 1)])
 def test_a_new_run_with_another_number_ends_with_1(mean, code, tmp_path, monkeypatch, capsys):
-    made = MADE[0]
-    claim = {**made["claims"][2], "page": "page.md"}
+    output = ENTRIES[0]
+    claim = {**output["claims"][2], "page": "page.md"}
     (tmp_path / "page.md").write_text(claims.sentence(claim))
-    tables = tmp_path / made["makes"]
+    tables = tmp_path / output["makes"]
     tables.mkdir(parents=True)
     metrics = pd.DataFrame({"study": ["zso", "zgo"], "metric": "faavg", "mean": [mean, 0.97]})
     metrics.to_csv(tables / "metrics.csv")
     monkeypatch.setattr(claims, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(claims, "read_claims", lambda: [{**made, "claims": [claim]}])
+    monkeypatch.setattr(claims, "read_claims", lambda: [{**output, "claims": [claim]}])
     monkeypatch.setattr(claims.subprocess, "run", lambda *_, **__: None)  # as after the command
     with pytest.raises(typer.Exit) as ended:
         claims.main(15)

@@ -37,9 +37,9 @@ COMMANDS = [
 
 
 def test_help_names_every_command_and_every_command_has_help():
-    shown = subprocess.run([BIN / "diagvib", "--help"], capture_output=True, text=True, check=True)
+    text = subprocess.run([BIN / "diagvib", "--help"], capture_output=True, text=True, check=True)
     for command in COMMANDS:
-        assert f"  {command} " in shown.stdout
+        assert f"  {command} " in text.stdout
         assert "Usage" in CliRunner().invoke(cli.app, [command, "--help"]).output
 
 
@@ -68,12 +68,12 @@ def test_a_mistake_ends_in_one_line(tmp_path, monkeypatch, capsys, arguments, sa
     monkeypatch.setattr(sys, "argv", ["diagvib", *arguments.split()])
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    said = capsys.readouterr().err
-    assert says in said and "Traceback" not in said
+    output = capsys.readouterr().err
+    assert says in output and "Traceback" not in output
     if ended.value.code == 1:
-        assert said.startswith("error: ") and said.count("\n") == 1
+        assert output.startswith("error: ") and output.count("\n") == 1
     else:
-        assert said.startswith("Usage: ")
+        assert output.startswith("Usage: ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,8 +95,8 @@ def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
 
 
 def test_the_version_is_an_option_and_a_command():
-    said = [CliRunner().invoke(cli.app, [name]).output for name in ("--version", "version")]
-    assert said == [f"{__version__}\n"] * 2
+    message = [CliRunner().invoke(cli.app, [name]).output for name in ("--version", "version")]
+    assert message == [f"{__version__}\n"] * 2
 
 
 def test_a_remedy_names_the_configuration_of_the_root(tmp_path, monkeypatch):
@@ -180,17 +180,19 @@ def test_code_of_a_user_that_ends_the_process_is_named(tmp_path, monkeypatch, ca
     monkeypatch.setattr(cli, "app", lambda: getattr(kind(), hook)(None, None))
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert ended.value.code == 1
-    assert said.startswith(f"error: leaving:Leaving.{hook} (") and "ends the process by" in said
+    assert output.startswith(f"error: leaving:Leaving.{hook} (") and "ends the process by" in output
 
 
 def test_nothing_runs_before_every_name_is_known(monkeypatch):
     tuned = []
-    monkeypatch.setattr(cli.stages, "tune", lambda layout, job, **given: tuned.append(given))
-    given = [{"baseline": name} for name in ("alexnet", "resnet05")]
+    monkeypatch.setattr(
+        cli.stages, "tune", lambda layout, job, **arguments: tuned.append(arguments)
+    )
+    inputs = [{"baseline": name} for name in ("alexnet", "resnet05")]
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet05'"):
-        cli._run("tune", Layout(Path("x")), load_config(), None, *given)
+        cli._run("tune", Layout(Path("x")), load_config(), None, *inputs)
     assert tuned == []
     with pytest.raises(DiagvibError, match="tuning of group_dro: study zso.* cue"):
         cli._run("tune", Layout(Path("x")), load_config(), None, {"baseline": "group_dro"})
@@ -199,15 +201,23 @@ def test_nothing_runs_before_every_name_is_known(monkeypatch):
 def test_options_not_given_are_the_configurations_and_with_settings_the_defaults(
     monkeypatch, tmp_path
 ):
-    found = []
-    monkeypatch.setattr(cli.stages, "train", lambda layout, job, **given: found.append(given))
+    results = []
+    monkeypatch.setattr(
+        cli.stages, "train", lambda layout, job, **arguments: results.append(arguments)
+    )
     names = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue"}
-    given = {**names, "device": "cuda", "mirror": None, "keep_weights": None, "tensorboard": False}
+    options = {
+        **names,
+        "device": "cuda",
+        "mirror": None,
+        "keep_weights": None,
+        "tensorboard": False,
+    }
     config = load_config(overrides=["keep_weights=true", "tensorboard=true"])
     (settings := tmp_path / "a.json").write_text(
         stage_settings(config, "train", "zgo", "resnet18").text()
     )
     for of_job in ((config, None), (None, settings)):
-        cli._run("train", Layout(Path("x")), *of_job, {**given})
-    chosen = {**names, "device": "cuda", "tensorboard": False}
-    assert found == [{**chosen, "keep_weights": True}, chosen]
+        cli._run("train", Layout(Path("x")), *of_job, {**options})
+    selection = {**names, "device": "cuda", "tensorboard": False}
+    assert results == [{**selection, "keep_weights": True}, selection]

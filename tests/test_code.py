@@ -92,7 +92,7 @@ class Net(Vae):
         assert parts, "no parts"
         return scaled(parts[-1], key="width", weight=weight)
 """
-SAME = {
+EQUAL = {
     "a local variable": [("parts", "pieces"), ("width", "size", 'key="width"'), ("error", "why")],
     "a variable of a comprehension": [
         ("part + hidden for part in x if part", "one + hidden for one in x if one"),
@@ -109,7 +109,7 @@ SAME = {
     ],
     "annotations": [(": int = 3", " = 3"), (' -> "Tensor"', ""), ("x: int", "x: float")],
 }
-OTHER = {
+ALTERNATIVE = {
     "a number": ("= 3", "= 4"),
     "a default": ("0.5", "0.6"),
     "a default of an option": ("1.0", "2.0"),
@@ -137,20 +137,20 @@ def of_ours(text: str) -> tuple:
     return program.text, exposed
 
 
-@pytest.mark.parametrize("changes", SAME.values(), ids=SAME)
+@pytest.mark.parametrize("changes", EQUAL.values(), ids=EQUAL)
 def test_what_cannot_change_a_number_does_not_count(changes):
     text = OF_OURS
     for old, new, *stays in changes:
         assert old in text
-        for kept in stays:
-            text = text.replace(kept, kept.upper())
+        for retained in stays:
+            text = text.replace(retained, retained.upper())
         text = text.replace(old, new)
-        for kept in stays:
-            text = text.replace(kept.upper(), kept)
+        for retained in stays:
+            text = text.replace(retained.upper(), retained)
     assert text != OF_OURS and of_ours(text) == of_ours(OF_OURS)
 
 
-@pytest.mark.parametrize(("old", "new"), OTHER.values(), ids=OTHER)
+@pytest.mark.parametrize(("old", "new"), ALTERNATIVE.values(), ids=ALTERNATIVE)
 def test_what_may_change_a_number_counts(old, new):
     assert old in OF_OURS
     assert of_ours(OF_OURS.replace(old, new)) != of_ours(OF_OURS)
@@ -158,8 +158,8 @@ def test_what_may_change_a_number_counts(old, new):
 
 def test_the_order_of_statements_counts():
     lines = OF_OURS.splitlines()
-    first = lines.index('            say(f"{width} parts of {x}")')
-    lines[first : first + 2] = lines[first + 1], lines[first]
+    left = lines.index('            say(f"{width} parts of {x}")')
+    lines[left : left + 2] = lines[left + 1], lines[left]
     assert of_ours("\n".join(lines)) != of_ours(OF_OURS)
 
 
@@ -191,15 +191,17 @@ def test_a_name_of_another_scope_is_no_local_variable(tmp_path):
 
 def test_two_modules_in_each_others_place_count(tmp_path, monkeypatch):
     """Digests are of contents; but not if these are exchanged."""
-    found = {}
+    results = {}
     names = {"a": "left", "b": "right"}
     for kind, files in {"before": names, "swapped": {"a": "right", "b": "left"}}.items():
-        modules = {f"{name}.py": f"from shared_{of} import number" for name, of in files.items()}
+        modules = {
+            f"{name}.py": f"from shared_{source} import number" for name, source in files.items()
+        }
         write(tmp_path / kind, {"main.py": "import a, b\n", **modules})
         write(tmp_path / kind, {"shared_left.py": "number = 1", "shared_right.py": "number = 2"})
         monkeypatch.chdir(tmp_path / kind)
-        found[kind] = code_of(["main"]).digest
-    assert found["before"] != found["swapped"]
+        results[kind] = code_of(["main"]).digest
+    assert results["before"] != results["swapped"]
 
 
 @pytest.mark.parametrize("name", ["net.py", "sources.yaml"])
@@ -209,12 +211,12 @@ def test_every_byte_counts_of_what_is_no_python(tmp_path, name):
 
 def test_of_a_photo_set_what_images_depend_on_counts(tmp_path):
     before = "table: t.csv\nfactors: {bird: [gull, wren]}\n"
-    same = f"folder: elsewhere # moved\n{before}licence: CC0-1.0\ncitation: me\n# a comment\n"
-    whole = digest(tmp_path, before, "birds.yaml")
-    assert digest(tmp_path, same, "birds.yaml") == whole
+    equal = f"folder: elsewhere # moved\n{before}licence: CC0-1.0\ncitation: me\n# a comment\n"
+    entire = digest(tmp_path, before, "birds.yaml")
+    assert digest(tmp_path, equal, "birds.yaml") == entire
     for change in ("size: 64\n", "crop: false\n", "unit: person\n"):
-        assert digest(tmp_path, before + change, "birds.yaml") != whole
-    assert digest(tmp_path, before.replace("gull, wren", "wren, gull"), "birds.yaml") != whole
+        assert digest(tmp_path, before + change, "birds.yaml") != entire
+    assert digest(tmp_path, before.replace("gull, wren", "wren, gull"), "birds.yaml") != entire
 
 
 FILES = {
@@ -243,8 +245,8 @@ def write(folder: Path, files: dict[str, str] = FILES) -> Path:
 
 def test_all_that_is_imported_is_found_without_being_run(tmp_path, monkeypatch):
     monkeypatch.chdir(write(tmp_path))
-    found = code_of(["atelier.models", "absent.module"])
-    assert sorted(name for name in found.files if not name.startswith("diagvib.")) == [
+    code = code_of(["atelier.models", "absent.module"])
+    assert sorted(name for name in code.files if not name.startswith("diagvib.")) == [
         "atelier",
         "atelier.constants",
         "atelier.layers",
@@ -254,26 +256,28 @@ def test_all_that_is_imported_is_found_without_being_run(tmp_path, monkeypatch):
         "shapes.round",
         "single",
     ]
-    assert {"diagvib.methods.vae", "diagvib.methods.method"} < found.files.keys()
-    assert {"yaml", "torch"} <= found.packages, "installed packages are only named"
+    assert {"diagvib.methods.vae", "diagvib.methods.method"} < code.files.keys()
+    assert {"yaml", "torch"} <= code.packages, "installed packages are only named"
 
 
 def test_what_pip_put_into_a_folder_of_its_own_is_only_named(tmp_path, monkeypatch):
     """`pip install --target`."""
     write(tmp_path / "libs", {"easel/__init__.py": "", "easel-1.dist-info/RECORD": ""})
     monkeypatch.syspath_prepend(tmp_path / "libs")
-    own = {"mine.py": "import easel\nimport easel.legs\nimport paint", "paint.py": ""}
-    monkeypatch.chdir(write(tmp_path, {**own, "brush-1.dist-info/RECORD": ""}))
-    found = code_of(["mine"])
-    assert found.packages == {"easel"} and sorted(found.files) == ["mine", "paint"]
+    options = {"mine.py": "import easel\nimport easel.legs\nimport paint", "paint.py": ""}
+    monkeypatch.chdir(write(tmp_path, {**options, "brush-1.dist-info/RECORD": ""}))
+    code = code_of(["mine"])
+    assert code.packages == {"easel"} and sorted(code.files) == ["mine", "paint"]
 
 
 def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
-    found = []
+    results = []
     for name in ("one", "two"):
         monkeypatch.chdir(write(tmp_path / name))
-        found.append(code_of(["atelier.models", Path("late.py"), Path.cwd() / "single.py"]).digest)
-    assert found[0] == found[1]
+        results.append(
+            code_of(["atelier.models", Path("late.py"), Path.cwd() / "single.py"]).digest
+        )
+    assert results[0] == results[1]
     places = [code_of(load_scene("dogs").entries).digest]
     monkeypatch.chdir(definition_path("").parent)
     assert places == [code_of(load_scene("dogs").entries).digest]
@@ -289,15 +293,15 @@ def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, mo
     files = {"nets.py": "import yaml\nmake = 1\n", "table.csv": "1\n", "mine.yaml": BASELINE}
     monkeypatch.chdir(write(tmp_path, files))
     overrides = ["baselines_from=[mine.yaml]", "baselines=[tiny]"]
-    found = []
+    results = []
     for content in ("1\n", "2\n"):
         Path("table.csv").write_text(content)
-        (own,) = load_config(overrides=overrides).baselines
-        found.append(code_digest(own.settings, "diagvib.training.run", "digits", "render"))
-    assert found[0] != found[1]
-    assert package_versions(own.settings)["yaml"] == yaml.__version__
+        (subject,) = load_config(overrides=overrides).baselines
+        results.append(code_digest(subject.settings, "diagvib.training.run", "digits", "render"))
+    assert results[0] != results[1]
+    assert package_versions(subject.settings)["yaml"] == yaml.__version__
     job = stage_settings(load_config(overrides=overrides), "train", "zgo", "tiny")
-    assert job.baseline.depends == own.settings["depends"]
+    assert job.baseline.depends == subject.settings["depends"]
     Path("table.csv").unlink()
     Path("mine.yaml").write_text(BASELINE + "# read again\n")
     with pytest.raises(DiagvibError, match="mine.yaml: tiny.depends: table.csv: no such file$"):
@@ -312,24 +316,24 @@ def test_features_of_a_network_count_the_files_that_it_depends_on(tmp_path, monk
     job = stage_settings(config, "encode", "zgo", "tiny")
     assert job.network == config.baselines[0].network
     assert "table.csv" in stage_code(config, "encode", None, "zgo", "tiny").files
-    found = []
+    results = []
     for content in ("1\n", "2\n"):
         Path("table.csv").write_text(content)
         encoder = of_encoder(job.plain()["encoder"])
-        found.append(code_digest(encoder, "diagvib.training.encode", "digits", "render"))
-    assert found[0] != found[1]
+        results.append(code_digest(encoder, "diagvib.training.encode", "digits", "render"))
+    assert results[0] != results[1]
 
 
 def test_a_published_head_counts_the_code_of_its_network(tmp_path, monkeypatch):
     monkeypatch.chdir(write(tmp_path, {"nets.py": "make = 1\n"}))
-    found = {"linear": set(), "published": set()}
+    result = {"linear": set(), "published": set()}
     for content in ("make = 1\n", "make = 2\n"):
         Path("nets.py").write_text(content)
-        for head, digests in found.items():
+        for head, digests in result.items():
             model = {"name": "nets:make", "frozen": True, "head": head}
             settings = {"model": model, "method": {"name": "erm"}}
             digests.add(code_digest(settings, "diagvib.training.run", "digits", "parquet"))
-    assert {head: len(digests) for head, digests in found.items()} == {"linear": 1, "published": 2}
+    assert {head: len(digests) for head, digests in result.items()} == {"linear": 1, "published": 2}
 
 
 def test_training_depends_on_the_scene_only_if_it_renders():

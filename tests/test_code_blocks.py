@@ -69,8 +69,10 @@ class Block:
     def file(self) -> str | None:
         """The file that it shows: named by its first line, `# mine.yaml`, or last before it, in
         backticks."""
-        named = re.match(r"# ([\w-]+\.(?:yaml|py))\b", self.text)
-        names = [named[1]] if named else re.findall(r"`([\w-]+\.(?:yaml|py))`", self.before)
+        with_names = re.match(r"# ([\w-]+\.(?:yaml|py))\b", self.text)
+        names = (
+            [with_names[1]] if with_names else re.findall(r"`([\w-]+\.(?:yaml|py))`", self.before)
+        )
         return (
             names[-1]
             if names
@@ -84,9 +86,9 @@ class Block:
 
 
 def blocks_of(page: str, text: str) -> list[Block]:
-    found, end = [], 0
+    results, end = [], 0
     for match in re.finditer(r"^( *)```([^\n`]*)\n(.*?)^\1```$", text, re.M | re.S):
-        found.append(
+        results.append(
             Block(
                 page,
                 text.count("\n", 0, match.start()) + 1,
@@ -96,11 +98,11 @@ def blocks_of(page: str, text: str) -> list[Block]:
             )
         )
         end = match.end()
-    return found
+    return results
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page, (REPOSITORY / page).read_text())]
-SHOWN = {block.file for block in BLOCKS} - {None}
+DISPLAY = {block.file for block in BLOCKS} - {None}
 
 
 @pytest.fixture
@@ -178,13 +180,13 @@ def check_python(block: Block, folder: Path) -> None:
 
 def _check_names(tree: ast.Module) -> None:
     """Imported modules and names exist, and the attributes that are taken of them."""
-    nodes, known = [*ast.walk(tree)], {}
+    nodes, names = [*ast.walk(tree)], {}
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    exec(compile(ast.Module(imports, []), "block", "exec"), known)
+    exec(compile(ast.Module(imports, []), "block", "exec"), names)
     for node in nodes:
-        of = node.value if isinstance(node, ast.Attribute) else None
-        if isinstance(of, ast.Name) and of.id in known:
-            getattr(known[of.id], node.attr)
+        source = node.value if isinstance(node, ast.Attribute) else None
+        if isinstance(source, ast.Name) and source.id in names:
+            getattr(names[source.id], node.attr)
 
 
 def _run(text: str) -> dict:
@@ -232,15 +234,15 @@ def commands(line: str) -> list[list[str]]:
     folder of a program."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    found: list[list[str]] = [[]]
+    results: list[list[str]] = [[]]
     for word in lexer:
         if re.fullmatch(r"[<>]+", word):
             next(lexer)  # a file
         elif re.fullmatch(r"[();|&]+", word):
-            found.append([])
-        elif found[-1] or not re.match(r"[A-Z_]+=", word):
-            found[-1].append(word.removeprefix(".venv/bin/"))
-    return [words for words in found if words]
+            results.append([])
+        elif results[-1] or not re.match(r"[A-Z_]+=", word):
+            results[-1].append(word.removeprefix(".venv/bin/"))
+    return [words for words in results if words]
 
 
 def check_command(words: list[str], folder: Path) -> None:
@@ -261,7 +263,7 @@ def _exists(path: str | Path) -> bool:
     written to a root or by `diagvib new photos`."""
     written = Path(path).name == "config.yaml" and str(Path(path).parent) in _roots()
     written = written or str(path) in ("NAME_config.yaml", "grounds_config.yaml")
-    return written or Path(path).exists() or (REPOSITORY / path).exists() or str(path) in SHOWN
+    return written or Path(path).exists() or (REPOSITORY / path).exists() or str(path) in DISPLAY
 
 
 @cache
@@ -281,12 +283,12 @@ def _parsed(program: typer.Typer, arguments: list[str]) -> dict:
 
 
 def check_diagvib(arguments: list[str]) -> None:
-    given = _parsed(app, arguments)
-    configs = given.get("config") or []
+    inputs = _parsed(app, arguments)
+    configs = inputs.get("config") or []
     assert all(map(_exists, configs if isinstance(configs, list | tuple) else [configs]))
-    if given.get("override"):
-        load_config(None, list(given["override"]))
-    assert set(given.get("baselines") or []) <= set(baseline_names())
+    if inputs.get("override"):
+        load_config(None, list(inputs["override"]))
+    assert set(inputs.get("baselines") or []) <= set(baseline_names())
 
 
 @cache
@@ -297,13 +299,13 @@ def _snakemake():
 
 
 def check_snakemake(arguments: list[str]) -> None:
-    given = _snakemake().parse_args(arguments)
+    inputs = _snakemake().parse_args(arguments)
     rules = [REPOSITORY / "Snakefile", *(REPOSITORY / "rules").glob("*.smk")]
     text = "".join(path.read_text() for path in rules)
-    assert set(given.targets) <= set(re.findall(r"^rule (\w+):", text, re.M))
-    assert all(map(_exists, [*(given.configfile or []), given.snakefile or "Snakefile"]))
-    if not given.snakefile:  # a workflow of its own has its own keys
-        keys = {pair.split("=")[0] for pair in given.config or []}
+    assert set(inputs.targets) <= set(re.findall(r"^rule (\w+):", text, re.M))
+    assert all(map(_exists, [*(inputs.configfile or []), inputs.snakefile or "Snakefile"]))
+    if not inputs.snakefile:  # a workflow of its own has its own keys
+        keys = {pair.split("=")[0] for pair in inputs.config or []}
         assert keys <= Configuration.model_fields.keys()
 
 

@@ -39,22 +39,22 @@ def cell(table, **keys):
 def test_a_difference_is_paired_by_sample_and_one_that_chance_explains_is_not_called_the_same(
     folders, monkeypatch
 ):
-    usual, tables = synthetic_runs.right, []
+    defaults, tables = synthetic_runs.right, []
     # Of each class, so many images more are right in the samples of B. The last differ only by
     # rounding, which is no spread to be judged by.
-    for more in ((4, 5, 4), (1, -1, 0), (4, 4, 4)):
+    for additions in ((4, 5, 4), (1, -1, 0), (4, 4, 4)):
         monkeypatch.setattr(
             synthetic_runs,
             "right",
-            lambda run, group, more=more: (
-                usual(run, group) + more[run["sample"]] * (group == "ood")
+            lambda run, group, additions=additions: (
+                defaults(run, group) + additions[run["sample"]] * (group == "ood")
             ),
         )
         for run in EXPECTED:
             if run["binding"] == "shape-hue":
                 write_run(folders[1] / "runs", run)
         tables.append(compare_results(*folders))
-        if more == (4, 5, 4):
+        if additions == (4, 5, 4):
             back = cell(compare_results(*folders[::-1]), target="shape", cue="hue")
     assert back["verdict"] == "differs" and back["difference"] < 0
     rows = [cell(table, target="shape", cue="hue") for table in tables]
@@ -63,8 +63,8 @@ def test_a_difference_is_paired_by_sample_and_one_that_chance_explains_is_not_ca
     gain = np.array([4, 5, 4]) / PER_CLASS
     # t with 2 degrees of freedom: 4.3027
     half = 4.3027 * gain.std(ddof=1) / 3**0.5
-    found = [rows[0][name] - gain.mean() for name in ("difference", "low", "high")]
-    assert found == pytest.approx([0, -half, half], abs=1e-5)
+    case = [rows[0][name] - gain.mean() for name in ("difference", "low", "high")]
+    assert case == pytest.approx([0, -half, half], abs=1e-5)
     assert "5 same, 1 differs" in compare_sentence(tables[0])
 
 
@@ -75,8 +75,8 @@ def test_samples_that_only_one_folder_has_decide_nothing(folders):
     shutil.rmtree(b / "shape-hue/1")
     shutil.rmtree(b / "shape-hue/2")
     table = compare_results(*folders)
-    found = cell(table, target="shape", cue="hue", baseline="small_cnn")
-    assert found["verdict"] == "no common sample"
+    rows = cell(table, target="shape", cue="hue", baseline="small_cnn")
+    assert rows["verdict"] == "no common sample"
     only = cell(table, baseline="resnet18")
     assert only["verdict"] == "only B" and only["n"] == 0 and np.isnan(only["difference"])
 
@@ -93,9 +93,9 @@ def test_a_damaged_run_is_named(folders):
 def test_what_the_runs_were_made_with_is_compared_too(folders, tmp_path):
     third = shutil.copytree(folders[1], tmp_path / "third")
     for path in third.rglob("run.json"):
-        made = json.loads(path.read_text())
-        made["settings"] = made.get("settings", {}) | {"batch_size": 7, "code": "f" * 64}
-        path.write_text(json.dumps(made))
+        output = json.loads(path.read_text())
+        output["settings"] = output.get("settings", {}) | {"batch_size": 7, "code": "f" * 64}
+        path.write_text(json.dumps(output))
     for kind in ("csv", "md", "html"):
         out = tmp_path / f"page.{kind}"
         args = ["compare", *map(str, [*folders, third]), "--out", str(out)]

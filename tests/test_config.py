@@ -54,8 +54,8 @@ def test_a_baseline_may_be_restricted():
 def test_a_mistake_is_named_with_its_place(override, says):
     with pytest.raises(DiagvibError) as error:
         load("config", override)
-    said = str(error.value)
-    assert says in said and f" --set {override}: " in said and "\n" not in said
+    message = str(error.value)
+    assert says in message and f" --set {override}: " in message and "\n" not in message
 
 
 def test_a_mapping_of_set_is_merged_as_by_snakemake(tmp_path):
@@ -83,13 +83,13 @@ def test_a_restriction_must_lie_inside_the_grid():
 
 def test_a_stage_sees_only_what_it_depends_on():
     small = load("config", "samples=2")
-    other = load("config", "samples=2", "training.max_epochs=3", "bindings=[shape-hue]")
+    alternative = load("config", "samples=2", "training.max_epochs=3", "bindings=[shape-hue]")
     elsewhere = load("config", "samples=2", "root=elsewhere", "mirror=elsewhere", "device=cpu")
     images = [("fetch",), ("prepare",), ("draw", "zgo"), ("render", "zgo")]
     for names in (*images, ("train", "zgo", "small_cnn"), ("tabulate",), ("plot",)):
-        own = stage_settings(small, *names)
-        assert own == stage_settings(elsewhere, *names)
-        assert (own == stage_settings(other, *names)) == (names in images), names
+        settings_ = stage_settings(small, *names)
+        assert settings_ == stage_settings(elsewhere, *names)
+        assert (settings_ == stage_settings(alternative, *names)) == (names in images), names
 
 
 def test_a_stage_of_a_baseline_that_is_not_asked_for():
@@ -100,8 +100,8 @@ def test_a_stage_of_a_baseline_that_is_not_asked_for():
         match=r"^resnet50 is not among .* small_cnn.*; add it there, or with --set 'baselines=",
     ):
         stage_settings(load(), "train", "zgo", "resnet50")
-    one = load("config", "baselines=[resnet50]")
-    assert stage_settings(one, "train", "zgo", "resnet50").baseline.model.name == "resnet50"
+    single = load("config", "baselines=[resnet50]")
+    assert stage_settings(single, "train", "zgo", "resnet50").baseline.model.name == "resnet50"
 
 
 def test_tuned_factors_have_enough_classes(tmp_path):
@@ -110,10 +110,10 @@ def test_tuned_factors_have_enough_classes(tmp_path):
         "    roles: {target: 6}\n    rows:\n      - {splits: [train, val, test], group: id, "
         "cells: [[0], [1], [2], [3], [4], [5]]}\n"
     )
-    given = [f"studies_from=['{tmp_path / 'wide.yaml'}']", "tuning.study=wide"]
-    assert load("config", *given, "tuning.factors=[hue]").tuning.study == "wide"
+    overrides = [f"studies_from=['{tmp_path / 'wide.yaml'}']", "tuning.study=wide"]
+    assert load("config", *overrides, "tuning.factors=[hue]").tuning.study == "wide"
     with pytest.raises(DiagvibError, match="tuning.factors: study wide: target has 6 classes, but"):
-        load("config", *given, "tuning.factors=[lightness]")
+        load("config", *overrides, "tuning.factors=[lightness]")
 
 
 def test_test_images_are_counted_by_group_or_together():
@@ -148,13 +148,17 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
         "last: {model: small_cnn, method: erm, optimiser: {name: adam, lr: 1.0e-3}, batch_size: 64, selection: last, "
         "origin: ours}\n"
     )
-    given = ["studies=[zgo]", f"baselines_from=[{tmp_path / 'mine.yaml'}]", "training.patience=3"]
+    overrides = [
+        "studies=[zgo]",
+        f"baselines_from=[{tmp_path / 'mine.yaml'}]",
+        "training.patience=3",
+    ]
     says = r"last: training\.patience: 3 never stops a training with selection: last"
     with pytest.raises(DiagvibError, match=says):
-        load("config", *given, "baselines=[kept, last]")
-    load("config", *given[:2], "baselines=[kept, last]")
+        load("config", *overrides, "baselines=[kept, last]")
+    load("config", *overrides[:2], "baselines=[kept, last]")
     # Only a phase of jtt keeps its last epoch.
-    config = load("config", *given, "baselines=[kept]")
+    config = load("config", *overrides, "baselines=[kept]")
     with pytest.raises(DiagvibError, match=says):
         stage_settings(config, "tune", baseline="last")
 
@@ -200,6 +204,6 @@ def test_a_root_has_one_name_however_it_is_written(written):
 def test_groups_that_a_studys_rows_leave_empty_are_named_before_anything_runs(
     studies, baseline, says
 ):
-    chosen = [f"studies=[{studies}]", f"baselines=[{baseline}]", "samples=1"]
+    selection = [f"studies=[{studies}]", f"baselines=[{baseline}]", "samples=1"]
     with pytest.raises(DiagvibError, match=says):
-        load_config(None, chosen)
+        load_config(None, selection)

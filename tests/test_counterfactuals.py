@@ -28,7 +28,7 @@ def batches():
     prepared = cached(scene, "embedded", None)
     rows = recipes(scene, prepared, "train")
     images = Images(scene.renderer(prepared, SIZE, CPU)(rows), rows, {"scene": "digits"})
-    known = Annotations(
+    names = Annotations(
         torch.stack([images.labels(cue) for cue in CUES], 1),
         None,
         scene.factors["shape"],
@@ -39,7 +39,7 @@ def batches():
         images.labels("shape"),
         CPU,
         None,
-        known,
+        names,
         SceneCounterfactuals(images, CUES, prepared, CPU),
     )
 
@@ -47,25 +47,25 @@ def batches():
 @pytest.fixture
 def method(batches, request):
     settings = settings_of(method=request.param)
-    made = make_baseline(settings, 10, SIZE, 1)
-    made.setup(batches.training_data())
-    return made
+    output = make_baseline(settings, 10, SIZE, 1)
+    output.setup(batches.training_data())
+    return output
 
 
 def test_an_exchanged_image_shows_the_donors_cue(batches):
-    scene, made = load_scene("digits"), batches.counterfactuals
-    rows, donors = (made.images.table.take(index) for index in ([3, 5], [7, 0]))
+    scene, output = load_scene("digits"), batches.counterfactuals
+    rows, donors = (output.images.table.take(index) for index in ([3, 5], [7, 0]))
     index = torch.tensor([3, 5])
-    pixels = made.exchanged(index, 1, torch.tensor([7, 0]))
-    render = scene.renderer(made.prepared, SIZE, CPU)
+    pixels = output.exchanged(index, 1, torch.tensor([7, 0]))
+    render = scene.renderer(output.prepared, SIZE, CPU)
     assert torch.equal(pixels, render(scene.exchange(rows, "lightness", donors)))
-    assert torch.equal(made.exchanged(index, 0, index), batches.pixels[index])
+    assert torch.equal(output.exchanged(index, 0, index), batches.pixels[index])
 
 
 def test_boxes_are_of_whole_pixels(batches, monkeypatch):
-    made = batches.counterfactuals
-    fresh = SceneCounterfactuals(made.images, made.cues, made.prepared, CPU)
-    boxes = torch.rand(len(made.images.table), 4)
+    output = batches.counterfactuals
+    fresh = SceneCounterfactuals(output.images, output.cues, output.prepared, CPU)
+    boxes = torch.rand(len(output.images.table), 4)
     monkeypatch.setattr(type(load_scene("digits")), "object_boxes", lambda *_: boxes)
     with pytest.raises(DiagvibError, match="pixels as integers, one box of 4 for each image"):
         fresh.object_boxes(torch.tensor([0]))
@@ -77,11 +77,11 @@ def test_lle_exchanges_one_cue_of_an_image_or_none(batches, method):
     batch = batches.batch(torch.arange(40))
     changed, shift = method.shifted(batch)
     assert set(shift.tolist()) == {0, 1, 2}
-    kept = shift == 0
-    assert torch.equal(changed.inputs[kept], batch.inputs[kept])
+    retained = shift == 0
+    assert torch.equal(changed.inputs[retained], batch.inputs[retained])
     assert torch.equal(changed.inputs, batches.inputs(changed.pixels))
     differ = (changed.pixels != batch.pixels).flatten(1).any(1)
-    assert differ[~kept].all() and not differ[kept].any()
+    assert differ[~retained].all() and not differ[retained].any()
     assert torch.equal(batch.pixels, batches.pixels[:40]), "the images themselves stay"
 
 
@@ -104,18 +104,18 @@ def test_the_shift_predictor_reaches_the_features_only_if_asked(batches, detach)
     method = make_baseline(settings_of(method={"name": "lle", "detach": detach}), 10, SIZE, 1)
     method.setup(batches.training_data())
     torch.nn.init.normal_(method.shift.weight)
-    found = []
+    results = []
 
     def update(name, loss):
         loss.backward()
-        found.append([p.grad.clone() for p in method.model.body.parameters()])
+        results.append([p.grad.clone() for p in method.model.body.parameters()])
 
     for weight in (1.0, 3.0):
         torch.manual_seed(0)
         method.zero_grad()
         method.shift.weight.data *= weight
         method.training_step("classify", batches.batch(torch.arange(16)), update)
-    assert all(torch.equal(*both) for both in zip(*found, strict=True)) == detach
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True)) == detach
 
 
 def test_a_step_of_lle(batches):
@@ -123,26 +123,28 @@ def test_a_step_of_lle(batches):
     method = make_baseline(settings_of(method="lle"), 10, SIZE, 1)
     method.setup(batches.training_data())
     torch.nn.init.normal_(method.shift.weight)
-    batch, taken = batches.batch(torch.arange(16)), []
+    batch, used = batches.batch(torch.arange(16)), []
     torch.manual_seed(3)
-    method.training_step("classify", batch, lambda name, loss: taken.append(loss))
+    method.training_step("classify", batch, lambda name, loss: used.append(loss))
     torch.manual_seed(3)
     changed, shift = method.shifted(batch)
     features = method.model.features(changed.inputs)
     logits = torch.stack([head(features) for head in method.heads])[shift, torch.arange(16)]
-    wanted = F.cross_entropy(logits, batch.labels) + F.cross_entropy(method.shift(features), shift)
-    assert torch.allclose(taken[0], wanted, atol=1e-5)
+    expected = F.cross_entropy(logits, batch.labels) + F.cross_entropy(
+        method.shift(features), shift
+    )
+    assert torch.allclose(used[0], expected, atol=1e-5)
     donors = method.donors.draw(torch.zeros_like(batch.labels), batch.labels)
     assert (batches.labels[donors] != batch.labels).all()
-    given = []
+    calls = []
     method.data = replace(
         method.data,
         counterfactuals=SimpleNamespace(
-            exchanged=lambda *its: given.append(its) or batches.pixels[its[0]]
+            exchanged=lambda *arguments: calls.append(arguments) or batches.pixels[arguments[0]]
         ),
     )
     method.shifted(batch, torch.ones(16, dtype=int))
-    assert (batches.labels[given[0][2]] != batch.labels).all()
+    assert (batches.labels[calls[0][2]] != batch.labels).all()
 
 
 @pytest.mark.parametrize("ablation", ["ensemble", "shift_classifier", "augmix"])
@@ -153,7 +155,7 @@ def test_what_is_left_of_lle_without_a_part(batches, ablation):
     method.eval()
     for number, head in enumerate(method.heads):
         head.bias.data[number] += 1
-    batch, taken = batches.batch(torch.arange(16)), []
+    batch, used = batches.batch(torch.arange(16)), []
 
     def outcome(inputs):
         features = method.model.features(inputs)
@@ -161,30 +163,32 @@ def test_what_is_left_of_lle_without_a_part(batches, ablation):
 
     assert torch.allclose(method.predict(batch), outcome(batch.inputs).mean(0), atol=1e-6)
     torch.manual_seed(3)
-    method.training_step("classify", batch, lambda name, loss: taken.append(loss))
+    method.training_step("classify", batch, lambda name, loss: used.append(loss))
     torch.manual_seed(3)
     if ablation == "augmix":
         views = [method.shifted(batch, torch.full((16,), k))[0].inputs for k in range(3)]
         logits = torch.stack([outcome(view)[0] for view in views])
         divergence = jensen_shannon(logits).mean()
-        wanted = F.cross_entropy(logits[0], batch.labels) + 12 * divergence
+        expected = F.cross_entropy(logits[0], batch.labels) + 12 * divergence
     else:
         changed, shift = method.shifted(batch)
-        own = torch.zeros_like(shift) if ablation == "ensemble" else shift
-        logits = outcome(changed.inputs)[own, torch.arange(16)]
-        wanted = F.cross_entropy(logits, batch.labels)
-    assert torch.allclose(taken[0], wanted, atol=1e-5)
+        subject = torch.zeros_like(shift) if ablation == "ensemble" else shift
+        logits = outcome(changed.inputs)[subject, torch.arange(16)]
+        expected = F.cross_entropy(logits, batch.labels)
+    assert torch.allclose(used[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["lle"], indirect=True)
 def test_lle_augments_what_it_exchanges(batches, method):
     """Or the augmentation would tell which images were changed."""
-    batch, shift, made = batches.batch(torch.arange(2)), torch.tensor([0, 1]), []
+    batch, shift, output = batches.batch(torch.arange(2)), torch.tensor([0, 1]), []
     for augment in (lambda pixels: pixels, lambda pixels: 255 - pixels):
         method.data = replace(method.data, augment=augment)
         torch.manual_seed(0)
-        made.append(method.shifted(batch, shift)[0].pixels)
-    assert torch.equal(made[1][1], 255 - made[0][1]) and torch.equal(made[1][0], batch.pixels[0])
+        output.append(method.shifted(batch, shift)[0].pixels)
+    assert torch.equal(output[1][1], 255 - output[0][1]) and torch.equal(
+        output[1][0], batch.pixels[0]
+    )
 
 
 @pytest.mark.parametrize("method", ["cf_f"], indirect=True)
@@ -193,32 +197,32 @@ def test_cf_f_keeps_the_box_or_all_but_it(batches, method):
     batch = batches.batch(torch.arange(40))
     factual, counterfactual = method.changed(batch)
     boxes, colours = batches.counterfactuals.object_boxes(batch.index).tolist(), []
-    for at, (top, left, bottom, right) in enumerate(boxes):
+    for position, (top, remaining, bottom, right) in enumerate(boxes):
         inside = torch.zeros(SIZE, SIZE, dtype=torch.bool)
-        inside[top:bottom, left:right] = True
-        assert torch.equal(factual[at][:, inside], batch.inputs[at][:, inside])
-        assert torch.equal(counterfactual[at], batch.inputs[at].masked_fill(inside, 0))
-        assert factual[at][:, ~inside].std(1).min() > 0.05
-        colours.append(factual[at][:, ~inside].mean(1))
+        inside[top:bottom, remaining:right] = True
+        assert torch.equal(factual[position][:, inside], batch.inputs[position][:, inside])
+        assert torch.equal(counterfactual[position], batch.inputs[position].masked_fill(inside, 0))
+        assert factual[position][:, ~inside].std(1).min() > 0.05
+        colours.append(factual[position][:, ~inside].mean(1))
     assert torch.stack(colours).std(0).min() > 0.2, "a colour for each image"
 
 
 @pytest.mark.parametrize("method", ["cf_f"], indirect=True)
 def test_cf_f_adds_three_losses(batches, method):
     method.eval()
-    batch, taken = batches.batch(torch.arange(8)), []
+    batch, used = batches.batch(torch.arange(8)), []
     torch.manual_seed(3)
     factual, counterfactual = method.changed(batch)
     torch.manual_seed(3)
-    output = method.training_step("classify", batch, lambda name, loss: taken.append(loss))
-    own, kept, gone = (
+    output = method.training_step("classify", batch, lambda name, loss: used.append(loss))
+    subject, retained, deleted = (
         method.model(inputs).log_softmax(1) for inputs in (batch.inputs, factual, counterfactual)
     )
     rows = torch.arange(8)
-    others = -(gone.sum(1) - gone[rows, batch.labels]) / 9
-    wanted = others - own[rows, batch.labels] - kept[rows, batch.labels]
-    assert torch.allclose(output.loss, wanted, atol=1e-5)
-    assert torch.allclose(taken[0], wanted.mean(), atol=1e-5)
+    alternatives = -(deleted.sum(1) - deleted[rows, batch.labels]) / 9
+    expected = alternatives - subject[rows, batch.labels] - retained[rows, batch.labels]
+    assert torch.allclose(output.loss, expected, atol=1e-5)
+    assert torch.allclose(used[0], expected.mean(), atol=1e-5)
 
 
 def test_boxes_that_are_off_the_middle_cannot_be_mirrored(batches):

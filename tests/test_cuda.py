@@ -53,14 +53,14 @@ def losses(fitted):
 @pytest.mark.parametrize("name", ["small_cnn", "resnet18", "asr"])
 def test_it_trains_like_the_cpu(name):
     """Methods and models that draw random numbers are left out: a GPU has another generator."""
-    found = []
+    results = []
     for device in (GPU, torch.device("cpu")):
         train = Batches(*separable(160), device)
         data = train, Batches(*separable(40, seed=1), device, train.scaling)
-        found.append(
+        results.append(
             losses(fit(make(name, lr=1e-5), data, protocol=replace(PROTOCOL, max_epochs=1)))
         )
-    assert found[0] == pytest.approx(found[1], rel=1e-2)
+    assert results[0] == pytest.approx(results[1], rel=1e-2)
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -88,11 +88,11 @@ def test_no_step_waits_for_the_gpu():
 
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_an_interrupted_run_continues(tmp_path, epoch):
-    whole = losses(fit(two_phases()))
+    entire = losses(fit(two_phases()))
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(Interrupted):
         fit(two_phases(), None, checkpoint, Interruption(epoch=epoch))
-    assert losses(fit(two_phases(), None, checkpoint)) == pytest.approx(whole, rel=2e-3)
+    assert losses(fit(two_phases(), None, checkpoint)) == pytest.approx(entire, rel=2e-3)
 
 
 def test_images_that_do_not_fit_stay_on_the_host(monkeypatch):

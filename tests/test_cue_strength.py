@@ -48,14 +48,16 @@ def test_doses_are_the_studies_that_differ_in_nothing_else():
         expected[name + ending] = (spread, share)
     for spread in (50, 25, 10):
         expected[f"zso-spread-{spread}"] = (spread / 100, pytest.approx(2 / 3))
-    found = {name: dose(study) for name, study in load_studies().items()}
-    assert {name: its for name, its in found.items() if its} == expected
+    case = {name: dose(study) for name, study in load_studies().items()}
+    assert {name: values for name, values in case.items() if values} == expected
 
 
 def test_a_draw_jobs_settings_have_the_spread():
     config = load_config(definition_path("cue_strength.yaml"))
-    whole, half = (stage_settings(config, "draw", f"zgo{ending}") for ending in ("", "-spread-50"))
-    assert "spread" not in whole.study and half.study["spread"] == {"cue": 0.5}
+    all_recipes, half = (
+        stage_settings(config, "draw", f"zgo{ending}") for ending in ("", "-spread-50")
+    )
+    assert "spread" not in all_recipes.study and half.study["spread"] == {"cue": 0.5}
 
 
 def only(*means: float, without: float = 1.0) -> tuple[float, float, float]:
@@ -77,10 +79,10 @@ def test_the_half_way_strength_by_hand():
 
 def test_a_sample_that_lacks_a_run_is_left_out():
     shares, values = np.array([0, 0.01, 0.1]), np.array([[0.2], [0.4], [0.8]])
-    more = np.hstack([values, [[0.0], [np.nan], [0.1]], [[0.0], [0.1], [0.2]]])
-    found = half_way(shares, more, np.array([1.0, 1.0, np.nan]))
-    np.testing.assert_equal(found, half_way(shares, values, np.array([1.0])))
-    assert np.isnan(half_way(shares, more[:, 1:2], np.array([1.0]))).all()
+    additions = np.hstack([values, [[0.0], [np.nan], [0.1]], [[0.0], [0.1], [0.2]]])
+    result = half_way(shares, additions, np.array([1.0, 1.0, np.nan]))
+    np.testing.assert_equal(result, half_way(shares, values, np.array([1.0])))
+    assert np.isnan(half_way(shares, additions[:, 1:2], np.array([1.0]))).all()
 
 
 def test_the_interval_has_the_shares_whose_change_may_be_zero():
@@ -99,9 +101,9 @@ def runs(curves: dict, samples: int = 3) -> pd.DataFrame:
     """Runs of small_cnn; curves: binding -> study -> accuracy where the cue misleads, or, of a
     binding without a cue, on all images."""
     rows = []
-    for binding, own in curves.items():
+    for binding, part in curves.items():
         target, _, cue = binding.partition("-")
-        for (study, value), sample in product(own.items(), range(samples)):
+        for (study, value), sample in product(part.items(), range(samples)):
             accuracy = {"id_accuracy" if not cue else "ood_accuracy": value + 0.01 * sample}
             keys = {"baseline": "small_cnn", "study": study, "binding": binding, "target": target}
             rows.append({**keys, "cue": cue, "sample": sample, **accuracy})
@@ -130,17 +132,17 @@ def test_curves_of_two_scenes_stand_beside_each_other():
     names = ("zgo", "fgo-5", "fgo-20")
     plain = {name: load_study(name).model_dump(exclude={"name"}) for name in names}
     squares = [
-        parse_study(f"squares-{name}", {**one, "scene": "squares:Squares"})
-        for name, one in plain.items()
+        parse_study(f"squares-{name}", {**single, "scene": "squares:Squares"})
+        for name, single in plain.items()
     ]
-    own = dict(zip(names, (0.1, 0.4, 0.8), strict=True))
+    subject = dict(zip(names, (0.1, 0.4, 0.8), strict=True))
     curves = {
-        "shape-hue": own,
-        "colour-corner": {f"squares-{name}": value for name, value in own.items()},
+        "shape-hue": subject,
+        "colour-corner": {f"squares-{name}": value for name, value in subject.items()},
     }
-    known = KnownStudies(given=(*map(load_study, names), *squares))
-    found = cue_strength(runs(curves), known)
-    assert found["study"].to_list() == [*own, *(f"squares-{name}" for name in own)]
+    known_studies = KnownStudies(given=(*map(load_study, names), *squares))
+    found = cue_strength(runs(curves), known_studies)
+    assert found["study"].to_list() == [*subject, *(f"squares-{name}" for name in subject)]
 
 
 def test_scenes_with_factors_of_the_same_names_are_not_mixed():
@@ -148,29 +150,31 @@ def test_scenes_with_factors_of_the_same_names_are_not_mixed():
     names = ("zgo", "fgo-5", "fgo-20")
     plain = {name: load_study(name).model_dump(exclude={"name"}) for name in names}
     scene = "diagvib.scenes.digits.scene:Digits"
-    mine = [parse_study(f"own-{name}", {**one, "scene": scene}) for name, one in plain.items()]
-    known = KnownStudies(given=(*map(load_study, ("zso", *names)), *mine))
+    mine = [
+        parse_study(f"own-{name}", {**single, "scene": scene}) for name, single in plain.items()
+    ]
+    known_studies = KnownStudies(given=(*map(load_study, ("zso", *names)), *mine))
     values = (0.1, 0.4, 0.8)
-    own = dict(zip((one.name for one in mine), values, strict=True))
+    part = dict(zip((item.name for item in mine), values, strict=True))
     control = {"shape": {"zso": 0.9}}
-    found = cue_strength(runs({**control, "shape-hue": {"zgo": 0.2, **own}}), known)
-    assert found["study"].to_list() == [*own] and found["without"].isna().all()
+    curves = cue_strength(runs({**control, "shape-hue": {"zgo": 0.2, **part}}), known_studies)
+    assert curves["study"].to_list() == [*part] and curves["without"].isna().all()
     shipped = dict(zip(names, values, strict=True))
-    found = cue_strength(runs({**control, "shape-hue": {**shipped, **own}}), known)
-    assert found["study"].to_list() == [*names]
-    assert found["without"].to_list() == pytest.approx([0.91] * 3)
+    curves = cue_strength(runs({**control, "shape-hue": {**shipped, **part}}), known_studies)
+    assert curves["study"].to_list() == [*names]
+    assert curves["without"].to_list() == pytest.approx([0.91] * 3)
 
 
 def test_a_curve_has_a_row_for_each_share(frame):
-    own = frame[(frame["cue"] == "hue") & (frame["spread"] == 1)]
-    assert own["counter_examples"].to_list() == [0, 0.05, 0.1, 0.2]
-    assert own["study"].to_list() == ["zgo", "fgo-5", "fgo-10", "fgo-20"]
-    assert own["mean"].to_list() == pytest.approx([0.01, 0.21, 0.61, 0.81])
-    assert own["without"].to_list() == pytest.approx([0.91] * 4) and set(own["n"]) == {3}
+    subject = frame[(frame["cue"] == "hue") & (frame["spread"] == 1)]
+    assert subject["counter_examples"].to_list() == [0, 0.05, 0.1, 0.2]
+    assert subject["study"].to_list() == ["zgo", "fgo-5", "fgo-10", "fgo-20"]
+    assert subject["mean"].to_list() == pytest.approx([0.01, 0.21, 0.61, 0.81])
+    assert subject["without"].to_list() == pytest.approx([0.91] * 4) and set(subject["n"]) == {3}
     # Half-way is 0.46, 25 of the 40 points from 5 to 10 %.
-    assert own["half_way"].to_list() == pytest.approx([0.05 * 2 ** (25 / 40)] * 4)
-    assert (own["half_way_low"] < own["half_way"]).all()
-    assert (own["half_way"] < own["half_way_high"]).all()
+    assert subject["half_way"].to_list() == pytest.approx([0.05 * 2 ** (25 / 40)] * 4)
+    assert (subject["half_way_low"] < subject["half_way"]).all()
+    assert (subject["half_way"] < subject["half_way_high"]).all()
     narrow = frame[frame["spread"] == 0.1]
     assert narrow["study"].to_list() == ["zgo-spread-10", "fgo-5-spread-10", "fgo-20-spread-10"]
     assert set(narrow["half_way"]) == {0}
@@ -182,11 +186,11 @@ def test_a_curve_has_a_row_for_each_share(frame):
 def test_a_curve_that_ends_without_a_relation_is_its_own_reference():
     curve = {"zgo": 0.2, "fgo-5": 0.3, "fgo-20": 0.4, "zso": 0.5}
     curve = {f"{study}-spread-25": value for study, value in curve.items()}
-    made = cue_strength(runs({"shape": {"zso": 0.9}, "shape-hue": curve}), SHIPPED)
-    assert made["counter_examples"].to_list() == pytest.approx([0, 0.05, 0.2, 2 / 3])
-    assert made["without"].to_list() == pytest.approx([0.51] * 4)
+    output = cue_strength(runs({"shape": {"zso": 0.9}, "shape-hue": curve}), SHIPPED)
+    assert output["counter_examples"].to_list() == pytest.approx([0, 0.05, 0.2, 2 / 3])
+    assert output["without"].to_list() == pytest.approx([0.51] * 4)
     # Half-way is 0.36, half of the way from 5 to 20 %.
-    assert made["half_way"].to_list() == pytest.approx([0.1] * 4)
+    assert output["half_way"].to_list() == pytest.approx([0.1] * 4)
 
 
 def test_studies_with_another_number_of_classes_are_no_points_of_a_curve():
@@ -195,21 +199,21 @@ def test_studies_with_another_number_of_classes_are_no_points_of_a_curve():
         {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}},
     ]
     six = {"title": "six", "meaning": "six", "roles": {"target": 6, "cue": 6}, "rows": rows}
-    known = load_studies() | {"six": parse_study("six", six)}
+    studies = load_studies() | {"six": parse_study("six", six)}
     curve = runs({"shape-hue": CURVES["shape-hue"] | {"six": 0.5}})
-    assert dose(known["six"]) == (1, 0)
-    found = cue_strength(curve.iloc[::-1], KnownStudies(given=tuple(known.values())))
-    assert found.empty, "the first, six, has the only point of its curve"
-    found = cue_strength(curve, KnownStudies(given=tuple(known.values())))
-    assert "six" not in found["study"].to_list() and not found.empty
+    assert dose(studies["six"]) == (1, 0)
+    curves = cue_strength(curve.iloc[::-1], KnownStudies(given=tuple(studies.values())))
+    assert curves.empty, "the first, six, has the only point of its curve"
+    curves = cue_strength(curve, KnownStudies(given=tuple(studies.values())))
+    assert "six" not in curves["study"].to_list() and not curves.empty
 
 
 def test_each_baseline_has_a_reference_of_its_own():
     curve = {"shape-hue": CURVES["shape-hue"]}
     better = runs({"shape": {"zso": 0.9}, **curve})
     worse = runs({"shape": {"zso": 0.7}, **curve}).assign(baseline="other")
-    found = cue_strength(pd.concat([better, worse]), SHIPPED).drop_duplicates("baseline")
-    assert found["without"].to_list() == pytest.approx([0.91, 0.71])
+    curves = cue_strength(pd.concat([better, worse]), SHIPPED).drop_duplicates("baseline")
+    assert curves["without"].to_list() == pytest.approx([0.91, 0.71])
 
 
 def test_the_table_for_readers(frame):
@@ -225,13 +229,13 @@ def test_the_table_for_readers(frame):
 
 def test_the_figures_have_a_panel_for_each_pair(frame):
     material = SimpleNamespace(frames={"cue_strength": frame}, known=SHIPPED)
-    drawn = {figure.name: figure for figure in cue_strength_figures(material)}
-    assert list(drawn) == [
+    draws = {figure.name: figure for figure in cue_strength_figures(material)}
+    assert list(draws) == [
         f"cue_strength/{name}" for name in ("spread_100", "spread_10", "small_cnn")
     ]
-    axes = drawn["cue_strength/small_cnn"].draw().axes
-    assert len(axes) == 6 and [each.get_title() for each in axes][:3] == ["hue", "scale", "texture"]
-    lines = [line.get_label() for each in axes for line in each.get_lines()]
+    axes = draws["cue_strength/small_cnn"].draw().axes
+    assert len(axes) == 6 and [item.get_title() for item in axes][:3] == ["hue", "scale", "texture"]
+    lines = [line.get_label() for item in axes for line in item.get_lines()]
     assert (lines.count("spread 100 %"), lines.count("spread 10 %")) == (4, 1)
 
 
@@ -252,14 +256,14 @@ def test_tables_and_report_have_the_map(tmp_path):
 
 
 def test_a_curve_is_drawn_with_its_interval_reference_and_half_way_strength(frame):
-    own = frame[(frame["target"] == "shape") & (frame["cue"] == "hue") & (frame["spread"] == 1)]
-    (axes,) = strength_curves(own, "baseline", ["shape", "hue"], 1 / 3).axes
+    subject = frame[(frame["target"] == "shape") & (frame["cue"] == "hue") & (frame["spread"] == 1)]
+    (axes,) = strength_curves(subject, "baseline", ["shape", "hue"], 1 / 3).axes
     _, curve, without, half = axes.lines
-    assert curve.get_xydata().tolist() == own[["counter_examples", "mean"]].to_numpy().tolist()
-    assert without.get_ydata()[0] == pytest.approx(own["without"].iloc[0])
-    assert half.get_xdata()[0] == pytest.approx(own["half_way"].iloc[0])
+    assert curve.get_xydata().tolist() == subject[["counter_examples", "mean"]].to_numpy().tolist()
+    assert without.get_ydata()[0] == pytest.approx(subject["without"].iloc[0])
+    assert half.get_xdata()[0] == pytest.approx(subject["half_way"].iloc[0])
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == pytest.approx((own["low"].min(), own["high"].max()))
+    assert (band.min(), band.max()) == pytest.approx((subject["low"].min(), subject["high"].max()))
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "5", "10", "20"]
 
 

@@ -48,9 +48,9 @@ def test_photos_that_need_a_mask_get_one(folder, capsys):
     photos = without_mask(folder)
     assert photos == [folder / name for name in ("a.jpg", "c.png", "urban/grey.png")]
     assert capsys.readouterr().err.startswith(f"{folder / 'text.jpg'}: left out, not an image")
-    done, before = [], (folder / "b.mask.png").read_bytes()
-    assert cut_out_photos(all_trucks, photos, ["car", "truck"], CPU, done.append) == 3
-    assert done == [1, 1, 1] and without_mask(folder) == []
+    finished_part, before = [], (folder / "b.mask.png").read_bytes()
+    assert cut_out_photos(all_trucks, photos, ["car", "truck"], CPU, finished_part.append) == 3
+    assert finished_part == [1, 1, 1] and without_mask(folder) == []
     for path in photos:
         mask = np.asarray(Image.open(path.with_suffix(".mask.png")))
         assert mask.tolist() == [[255] * 64] * 3 + [[0] * 64] * 45, "the largest certain one"
@@ -67,8 +67,8 @@ def test_photos_of_one_name_would_have_one_mask(folder, capsys):
 
 def test_what_shows_nothing_of_the_kind_is_named(folder, capsys):
     assert cut_out_photos(all_trucks, [folder / "a.jpg"], ["horse"], CPU, [].append) == 0
-    said = f"{folder / 'a.jpg'}: left out, because no horse was found in it\n"
-    assert capsys.readouterr().err == said
+    message = f"{folder / 'a.jpg'}: left out, because no horse was found in it\n"
+    assert capsys.readouterr().err == message
     assert not (folder / "a.mask.png").exists()
 
 

@@ -36,8 +36,8 @@ def layout(tmp_path_factory) -> Layout:
 def configured(train: int = 600, size: int = 64, images: str = "parquet"):
     counts = f"counts={{train: {train}, val: 9, id: 9, ood: 9}}"
     names = ("studies=[zgo]", "bindings=[shape-hue]", "baselines=[small_cnn]")
-    given = ["sources=embedded", "samples=1", f"image_size={size}", f"images={images}"]
-    return load_config(None, [*given, counts, *names])
+    options = ["sources=embedded", "samples=1", f"image_size={size}", f"images={images}"]
+    return load_config(None, [*options, counts, *names])
 
 
 def rendered(layout: Layout, recipes=None) -> RenderedRecipes:
@@ -63,28 +63,28 @@ def test_both_ways_give_the_same(layout, split):
 
 
 def test_files_say_what_made_them(layout):
-    noted = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
-    assert noted["roles"] == {"target": "shape", "cue": "hue"}
-    assert (noted["study"], noted["scene"], noted["comparable"]) == ("zgo", "digits", False)
+    record = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
+    assert record["roles"] == {"target": "shape", "cue": "hue"}
+    assert (record["study"], record["scene"], record["comparable"]) == ("zgo", "digits", False)
     recipes = read_metadata(layout.recipes("zgo", "shape-hue"))
-    assert noted["sources_digest"] == recipes["sources_digest"]
+    assert record["sources_digest"] == recipes["sources_digest"]
 
 
 def test_a_study_as_drawn_lacks_what_its_file_has_now(layout):
-    noted = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
+    record = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
     zgo = load_study("zgo")
     now = {**zgo.model_dump(exclude={"name"}), "spread": {"cue": 0.5}}
-    assert study_as_drawn(parse_study("zgo", now), noted, Path("test.parquet")) == zgo
+    assert study_as_drawn(parse_study("zgo", now), record, Path("test.parquet")) == zgo
 
 
 def test_recipes_for_other_sources_are_refused(layout, tmp_path):
-    table, noted = read_recipes(layout.recipes("zgo", "shape-hue"))
-    other = tmp_path / "other.parquet"
-    write_table(other, table, noted | {"sources": "official", "sources_digest": "0" * 64})
+    table, record = read_recipes(layout.recipes("zgo", "shape-hue"))
+    alternative = tmp_path / "other.parquet"
+    write_table(alternative, table, record | {"sources": "official", "sources_digest": "0" * 64})
     with pytest.raises(
         DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes"
     ):
-        rendered(layout, other)
+        rendered(layout, alternative)
 
 
 def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
@@ -100,20 +100,20 @@ def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
 def test_a_runs_images_are_known_without_reading_them(layout, way):
     """The same digests from what lies on disk as from the datasets that a training reads."""
     (run,) = expected_provenance(layout, configured(images=way))
-    asked = run["provenance"]
+    request = run["provenance"]
     images = ImageFiles(layout.images("zgo", "shape-hue"))
     read = images if way == "parquet" else rendered(layout)
-    assert asked["images"] == {
+    assert request["images"] == {
         split: digest_of_images(read.metadata(0, split)) for split in ("train", "val", "test")
     }
-    assert len(set(asked["images"].values())) == 3
-    for other in {"train": 300}, {"size": 96}:
-        (run,) = expected_provenance(layout, configured(images=way, **other))
-        assert differing(asked, run["provenance"]) == ["images"]
+    assert len(set(request["images"].values())) == 3
+    for alternative in {"train": 300}, {"size": 96}:
+        (run,) = expected_provenance(layout, configured(images=way, **alternative))
+        assert differing(request, run["provenance"]) == ["images"]
     metadata = read.metadata(0, "val")
     if way == "render":
-        others = {"recipe_digest": "x"}, {"sources_digest": "x"}, {"image_shape": [1, 1, 3]}
-        digests = [digest_of_images({**metadata, **other}) for other in others]
+        alternatives = {"recipe_digest": "x"}, {"sources_digest": "x"}, {"image_shape": [1, 1, 3]}
+        digests = [digest_of_images({**metadata, **alternative}) for alternative in alternatives]
         assert len({digest_of_images(metadata), *digests}) == 4
 
 
@@ -121,9 +121,9 @@ def test_images_of_a_study_as_it_was_are_not_those_asked_for(layout, tmp_path):
     root = Layout(shutil.copytree(layout.root, tmp_path / "root"))
     assert expected_provenance(root, configured())[0]["provenance"]["images"]
     recipes = root.recipes("zgo", "shape-hue")
-    noted = read_metadata(recipes)
-    definition = {**noted["definition"], "spread": {"cue": 0.5}}
-    write_table(recipes, pq.read_table(recipes), {**noted, "definition": definition})
+    record = read_metadata(recipes)
+    definition = {**record["definition"], "spread": {"cue": 0.5}}
+    write_table(recipes, pq.read_table(recipes), {**record, "definition": definition})
     assert expected_provenance(root, configured())[0]["provenance"]["images"] == {}
 
 
@@ -141,8 +141,8 @@ def test_damaged_files_are_named(layout, tmp_path, damage):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content if damage == "flip" else content[:-1000])
-    said = "train.parquet: damaged or not a Parquet file.*delete it and run again"
-    with pytest.raises(DiagvibError, match=said):
+    message = "train.parquet: damaged or not a Parquet file.*delete it and run again"
+    with pytest.raises(DiagvibError, match=message):
         read_images(path)
 
 
@@ -165,11 +165,11 @@ def test_chunks_go_on_where_earlier_ones_ended(layout, tmp_path):
 
 
 def test_images_of_other_sources_are_other_images():
-    noted = {"digests": {"0/train": "x"}, "sources_digest": "a"}
-    others = {"digests": {"0/train": "y"}}, {"sources_digest": "b"}
-    every = [made_from(noted, 64), made_from(noted, 96)]
-    every += [made_from(noted | other, 64) for other in others]
-    assert len({json.dumps(one) for one in every}) == 4
+    record = {"digests": {"0/train": "x"}, "sources_digest": "a"}
+    alternatives = {"digests": {"0/train": "y"}}, {"sources_digest": "b"}
+    all_items = [made_from(record, 64), made_from(record, 96)]
+    all_items += [made_from(record | alternative, 64) for alternative in alternatives]
+    assert len({json.dumps(item) for item in all_items}) == 4
 
 
 def test_images_without_their_digests_are_not_read(layout, tmp_path):
@@ -184,10 +184,10 @@ def test_images_without_their_digests_are_not_read(layout, tmp_path):
 def test_each_sample_notes_what_its_own_cue_points_to(layout, tmp_path):
     """The same rows under another number, of other classes."""
     digits, zgo, path = load_scene("digits"), load_study("zgo"), tmp_path / "a.parquet"
-    table, noted = read_recipes(layout.recipes("zgo", "shape-hue"))
+    table, record = read_recipes(layout.recipes("zgo", "shape-hue"))
     samples = [dataset_sample(number, digits) for number in (1, 0)]
-    noted["dataset_samples"] = [one.model_dump(mode="json") for one in samples]
-    write_table(path, table, noted)
-    found = rendered(layout, path).metadata(0, "test")["cue_label"]
-    assert found == cue_label_names(zgo, noted["roles"], samples[1], digits.factors, {})
-    assert found != cue_label_names(zgo, noted["roles"], samples[0], digits.factors, {})
+    record["dataset_samples"] = [item.model_dump(mode="json") for item in samples]
+    write_table(path, table, record)
+    result = rendered(layout, path).metadata(0, "test")["cue_label"]
+    assert result == cue_label_names(zgo, record["roles"], samples[1], digits.factors, {})
+    assert result != cue_label_names(zgo, record["roles"], samples[0], digits.factors, {})

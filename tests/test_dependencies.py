@@ -55,7 +55,7 @@ class Own(Digits):
 ENDS = {"tabulate": 1, "plot": 1}
 # Three datasets; small_cnn is trained on each, the others on zgo.
 RENDERING = {"prepare": 2, "draw": 3, "render": 3, **ENDS}
-OWN = {"prepare": 1, "draw": 1, "render": 1, **ENDS}
+MINE = {"prepare": 1, "draw": 1, "render": 1, **ENDS}
 CHANGES = {
     "src/diagvib/models/small_cnn.py": {"train": 3},
     "src/diagvib/methods/vae.py": {"train": 2},  # factor_vae extends it
@@ -70,9 +70,9 @@ CHANGES = {
     "src/diagvib/report/explorer.js": {"plot": 1},
     "config/papers/diagvib6.csv": ENDS,
     "mine.yaml": ENDS,
-    "scenery/own.py": OWN,
-    "scenery/rendering.py": OWN,
-    "scenery/colours.csv": OWN,
+    "scenery/own.py": MINE,
+    "scenery/rendering.py": MINE,
+    "scenery/colours.csv": MINE,
 }
 
 # Other methods and scenes, tuning, what is in settings, rooms that decide no result, and tables.
@@ -135,7 +135,7 @@ for file, more in json.load(sys.stdin):
 def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int]]:
     """For each file, and what is added at its end: rule -> number of jobs that are of other code
     then."""
-    done = subprocess.run(
+    process = subprocess.run(
         [BIN / "python", "-c", DIGESTS],
         cwd=folder,
         env=environment(folder),
@@ -144,17 +144,17 @@ def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int
         stdout=subprocess.PIPE,
         check=True,
     )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    return [{rule: rules.count(rule) for rule in rules} for rules in found]
+    content = [json.loads(line) for line in process.stdout.splitlines()]
+    return [{rule: rules.count(rule) for rule in rules} for rules in content]
 
 
 def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_else(made):
-    more = {file: MORE.get(Path(file).suffix, "\n# why\n") for file in CHANGES}
+    additions = {file: MORE.get(Path(file).suffix, "\n# why\n") for file in CHANGES}
     comments = [(file, "\n# why\n") for file in CHANGES if file.endswith(".py")]
     elsewhere = [(file, "\nMORE = 1\n") for file in NOTHING]
-    found = of_other_code(made, *more.items(), *comments, *elsewhere)
-    assert dict(zip(CHANGES, found, strict=False)) == CHANGES
-    assert not any(found[len(CHANGES) :])
+    result = of_other_code(made, *additions.items(), *comments, *elsewhere)
+    assert dict(zip(CHANGES, result, strict=False)) == CHANGES
+    assert not any(result[len(CHANGES) :])
 
 
 RENAMED = {
@@ -167,7 +167,7 @@ RENAMED = {
 def test_renamed_modules_and_reworded_messages_run_nothing_again(made, tmp_path):
     """Also after isort has put the imports into the new names' order."""
     sources = made / "src/diagvib"
-    kept, messages = shutil.copytree(sources, tmp_path / "diagvib"), 0
+    retained, messages = shutil.copytree(sources, tmp_path / "diagvib"), 0
     for path in sources.rglob("*.py"):
         text, count = re.subn(r'((?:DiagvibError|say)\(\s*f?")', r"\1Note: ", path.read_text())
         messages += count * ("training" in path.parts)
@@ -185,7 +185,7 @@ def test_renamed_modules_and_reworded_messages_run_nothing_again(made, tmp_path)
         assert planned(made) == {"train": 2, **ENDS, "all": 1}
     finally:
         shutil.rmtree(sources)
-        shutil.move(kept, sources)
+        shutil.move(retained, sources)
 
 
 def planned(repository: Path) -> dict[str, int]:
@@ -199,10 +199,10 @@ def test_what_follows_from_a_change_runs_again_too_and_nothing_else(made):
         made / name: MORE[".py"] for name in ("src/diagvib/methods/vae.py", "scenery/own.py")
     }
     before = {path: path.read_text() for path in programs}
-    for path, more in programs.items():
-        path.write_text(before[path] + more)
+    for path, additions in programs.items():
+        path.write_text(before[path] + additions)
     shutil.rmtree(runs / "small_cnn/zgo")
-    assert planned(made) == {**OWN, "train": 4, "all": 1}
+    assert planned(made) == {**MINE, "train": 4, "all": 1}
     for path, text in before.items():
         path.write_text(text)
     # Files that others stand for, and a study.

@@ -10,8 +10,8 @@ from diagvib.scenes.digits.embedded import embedded_digits
 
 def test_prepared_digits_are_the_published_generators(mirror, golden):
     files = dict(zip(("train", "test"), read_mnist(mirror / "mnist"), strict=True))
-    chosen = zip(golden["mnist_file"], golden["mnist_index"], strict=True)
-    ours = np.stack([prepare_digit(files[file].images[index]) for file, index in chosen]).astype(
+    selection = zip(golden["mnist_file"], golden["mnist_index"], strict=True)
+    ours = np.stack([prepare_digit(files[file].images[index]) for file, index in selection]).astype(
         int
     )
     difference = np.abs(ours - golden["prepared_digit"])

@@ -18,21 +18,21 @@ FOLDERS = ("src", "config", "rules", "tests", "docs", "profiles", "benchmarks", 
 # Paths that a page tells its reader to make.
 OF_THE_READER = ("profiles/mysite",)
 # Pages that only the site has.
-MADE = ("commands.md", "configuration.md", "api.md")
+OUTPUTS = ("commands.md", "configuration.md", "api.md")
 
 
 def paths(text: str) -> list[str]:
     """The paths of the repository that a page's text names in backticks: src/..., config/... and
     the like."""
     spans = re.findall(r"```.*?```|`[^`\n]+`", text, re.S)
-    found = [
+    result = [
         path.rstrip(".,:;")
         for span in spans
         for path in re.findall(
             rf"(?<![\w./:-])(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*", span
         )
     ]
-    return [path for path in found if not path.startswith(OF_THE_READER)]
+    return [path for path in result if not path.startswith(OF_THE_READER)]
 
 
 def links(text: str) -> list[str]:
@@ -48,7 +48,7 @@ def test_every_path_that_a_page_names_exists(page):
     missing += [
         target
         for target in links(text)
-        if target not in MADE and not ((REPOSITORY / page).parent / target).exists()
+        if target not in OUTPUTS and not ((REPOSITORY / page).parent / target).exists()
     ]
     assert missing == []
 

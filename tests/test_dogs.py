@@ -49,29 +49,29 @@ SAMPLE = dataset_sample(0, DOGS)
 
 def published(study: str) -> dict[tuple[str, str, str], int]:
     """The published images of each environment, class and background."""
-    found = {}
+    results = {}
     if study in O2O:
-        own, shared, tested = O2O[study]
-        for dog, mine, test in zip(ORDER, own.split(), tested.split(), strict=True):
+        subject, shared, tested = O2O[study]
+        for dog, mine, test in zip(ORDER, subject.split(), tested.split(), strict=True):
             for environment, share in (("env-1", 0.97), ("env-2", 0.87)):
-                most = int(share * 3168)
-                found[environment, dog, _SHORT[mine]] = most
-                found[environment, dog, _SHORT[shared]] = 3168 - most
-            found["test", dog, _SHORT[test]] = 6336
-        return found
-    own, first, second = M2M[study]
-    for dog, places in zip(ORDER, own.split(), strict=True):
+                maximum = int(share * 3168)
+                results[environment, dog, _SHORT[mine]] = maximum
+                results[environment, dog, _SHORT[shared]] = 3168 - maximum
+            results["test", dog, _SHORT[test]] = 6336
+        return results
+    subject, left, right = M2M[study]
+    for dog, places in zip(ORDER, subject.split(), strict=True):
         for environment, place in zip(("env-1", "env-2"), places.split("/"), strict=True):
-            found[environment, dog, _SHORT[place]] = 3168
-        for place in (first if dog in ("bulldog", "dachshund") else second).split():
-            found["test", dog, _SHORT[place]] = 3168
-    return found
+            results[environment, dog, _SHORT[place]] = 3168
+        for place in (left if dog in ("bulldog", "dachshund") else right).split():
+            results["test", dog, _SHORT[place]] = 3168
+    return results
 
 
-def photos(each: int) -> PhotoCatalogue:
+def photos(item: int) -> PhotoCatalogue:
     """This many of every breed, background and copy."""
-    shown = [(breed, background, copy) for copy, background, breed in product("01", PLACES, BREEDS)]
-    table = pd.DataFrame(np.repeat(shown, each, axis=0), columns=["breed", "background", "lot"])
+    text = [(breed, background, copy) for copy, background, breed in product("01", PLACES, BREEDS)]
+    table = pd.DataFrame(np.repeat(text, item, axis=0), columns=["breed", "background", "lot"])
     return PhotoCatalogue("official", True, "0" * 64, table.assign(split="", unit=""))
 
 
@@ -81,9 +81,9 @@ def drawn(study: str, catalogue: PhotoCatalogue, counts: dict[str, int]) -> pd.D
     definition = load_study(study)
     binding = bind(definition, "breed-background", DOGS.factors)
     frame = draw_recipes(definition, binding, [SAMPLE], counts, DOGS, catalogue).to_pandas()
-    shown = catalogue.photos.loc[frame["photo"], ["breed", "background", "lot"]]
+    display = catalogue.photos.loc[frame["photo"], ["breed", "background", "lot"]]
     return frame.assign(
-        **{f"photo_{name}": its.to_numpy() for name, its in shown.items()},
+        **{f"photo_{name}": values.to_numpy() for name, values in display.items()},
         part=frame["group"].where(frame["split"] == "test", frame["split"]),
     )
 
@@ -153,16 +153,20 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
             for baseline, study, _ in CONFIG.train_jobs
         ]
     )
-    found = beside_papers(accuracies_of([*CONFIG.studies, ""], settings), frame, SHIPPED, settings)
-    found = found[found["study"] != ""].groupby("baseline")["paper"].count()
+    comparison = beside_papers(
+        accuracies_of([*CONFIG.studies, ""], settings), frame, SHIPPED, settings
+    )
+    comparison = comparison[comparison["study"] != ""].groupby("baseline")["paper"].count()
     paper = (
         read_spawrious_tables()
         .query("table in (3, 4)")
         .groupby(["table", "method"])["study"]
         .count()
     )
-    assert sorted(found[found > 0]) == sorted(paper), "every row of Tables 3 and 4"
-    assert list(found[found == 0].index) == ["dogs_causirl_mmd"], "the paper has one CausIRL"
+    assert sorted(comparison[comparison > 0]) == sorted(paper), "every row of Tables 3 and 4"
+    assert list(comparison[comparison == 0].index) == ["dogs_causirl_mmd"], (
+        "the paper has one CausIRL"
+    )
 
 
 def test_the_demo_asks_for_photos_that_there_are():
@@ -186,12 +190,12 @@ def test_every_split_has_each_cells_share_rounded_down(counts):
     dealt = draw.deal(np.random.default_rng(0))
     for split in ("train", "val", "test"):
         for group, count, share in draw.blocks(split):
-            found = dealt[split, group]
+            result = dealt[split, group]
             floors, _ = whole_shares(count, share["weight"].to_numpy())
-            assert (found >= floors).all() and found.sum() == count
-    few = {"train": 100, "val": 10, "id": 10, "ood": 10}
+            assert (result >= floors).all() and result.sum() == count
+    subset = {"train": 100, "val": 10, "id": 10, "ood": 10}
     with pytest.raises(DiagvibError, match="counts.id: .* may have none; raise the number to 62"):
-        check_counts(study, few)
+        check_counts(study, subset)
 
 
 def test_shares_that_are_whole_stay_whole():
@@ -212,8 +216,8 @@ def test_a_share_of_one_image_is_dealt():
         }
         for group, weight, cue in rows
     ]
-    about = {"title": "t", "meaning": "m", "scene": "dogs", "metrics": "accuracy"}
-    study = parse_study("mine", {**about, "roles": {"target": 2, "cue": 2}, "rows": rows})
+    description = {"title": "t", "meaning": "m", "scene": "dogs", "metrics": "accuracy"}
+    study = parse_study("mine", {**description, "roles": {"target": 2, "cue": 2}, "rows": rows})
     counts, binding = (
         {"train": 61, "val": 27, "test": 26},
         bind(study, "breed-background", DOGS.factors),
@@ -224,21 +228,21 @@ def test_a_share_of_one_image_is_dealt():
 
 
 def test_weights_need_not_add_up_to_one():
-    own = load_study("zgo").model_dump(exclude={"name"})
+    subject = load_study("zgo").model_dump(exclude={"name"})
     rows = [{"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}}]
     rows += [
         {"splits": ["test"], "group": "ood", "weight": w, "cells": [c]}
         for w, c in ((10, [0, 1]), (1, [1, 0]))
     ]
-    study = parse_study("mine", {**own, "rows": rows})
+    study = parse_study("mine", {**subject, "rows": rows})
     with pytest.raises(
         DiagvibError, match="counts.ood: .* may have none; raise the number to ([0-9]+)"
     ) as no:
         check_counts(study, {"train": 9, "id": 9, "ood": 2})
-    least = int(re.search("to ([0-9]+) or", str(no.value))[1])
-    check_counts(study, {"train": 9, "id": 9, "ood": least})
+    minimum = int(re.search("to ([0-9]+) or", str(no.value))[1])
+    check_counts(study, {"train": 9, "id": 9, "ood": minimum})
     with pytest.raises(DiagvibError):
-        check_counts(study, {"train": 9, "id": 9, "ood": least - 1})
+        check_counts(study, {"train": 9, "id": 9, "ood": minimum - 1})
 
 
 def test_a_split_drawn_alone_is_the_same():
@@ -246,8 +250,8 @@ def test_a_split_drawn_alone_is_the_same():
     catalogue = photos(200)
     study, counts = load_study("dogs-o2o-easy"), {"train": 400, "val": 100, "id": 100, "ood": 100}
     binding = bind(study, "breed-background", DOGS.factors)
-    given = study, binding, [SAMPLE], counts, DOGS, catalogue
-    whole = draw_recipes(*given).to_pandas()
+    inputs = study, binding, [SAMPLE], counts, DOGS, catalogue
+    all_recipes = draw_recipes(*inputs).to_pandas()
     for split in ("val", "test"):
-        alone = draw_recipes(*given, splits=[split]).to_pandas()
-        assert alone.equals(whole[whole["split"] == split].reset_index(drop=True))
+        single = draw_recipes(*inputs, splits=[split]).to_pandas()
+        assert single.equals(all_recipes[all_recipes["split"] == split].reset_index(drop=True))

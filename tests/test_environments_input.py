@@ -52,66 +52,71 @@ def mine(tmp_path):
 
 
 def test_a_method_that_a_study_cannot_serve_is_named_at_planning():
-    said = "baselines: coral: study zgo: method: coral needs environments, but the study has one"
-    with pytest.raises(DiagvibError, match=said):
+    message = "baselines: coral: study zgo: method: coral needs environments, but the study has one"
+    with pytest.raises(DiagvibError, match=message):
         load_config(None, ["studies=[zgo]", HUE, "baselines=[coral]"])
 
 
 def test_an_environment_without_a_class_is_named_at_planning(mine, tmp_path):
-    given = ["studies=[mine]", HUE, "baselines=[erm_env]"]
+    overrides = ["studies=[mine]", HUE, "baselines=[erm_env]"]
     with pytest.raises(
         DiagvibError,
         match="mine.yaml: studies.mine.rows: the environment b has no training images of "
         "target class 1",
     ):
-        load_config(None, [*given, mine("[[0, 1]]")])
+        load_config(None, [*overrides, mine("[[0, 1]]")])
     scarce = mine("[[1, 1]]")
     with pytest.raises(
         DiagvibError,
         match="counts.train: with 39 images of study mine, the environment b may have "
         "none of target class 1; raise the number to 40 or more",
     ):
-        load_config(None, [*given, scarce, "counts.train=39"])
-    assert load_config(None, [*given, scarce, "counts.train=40"])
+        load_config(None, [*overrides, scarce, "counts.train=39"])
+    assert load_config(None, [*overrides, scarce, "counts.train=40"])
     row = "[train, val%s], group: id, environment: b, weight: 1, cells: [%s[1, 1]]"
     text = (tmp_path / "mine.yaml").read_text()
     assert row % (", test", "") in text
     (tmp_path / "mine.yaml").write_text(text.replace(row % (", test", ""), row % ("", "[1, 0], ")))
     with pytest.raises(DiagvibError, match="raise the number to 80 or more"):
-        load_config(None, [*given, scarce, "counts.train=79"])
+        load_config(None, [*overrides, scarce, "counts.train=79"])
 
 
 def test_a_class_that_would_not_be_trained_is_named_at_planning(tmp_path):
     rare = RARE.replace("weight: 0.972, cells: {cue: same}", "weight: 0.01, cells: [[2, 2]]")
-    rest = (
+    remainder = (
         "      - {splits: [train, val, test], group: common, weight: 2, cells: [[0, 0], [1, 1]]}\n"
     )
-    (tmp_path / "rare.yaml").write_text(rare + rest)
-    given = [f"studies_from=[{tmp_path / 'rare.yaml'}]", "studies=[rare]", HUE, "counts.test=9000"]
+    (tmp_path / "rare.yaml").write_text(rare + remainder)
+    overrides = [
+        f"studies_from=[{tmp_path / 'rare.yaml'}]",
+        "studies=[rare]",
+        HUE,
+        "counts.test=9000",
+    ]
     with pytest.raises(
         DiagvibError,
         match="of study rare, it may have none of target class 2; raise the number to 201",
     ):
-        load_config(None, [*given, "counts.train=200"])
-    assert load_config(None, [*given, "counts.train=201"])
+        load_config(None, [*overrides, "counts.train=200"])
+    assert load_config(None, [*overrides, "counts.train=201"])
 
 
 def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):
     (tmp_path / "rare.yaml").write_text(RARE)
-    given = [f"studies_from=[{tmp_path / 'rare.yaml'}]", "studies=[rare]", HUE]
+    overrides = [f"studies_from=[{tmp_path / 'rare.yaml'}]", "studies=[rare]", HUE]
     with pytest.raises(DiagvibError) as error:
-        load_config(None, [*given, "counts.test=120"])
-    said = re.search(
+        load_config(None, [*overrides, "counts.test=120"])
+    message = re.search(
         r"counts.test: with 120 images of study rare, cell \[0, 1\] of the group few may have none; "
         r"raise the number to (\d+) or more$",
         str(error.value),
     )
-    least = int(said[1])
-    with pytest.raises(DiagvibError, match=f"with {least - 1} images"):
-        load_config(None, [*given, f"counts.test={least - 1}"])
-    assert load_config(None, [*given, f"counts.test={least}"])
+    minimum = int(message[1])
+    with pytest.raises(DiagvibError, match=f"with {minimum - 1} images"):
+        load_config(None, [*overrides, f"counts.test={minimum - 1}"])
+    assert load_config(None, [*overrides, f"counts.test={minimum}"])
     weights = np.array([0.972 / 3] * 3 + [0.028 / 6] * 6)
-    for count, fewest in ((120, 0), (least, 1)):  # however ties are broken
+    for count, fewest in ((120, 0), (minimum, 1)):  # however ties are broken
         quotas = [_quotas(count, weights, np.random.default_rng(seed)) for seed in range(20)]
         assert np.min(quotas) == fewest
 
@@ -128,14 +133,14 @@ def test_more_images_than_the_number_named_are_enough_too(tmp_path):
     study |= {"rows": [trained, *tested]}
     path = tmp_path / "odd.yaml"
     path.write_text(yaml.safe_dump({"title": "t", "studies": {"odd": study}}, sort_keys=False))
-    given = [f"studies_from=[{path}]", "studies=[odd]", HUE]
+    overrides = [f"studies_from=[{path}]", "studies=[odd]", HUE]
     with pytest.raises(DiagvibError) as error:
-        load_config(None, [*given, "counts.test=10"])
-    least = int(re.search(r"raise the number to (\d+) or more$", str(error.value))[1])
-    for number in range(least, least + 90):
-        assert load_config(None, [*given, f"counts.test={number}"])
+        load_config(None, [*overrides, "counts.test=10"])
+    minimum = int(re.search(r"raise the number to (\d+) or more$", str(error.value))[1])
+    for number in range(minimum, minimum + 90):
+        assert load_config(None, [*overrides, f"counts.test={number}"])
     with pytest.raises(DiagvibError, match="may have none"):
-        load_config(None, [*given, f"counts.test={least - 1}"])
+        load_config(None, [*overrides, f"counts.test={minimum - 1}"])
 
 
 def test_the_least_number_of_training_images_is_rounded_up():

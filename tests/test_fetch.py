@@ -15,8 +15,8 @@ from diagvib.scenes.fetch import Source
 
 CONTENT = bytes(range(256)) * 300
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-OTHER = b"something else"
-OTHER_SHA256 = hashlib.sha256(OTHER).hexdigest()
+ALTERNATIVE = b"something else"
+OTHER_SHA256 = hashlib.sha256(ALTERNATIVE).hexdigest()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -26,7 +26,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/missing" or fails_first:
             self.send_error(503 if fails_first else 404)
             return
-        body = OTHER if self.path == "/wrong" else CONTENT
+        body = ALTERNATIVE if self.path == "/wrong" else CONTENT
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -52,8 +52,8 @@ def server(monkeypatch):
 
 def define(*urls: str) -> list[Source]:
     """One source file, reached under the given URLs."""
-    about = {"sha256": SHA256, "licence": "CC0-1.0", "citation": "C"}
-    return [Source(path="folder/file.bin", urls=list(urls), **about)]
+    description = {"sha256": SHA256, "licence": "CC0-1.0", "citation": "C"}
+    return [Source(path="folder/file.bin", urls=list(urls), **description)]
 
 
 def _url(server, name: str) -> str:
@@ -108,14 +108,14 @@ def test_right_file_is_kept_without_asking(tmp_path, server):
 def test_wrong_file_stays_until_the_right_one_is_there(tmp_path, server, capsys):
     target = tmp_path / "raw/folder/file.bin"
     target.parent.mkdir(parents=True)
-    target.write_bytes(OTHER)
+    target.write_bytes(ALTERNATIVE)
     with pytest.raises(DiagvibError):
         fetched(define(_url(server, "missing")), tmp_path / "raw")
-    assert target.read_bytes() == OTHER
+    assert target.read_bytes() == ALTERNATIVE
     fetched(define(_url(server, "good")), tmp_path / "raw")
     assert target.read_bytes() == CONTENT
-    said = capsys.readouterr().err
-    assert OTHER_SHA256 in said and SHA256 in said and str(target) in said
+    output = capsys.readouterr().err
+    assert OTHER_SHA256 in output and SHA256 in output and str(target) in output
 
 
 @pytest.mark.parametrize("place", ["folder/file.bin", "file.bin"])
@@ -140,9 +140,9 @@ def test_mirror_errors(tmp_path):
         DiagvibError, match=rf"folder/file\.bin: no such file in the mirror.*{SHA256}.*mirror: null"
     ):
         fetched(definitions, raw, mirror)
-    (mirror / "file.bin").write_bytes(OTHER)
-    said = rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"
-    with pytest.raises(DiagvibError, match=said):
+    (mirror / "file.bin").write_bytes(ALTERNATIVE)
+    message = rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"
+    with pytest.raises(DiagvibError, match=message):
         fetched(definitions, raw, mirror)
     assert _files(raw) == []
 

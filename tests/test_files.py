@@ -48,38 +48,38 @@ def test_a_living_writer_keeps_its_temporary_file_and_the_last_one_wins(tmp_path
     slow = waiting_writer(path, "S")
     write_text(path, "quick")
     assert path.read_text() == "quick"
-    _, said = slow.communicate("\n")
-    assert slow.returncode == 0, said
+    _, message = slow.communicate("\n")
+    assert slow.returncode == 0, message
     assert path.read_text() == "S" * 1000
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
-    path, other = tmp_path / "a.txt", tmp_path / "a.txt.txt"
+    path, alternative = tmp_path / "a.txt", tmp_path / "a.txt.txt"
     fresh, old = tmp_path / ".a.txt.elsewhere.1.00ff.tmp", tmp_path / ".a.txt.elsewhere.2.00ff.tmp"
-    killed, living = waiting_writer(path, "K"), waiting_writer(other, "L")
+    killed, living = waiting_writer(path, "K"), waiting_writer(alternative, "L")
     killed.kill()
     killed.communicate()
-    for left in (fresh, old):
-        left.write_text("x")
+    for remaining in (fresh, old):
+        remaining.write_text("x")
     os.utime(old, (time.time() - 90_000,) * 2)
     write_text(path, "next")
-    left = [p.name for p in tmp_path.glob(".a.txt.*.tmp")]
-    assert len(left) == 2, "those of the other file, and of another machine for a day, stay"
-    assert fresh.name in left
+    remaining = [p.name for p in tmp_path.glob(".a.txt.*.tmp")]
+    assert len(remaining) == 2, "those of the other file, and of another machine for a day, stay"
+    assert fresh.name in remaining
     living.communicate("\n")
     assert sorted(p.name for p in tmp_path.iterdir()) == [fresh.name, "a.txt", "a.txt.txt"]
 
 
 def test_content_is_on_disk_before_the_name(tmp_path, monkeypatch):
-    done, fsync, replace = [], os.fsync, os.replace
+    finished_part, fsync, replace = [], os.fsync, os.replace
 
     def noted_fsync(descriptor):
-        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        finished_part.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
         fsync(descriptor)
 
     def noted_replace(source, target):
-        done.append("renamed")
+        finished_part.append("renamed")
         replace(source, target)
 
     if not Path("/proc/self/fd").exists():
@@ -87,7 +87,7 @@ def test_content_is_on_disk_before_the_name(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "fsync", noted_fsync)
     monkeypatch.setattr(files.os, "replace", noted_replace)
     write_text(tmp_path / "a.txt", "x")
-    assert done[0].startswith(".a.txt.") and done[1:] == ["renamed"]
+    assert finished_part[0].startswith(".a.txt.") and finished_part[1:] == ["renamed"]
 
 
 # A separate disk in a separate namespace.
@@ -116,19 +116,20 @@ print(len(Checkpoint(path, "x").read()["a"]))
 
 
 def test_a_full_disk_is_told_also_by_checkpoints_and_leaves_nothing(tmp_path, own_disk):
-    done = subprocess.run(
+    process = subprocess.run(
         [*own_disk, ON_A_SMALL_DISK, "sh", sys.executable, "-c", FILL_IT],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    said = done.stdout.splitlines()
-    assert len(said) == 3 and said[2] == "1000"
+    assert process.returncode == 0, process.stderr
+    message = process.stdout.splitlines()
+    assert len(message) == 3 and message[2] == "1000"
     assert all(
-        line.startswith("disk/folder/0.pt: the disk is full; free some space") for line in said[:2]
-    ), said
+        line.startswith("disk/folder/0.pt: the disk is full; free some space")
+        for line in message[:2]
+    ), message
 
 
 def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_path):
@@ -141,7 +142,7 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
             "image": [random.bytes(20) for _ in range(5000)],
         }
     )
-    path, found = tmp_path / "a.parquet", 0
+    path, result = tmp_path / "a.parquet", 0
     write_table(path, table, {})
     content = path.read_bytes()
     body = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -153,10 +154,10 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
             read = read_table(path)
         except DiagvibError as error:
             assert "damaged" in str(error) and "delete it and run again" in str(error)
-            found += 1
+            result += 1
         else:
             assert read.equals(table)
-    assert found > 45  # undetected changes are in a page's header, where they change no value
+    assert result > 45  # undetected changes are in a page's header, where they change no value
 
 
 @pytest.mark.parametrize("number", [errno.EFBIG, errno.EIO, errno.ESTALE])
@@ -171,8 +172,11 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_the_one_that_is_written(tmp
     read = tmp_path / "mirror/b.bin"
     with pytest.raises(PermissionError, match=r"mirror/b\.bin"), whole_file(tmp_path / "out/a.txt"):
         raise PermissionError(errno.EACCES, "Permission denied", str(read))
-    said = r"a\.txt: cannot be written"
-    with pytest.raises(DiagvibError, match=said), whole_file(tmp_path / "out/a.txt") as temporary:
+    message = r"a\.txt: cannot be written"
+    with (
+        pytest.raises(DiagvibError, match=message),
+        whole_file(tmp_path / "out/a.txt") as temporary,
+    ):
         raise PermissionError(errno.EACCES, "Permission denied", str(temporary))
 
 
@@ -191,7 +195,7 @@ def test_a_name_with_brackets_is_no_pattern(tmp_path):
     killed.kill()
     killed.communicate()
     write_text(path, "next")
-    assert [one.name for one in tmp_path.iterdir()] == ["a[1].txt"]
+    assert [item.name for item in tmp_path.iterdir()] == ["a[1].txt"]
 
 
 def test_a_file_is_kept_only_if_it_notes_the_same_value(tmp_path):

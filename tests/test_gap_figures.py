@@ -22,7 +22,7 @@ from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.needs import GAP_GROUPS
 from reports import drawn_in, make_report, write_images
 from synthetic_runs import configured, settings
-from test_gaps import BINDING, SECOND, expected, losing, write
+from test_gaps import BINDING, LATER, expected, losing, write
 
 STUDY = "whac-95"
 # Settings; in-distribution accuracy, gaps of cue 1 and 2, joint gap. The figure sorts them
@@ -40,27 +40,29 @@ def tables(methods: dict = METHODS, samples: int = 3) -> tuple[pd.DataFrame, pd.
     """From the stated numbers, plus what the dataset samples share; None: no runs."""
     rows = []
     for run in expected(methods, STUDY, (BINDING,), samples):
-        name, found = run["baseline"], methods[run["baseline"]][1]
-        apart = 0.01 * (run["sample"] - (samples - 1) / 2)
+        name, result = run["baseline"], methods[run["baseline"]][1]
+        separate = 0.01 * (run["sample"] - (samples - 1) / 2)
         # `same` is sometimes above, sometimes below ERM; the others differ from it by a little more
         # or less.
-        own = 0.01 * (run["sample"] % 2) if name == "same" else 0.2 * apart * (name != "plain")
-        measured = [np.nan] * 5 if found is None else [*np.add(found, apart + own), 0.1]
+        subject = (
+            0.01 * (run["sample"] % 2) if name == "same" else 0.2 * separate * (name != "plain")
+        )
+        measured = [np.nan] * 5 if result is None else [*np.add(result, separate + subject), 0.1]
         rows.append({**run, **dict(zip(MEASURES, measured, strict=True))})
-    values, baselines = pd.DataFrame(rows), {name: made for name, (made, _) in methods.items()}
+    values, baselines = pd.DataFrame(rows), {name: method for name, (method, _) in methods.items()}
     gaps = over_samples(values, MEASURES, baselines, METRIC_SET.differences)
     return gaps, whac_a_mole(values, baselines)
 
 
-def compared(methods: dict = METHODS, **chosen) -> Comparison:
-    ((one,),) = comparisons(*tables(methods, **chosen), SHIPPED).values()
-    return one
+def compared(methods: dict = METHODS, **selection) -> Comparison:
+    ((single,),) = comparisons(*tables(methods, **selection), SHIPPED).values()
+    return single
 
 
-def sentences(methods: dict = METHODS, **chosen) -> list[str]:
-    one = compared(methods, **chosen)
-    lost = [reference_sentence(one, each) for each in one.ran if each.is_reference]
-    return [*lost, *gap_sentences(one)]
+def sentences(methods: dict = METHODS, **selection) -> list[str]:
+    single = compared(methods, **selection)
+    lost = [reference_sentence(single, item) for item in single.ran if item.is_reference]
+    return [*lost, *gap_sentences(single)]
 
 
 def bars_of(figure, panel: int) -> dict:
@@ -91,7 +93,7 @@ def test_what_got_worse_is_marked_with_its_difference():
 
 
 def test_methods_stand_by_their_supervision_with_erm_first():
-    assert [one.baseline for one in compared().methods] == [
+    assert [item.baseline for item in compared().methods] == [
         "plain",
         "same",
         "types",
@@ -101,7 +103,7 @@ def test_methods_stand_by_their_supervision_with_erm_first():
 
 
 def test_nothing_is_drawn_where_nothing_ran():
-    empty = {name: (made, None) for name, (made, _) in METHODS.items()}
+    empty = {name: (output, None) for name, (output, _) in METHODS.items()}
     for draw in (gap_bars, gap_pareto):
         assert draw(compared(empty)) is None
     nothing = "No run of WHAC-95 has finished yet, so there are no numbers to show."
@@ -111,16 +113,16 @@ def test_nothing_is_drawn_where_nothing_ran():
 
 
 def test_without_erm_gaps_are_drawn_and_not_judged():
-    alone = {name: METHODS[name] for name in ("all", "types")}
+    single = {name: METHODS[name] for name in ("all", "types")}
     assert all(
-        bar.get_facecolor()[3] == 0 for bar in bars_of(gap_bars(compared(alone)), 0).values()
+        bar.get_facecolor()[3] == 0 for bar in bars_of(gap_bars(compared(single)), 0).values()
     )
-    (found,) = sentences(alone)
-    assert found.startswith("No ERM with the same model was run")
-    gaps, judged = tables()
-    ((one,),) = comparisons(gaps, judged[judged["baseline"] != "all"], SHIPPED).values()
-    (apart,) = (each for each in one.ran if each.baseline == "all")
-    assert apart.verdict(1) == "no verdict", "it has no binding in common with ERM"
+    (sentences_,) = sentences(single)
+    assert sentences_.startswith("No ERM with the same model was run")
+    gaps, judgement = tables()
+    ((single,),) = comparisons(gaps, judgement[judgement["baseline"] != "all"], SHIPPED).values()
+    (separate,) = (item for item in single.ran if item.baseline == "all")
+    assert separate.verdict(1) == "no verdict", "it has no binding in common with ERM"
 
 
 def test_what_no_method_beats_is_filled():
@@ -145,23 +147,23 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     honest = {name: METHODS[name] for name in ("plain", "same")}
     (not_wider,) = sentences(honest)[1:]
     assert "For no method" in not_wider
-    lost, few = sentences(samples=2)
+    lost, subset = sentences(samples=2)
     assert "It loses" not in lost and lost.endswith(
         "Measured, without an interval: -40 points where hue misleads, -30 points where texture "
         "misleads and -66 points where both mislead; fewer than 3 dataset samples cannot show an effect."
     )
-    assert few.startswith("Fewer than 3 dataset samples cannot show")
-    many = METHODS | {f"also_{i}": METHODS["first"] for i in range(3)}
-    found = sentences(many)
-    assert sum("shrinks from" in text for text in found) == 3
-    assert "also_2 too: one gap shrinks, the other grows." in found
+    assert subset.startswith("Fewer than 3 dataset samples cannot show")
+    several = METHODS | {f"also_{i}": METHODS["first"] for i in range(3)}
+    sentences_ = sentences(several)
+    assert sum("shrinks from" in text for text in sentences_) == 3
+    assert "also_2 too: one gap shrinks, the other grows." in sentences_
     wide = {"plain": METHODS["plain"], "bad": (settings("jtt"), (0.9, -0.6, -0.6, -0.8))}
     assert sentences(wide)[1:] == ["bad widens both gaps."]
     gains = {"plain": (settings("erm"), (0.9, 0.02, -0.3, -0.3))}
     assert "It loses 30 points where texture misleads (95 %" in sentences(gains)[0]
     assert "No loss is seen where hue misleads (95 %: -" in sentences(gains)[0]
-    one = {"plain": (settings("erm"), (0.9, -0.01, 0.0, 0.02))}
-    assert "It loses" not in sentences(one)[0]
+    row = {"plain": (settings("erm"), (0.9, -0.01, 0.0, 0.02))}
+    assert "It loses" not in sentences(row)[0]
 
 
 def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
@@ -169,8 +171,10 @@ def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
     runs = product([STUDY], ("plain", "other"), [BINDING], range(3), range(1, 5))
     rows = pd.DataFrame(runs, columns=["study", "baseline", "binding", "sample", "epoch"])
     learnt = 0.1 * rows["epoch"] + 0.02 * rows["sample"]
-    followed = {f"val_follows_cue_{at}": 0.9 - 0.1 * at - learnt for at in (1, 2)}
-    figure = preference_curves(rows.assign(val_accuracy=learnt, **followed), STUDY, SHIPPED)
+    cue_labels = {
+        f"val_follows_cue_{position}": 0.9 - 0.1 * position - learnt for position in (1, 2)
+    }
+    figure = preference_curves(rows.assign(val_accuracy=learnt, **cue_labels), STUDY, SHIPPED)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["plain", "other"]
     axes = figure.axes[0]
     lines = {line.get_label(): line.get_ydata() for line in axes.lines}
@@ -187,9 +191,9 @@ def test_the_contact_sheet_shows_every_cell_with_its_share_and_group(tmp_path):
     # Of the group neither, there is no training image; it is shown all the same.
     shares = dict(zip(GAP_GROUPS, ("30.1 %", "0.801 %", "0.801 %", "never"), strict=True))
     frames = {}
-    for axes, where in zip(figure.axes, product(range(3), repeat=3), strict=True):
-        agree = where[0] == where[1], where[0] == where[2]
-        assert (axes.images[0].get_array() == [20 + 80 * at for at in where]).all()
+    for axes, location in zip(figure.axes, product(range(3), repeat=3), strict=True):
+        agree = location[0] == location[1], location[0] == location[2]
+        assert (axes.images[0].get_array() == [20 + 80 * position for position in location]).all()
         assert axes.get_xlabel() == shares[agree]
         frames.setdefault(agree, set()).add(to_hex(axes.spines["left"].get_edgecolor()))
     assert len(set.union(*frames.values())) == sum(map(len, frames.values())) == 4
@@ -206,18 +210,18 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("diagvib.report.figures.KINDS", (gap_figures, sheet_figures))
-    wanted = expected(SAID, STUDY, (BINDING, SECOND))
+    wanted = expected(SAID, STUDY, (BINDING, LATER))
     for run in wanted:
-        _, (first, second) = SAID[run["baseline"]]
+        _, (left, right) = SAID[run["baseline"]]
         # Methods differ a little from sample to sample, unlike ERM.
-        more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
-        write(tmp_path / "runs", run, losing(first + more, second + more))
-    config = configured({name: made for name, (made, _) in SAID.items()})
+        additions = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
+        write(tmp_path / "runs", run, losing(left + additions, right + additions))
+    config = configured({name: output for name, (output, _) in SAID.items()})
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, config)
     write_images(tmp_path / "images" / STUDY / BINDING / "0", STUDY, BINDING.split("-"))
     page = make_report(tmp_path, config)
     assert drawn_in(tmp_path) == {
-        *(f"gaps/{STUDY}_{binding}" for binding in ("all", BINDING, SECOND)),
+        *(f"gaps/{STUDY}_{binding}" for binding in ("all", BINDING, LATER)),
         *(f"gaps/pareto_{STUDY}", f"sheets/{STUDY}_{BINDING}"),
     }
     head, _, section = " ".join(page.split()).partition('<section aria-labelledby="gaps"')
@@ -230,22 +234,24 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
             browser.open(tmp_path / "report.html", width=390)
             browser.run("document.querySelector('figure:has(.tip) .scroll').focus()")
             browser.press("ArrowRight")
-            first = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
-            assert first.startswith("plain, no group labels, where cue 1 misleads"), "by keyboard"
+            left = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
+            assert left.startswith("plain, no group labels, where cue 1 misleads"), "by keyboard"
             browser.point_at("figure .narrow .tip path")
-            found = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
-            assert found.startswith("plain, no group labels, where cue 1 misleads: -36.5 points")
-            assert "3 of 3" in found and browser.errors == []
+            output = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
+            assert output.startswith("plain, no group labels, where cue 1 misleads: -36.5 points")
+            assert "3 of 3" in output and browser.errors == []
 
 
 def test_thin_lines_are_intervals_and_broken_ones_the_erm_of_the_same_model():
-    other = {"far": (settings(model={"name": "resnet18"}), (0.9, -0.2, -0.2, -0.3))}
-    one = compared(METHODS | other)
-    segments = [each.get_segments()[0] for each in gap_bars(one).axes[0].collections]
-    flat = {y: (left, right) for (left, y), (right, end) in segments if y == end}
+    other_values = {"far": (settings(model={"name": "resnet18"}), (0.9, -0.2, -0.2, -0.3))}
+    single = compared(METHODS | other_values)
+    segments = [item.get_segments()[0] for item in gap_bars(single).axes[0].collections]
+    flat = {y: (remaining, right) for (remaining, y), (right, end) in segments if y == end}
     assert flat == {
-        at: pytest.approx((-100 * its.rows["cue_1_gap"].high, -100 * its.rows["cue_1_gap"].low))
-        for at, its in enumerate(one.methods)
+        position: pytest.approx(
+            (-100 * values.rows["cue_1_gap"].high, -100 * values.rows["cue_1_gap"].low)
+        )
+        for position, values in enumerate(single.methods)
     }
     upright = [(x, y, end) for (x, y), (_, end) in segments if y != end]
     assert upright == [
@@ -255,29 +261,31 @@ def test_thin_lines_are_intervals_and_broken_ones_the_erm_of_the_same_model():
 
 
 def test_a_bar_tells_how_many_samples_it_is_of():
-    gaps, judged = tables()
+    gaps, judgement = tables()
     gaps.loc[gaps["baseline"] == "all", "n"] = 2
-    ((one,),) = comparisons(gaps, judged, SHIPPED).values()
-    assert bars_of(gap_bars(one), 0)["all"].get_gid().endswith("n = 2 of 3 dataset samples")
+    ((single,),) = comparisons(gaps, judgement, SHIPPED).values()
+    assert bars_of(gap_bars(single), 0)["all"].get_gid().endswith("n = 2 of 3 dataset samples")
 
 
 def test_each_binding_has_verdicts_of_its_own():
-    gaps, judged = tables()
-    others = judged.assign(binding=SECOND, verdict="cannot tell")
-    both = pd.concat([gaps, gaps.assign(binding=SECOND)]), pd.concat([judged, others])
-    ((own, second),) = comparisons(*both, SHIPPED).values()
-    verdicts = [{one.baseline: one.verdict(2) for one in each.methods} for each in (own, second)]
+    gaps, judgement = tables()
+    alternatives = judgement.assign(binding=LATER, verdict="cannot tell")
+    pair = pd.concat([gaps, gaps.assign(binding=LATER)]), pd.concat([judgement, alternatives])
+    ((subject, right),) = comparisons(*pair, SHIPPED).values()
+    verdicts = [
+        {item.baseline: item.verdict(2) for item in item.methods} for item in (subject, right)
+    ]
     assert (verdicts[0]["first"], verdicts[1]["first"]) == ("worse", "cannot tell")
 
 
 def test_the_method_that_widens_a_gap_most_is_named_first():
-    more = {"more": (settings("group_dro", "cue-1"), (0.86, -0.05, -0.64, -0.7))}
-    found = [text for text in sentences(METHODS | more) if "shrinks from" in text]
-    assert [text.partition(",")[0] for text in found] == ["more", "first"]
+    additions = {"more": (settings("group_dro", "cue-1"), (0.86, -0.05, -0.64, -0.7))}
+    sentences_ = [text for text in sentences(METHODS | additions) if "shrinks from" in text]
+    assert [text.partition(",")[0] for text in sentences_] == ["more", "first"]
 
 
 def test_the_legend_says_in_percent_what_was_trained(tmp_path):
     write_images(tmp_path, STUDY, BINDING.split("-"))
     (legend,) = contact_sheet(tmp_path, STUDY, BINDING.split("-"), SHIPPED).legends
-    found = [text.get_text().rpartition(": ")[2].split()[0] for text in legend.get_texts()]
-    assert sum(map(float, found)) == pytest.approx(100, abs=0.2) and float(found[0]) > 85
+    case = [text.get_text().rpartition(": ")[2].split()[0] for text in legend.get_texts()]
+    assert sum(map(float, case)) == pytest.approx(100, abs=0.2) and float(case[0]) > 85

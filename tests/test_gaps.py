@@ -23,7 +23,7 @@ from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.studies.study import load_study, parse_study
 from synthetic_runs import configured, expected_runs, run_of, settings, write_cells
 
-BINDING, SECOND = "shape-hue-texture", "position-hue-scale"
+BINDING, LATER = "shape-hue-texture", "position-hue-scale"
 
 
 def expected(baselines, study="whac-95", bindings=(BINDING,), samples=3) -> list[dict]:
@@ -33,30 +33,30 @@ def expected(baselines, study="whac-95", bindings=(BINDING,), samples=3) -> list
 def write(runs, run: dict, accuracy) -> None:
     """A run in which accuracy(target, cue 1, cue 2) of the test images of each cell are right."""
 
-    def predict(cell, at):
+    def predict(cell, position):
         target, *cues = (cell[f"{role}_class"] for role in ("target", "cue-1", "cue-2"))
-        return target if at < round(20 * accuracy(target, *cues)) else (target + 1) % 3
+        return target if position < round(20 * accuracy(target, *cues)) else (target + 1) % 3
 
     write_cells(runs, run, predict)
 
 
-def follows_first(target, first, second) -> float:
-    return float(first == target)
+def follows_first(target, left, right) -> float:
+    return float(left == target)
 
 
-def losing(first: float, second: float):
+def losing(left: float, right: float):
     """A predictor that is right less often by this much where cue 1, or cue 2, misleads."""
-    return lambda target, one, two: 1 - first * (one != target) - second * (two != target)
+    return lambda target, single, two: 1 - left * (single != target) - right * (two != target)
 
 
-def tables_of(folder, runs: dict, wanted: list[dict]) -> dict[str, pd.DataFrame]:
+def tables_of(folder, runs: dict, expected: list[dict]) -> dict[str, pd.DataFrame]:
     """runs: baseline -> settings and accuracy, a function of the sample that gives one for a cell;
     None: no runs."""
-    for run in wanted:
+    for run in expected:
         if runs[run["baseline"]] is not None:
             write(folder / "runs", run, runs[run["baseline"]][1](run["sample"]))
-    baselines = {name: made[0] for name, made in runs.items() if made}
-    tabulate(folder / "runs", folder / "tables", wanted, configured(baselines))
+    baselines = {name: output[0] for name, output in runs.items() if output}
+    tabulate(folder / "runs", folder / "tables", expected, configured(baselines))
     return gaps_of(folder / "tables")
 
 
@@ -68,10 +68,10 @@ def gaps_of(folder) -> dict[str, pd.DataFrame]:
 def means(
     gaps: pd.DataFrame, baseline: str, binding: str = BINDING, study: str = "whac-95"
 ) -> list[float]:
-    own = gaps[
+    subject = gaps[
         (gaps["baseline"] == baseline) & (gaps["binding"] == binding) & (gaps["study"] == study)
     ]
-    return own.set_index("metric")["mean"][[*MEASURES]].to_list()
+    return subject.set_index("metric")["mean"][[*MEASURES]].to_list()
 
 
 def test_who_follows_cue_1_has_the_gaps_that_the_weights_imply(tmp_path):
@@ -88,9 +88,9 @@ def test_who_follows_cue_1_has_the_gaps_that_the_weights_imply(tmp_path):
 def test_gaps_of_a_case_worked_by_hand(tmp_path):
     # a(+,+) = 1, a(-,+) = 0.7, a(+,-) = 0.9, a(-,-) = 0.6; 0.1 less in sample 1, and 0.1 in the
     # second binding.
-    wanted = expected(["net"], bindings=(BINDING, SECOND), samples=2)
+    wanted = expected(["net"], bindings=(BINDING, LATER), samples=2)
     for run in wanted:
-        less = 0.1 * run["sample"] + 0.1 * (run["binding"] == SECOND)
+        less = 0.1 * run["sample"] + 0.1 * (run["binding"] == LATER)
         write(tmp_path / "runs", run, lambda *cell, less=less: losing(0.3, 0.1)(*cell) - less)
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, configured({"net": settings()}))
     gaps = gaps_of(tmp_path / "tables")["gaps"]
@@ -108,12 +108,14 @@ def test_gaps_of_a_case_worked_by_hand(tmp_path):
     assert read_json(tmp_path / "scores/net/whac-95.json")["cue_1_gap"] == round(0.7 - inside, 4)
 
 
-def some(first: float, second: float):
+def some(left: float, right: float):
     """Samples that differ from each other, and a difference from ERM (0.2) that varies a little."""
 
     def of(sample: int):
-        more = 0.05 * (sample == 2 and first != 0.2)
-        return losing(first + 0.05 * (sample % 2) + more, second + 0.05 * (sample // 2 % 2) + more)
+        additions = 0.05 * (sample == 2 and left != 0.2)
+        return losing(
+            left + 0.05 * (sample % 2) + additions, right + 0.05 * (sample // 2 % 2) + additions
+        )
 
     return of
 
@@ -191,8 +193,10 @@ def test_methods_are_judged_by_the_erm_most_like_them():
     }.items():
         pair = {"erm": settings(), "mixup": settings("mixup", **{key: value})}
         assert "erm differs in " in reference_of("mixup", ["erm"], pair)[1], key
-    said = baselines | {"mixup": settings("mixup", selection="val_loss")}
-    assert reference_of("mixup", ["erm", "mixup"], said) == ("erm", ""), "the default, written out"
+    message = baselines | {"mixup": settings("mixup", selection="val_loss")}
+    assert reference_of("mixup", ["erm", "mixup"], message) == ("erm", ""), (
+        "the default, written out"
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,13 +210,13 @@ def test_methods_are_judged_by_the_erm_most_like_them():
 )
 def test_a_gap_that_may_be_none_is_not_worse(gap, erm, verdict):
     inside = np.full(3, 0.7)
-    judged = judge_gap(np.array([gap + inside, inside, erm + inside, inside]))
-    assert judged["high"] < 0 and judged["verdict"] == verdict
+    judgement = judge_gap(np.array([gap + inside, inside, erm + inside, inside]))
+    assert judgement["high"] < 0 and judgement["verdict"] == verdict
 
 
 def test_tables_are_in_the_papers_form(tmp_path):
     runs = JUDGED | {"one": (settings("di", "cue-1"), some(0.01, 0.4))}
-    tables = tables_of(tmp_path, runs, expected(runs, bindings=(BINDING, SECOND), samples=3))
+    tables = tables_of(tmp_path, runs, expected(runs, bindings=(BINDING, LATER), samples=3))
     third, fifth, _ = shown_tables(tables, SHIPPED)
     assert [row[0] for row in third.rows] == ["plain", "moved", "same", "own", "absent"]
     assert [row[0] for row in fifth.rows] == ["plain", "mended", "one"]
@@ -252,15 +256,15 @@ FRAME = [
 
 def beside_the_paper(frame=FRAME, **changed) -> dict[str, list[float]]:
     """The paper's numbers, in percent, for each baseline. changed: in the study."""
-    known = SimpleNamespace(studies={"mine": cars(**changed)})
+    names = SimpleNamespace(studies={"mine": cars(**changed)})
     values = pd.DataFrame(frame).assign(**dict.fromkeys(MEASURES, 0.5))
     metrics = over_samples(values, MEASURES, PAPERS, METRIC_SET.differences)
     metrics = metrics.assign(metric_set="gaps", note="")
-    found = beside_papers(metrics, pd.DataFrame(frame), known, PAPERS)
-    found = found[found["paper"].notna()]
+    comparison = beside_papers(metrics, pd.DataFrame(frame), names, PAPERS)
+    comparison = comparison[comparison["paper"].notna()]
     return {
-        str(name): own["paper"].mul(100).round(6).to_list()
-        for name, own in found.groupby("baseline", sort=False)
+        str(name): part["paper"].mul(100).round(6).to_list()
+        for name, part in comparison.groupby("baseline", sort=False)
     }
 
 
@@ -306,22 +310,22 @@ def test_a_bracket_says_over_how_many_bindings_it_is(tmp_path):
     third = "scale-shape-hue"
     runs = {"plain": (settings(), some(0.2, 0.2)), "moved": (settings("cutmix"), some(0.5, 0.05))}
     for restricted, bindings in (
-        ("plain", (BINDING, SECOND)),
+        ("plain", (BINDING, LATER)),
         ("plain", (BINDING,)),
         ("moved", (BINDING,)),
     ):
         wanted = [
             run
-            for run in expected(runs, bindings=(BINDING, SECOND, third))
+            for run in expected(runs, bindings=(BINDING, LATER, third))
             if run["baseline"] != restricted or run["binding"] in bindings
         ]
         folder = tmp_path / f"{restricted}-{len(bindings)}"
         tables = tables_of(folder, runs, wanted)
         whac = tables["whac_a_mole"].query("baseline == 'moved'").set_index(["binding", "cue"])
-        alone = restricted == "moved"
-        row = whac.loc[(BINDING if alone else "", 1)]
+        single = restricted == "moved"
+        row = whac.loc[(BINDING if single else "", 1)]
         assert row["bindings"] == len(bindings)
         (method,) = (line for line in shown_tables(tables, SHIPPED)[0].rows if line[0] == "moved")
-        said = f"; {len(bindings)} of 3 bindings)"
-        assert [said in cell for cell in method[6:10]] == [False, *[not alone] * 2, False]
+        message = f"; {len(bindings)} of 3 bindings)"
+        assert [message in cell for cell in method[6:10]] == [False, *[not single] * 2, False]
         assert ("to" in method[7]) and method[7].endswith(")")

@@ -22,11 +22,11 @@ def photos_of(folder, right: dict, seeds: int = 3, shift: int = 0, doubts=()):
     """Tables of runs of erm; shift: how many more each further seed recognises on water."""
     runs = [photo_run("erm", seed) for seed in range(seeds)]
     for run in runs:
-        more = {
+        additions = {
             cell: hits + shift * run["sample"] * (cell[1] == "water")
             for cell, hits in right.items()
         }
-        write_photos(folder / "runs", run, more, doubts=doubts if run["sample"] == 0 else ())
+        write_photos(folder / "runs", run, additions, doubts=doubts if run["sample"] == 0 else ())
     tabulate(folder / "runs", folder / "tables", runs, NAMED)
     return material_of(folder, NAMED)
 
@@ -84,10 +84,10 @@ def test_predictions_are_evaluated_by_combination():
     table = pa.Table.from_pylist(rows)
     predicted = ["landbird"] * 5 + ["waterbird"] * 7
     with pytest.warns(UserWarning, match="no image of the cell all, waterbird, land"):
-        found = evaluate(
+        metrics = evaluate(
             "waterbirds", "bird-place", 0, "test", table, predicted, known_studies(PHOTOS)
         )
-    assert found["landbird-water_accuracy"] == 0.25 and found["landbird-land_accuracy"] == 1
+    assert metrics["landbird-water_accuracy"] == 0.25 and metrics["landbird-land_accuracy"] == 1
 
 
 def test_a_change_has_an_interval_over_images_where_there_are_few_samples():

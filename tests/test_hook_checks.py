@@ -35,7 +35,7 @@ def outputs(**changed):
 
 
 @pytest.mark.parametrize(
-    ("hook", "given", "message"),
+    ("hook", "inputs", "message"),
     [
         ("sampling", torch.ones(50), "a weight for each of the 100 training images"),
         ("sampling", [torch.ones(100), torch.tensor([-1, 3])], "indices from 0 to 99"),
@@ -43,9 +43,9 @@ def outputs(**changed):
         ("validation_step", outputs(logits=torch.zeros(30, 7)), r"logits of shape \[30, 7\]"),
     ],
 )
-def test_what_torch_would_take_for_something_else_is_refused(data, hook, given, message):
+def test_what_torch_would_take_for_something_else_is_refused(data, hook, inputs, message):
     method = small_cnn()
-    setattr(method, hook, given if callable(given) else lambda *arguments: given)
+    setattr(method, hook, inputs if callable(inputs) else lambda *arguments: inputs)
     with pytest.raises(DiagvibError, match=f"^{RUN.name}: method: .*{message}"):
         Trainer(method, *data, RUN, PROTOCOL).fit()
 
@@ -61,18 +61,18 @@ def test_a_step_that_trains_nothing_is_refused_unless_there_is_no_optimiser(data
 
 def test_an_optimiser_may_be_given_a_parameter_twice_or_a_generator():
     weight = torch.nn.Parameter(torch.ones(2))
-    for given in (iter([weight]), [weight, weight]):
-        optimiser = make_optimiser(Optimiser(given, {"name": "adam", "lr": 1e-3}))
+    for inputs in (iter([weight]), [weight, weight]):
+        optimiser = make_optimiser(Optimiser(inputs, {"name": "adam", "lr": 1e-3}))
         assert optimiser.param_groups[0]["params"] == [weight]
 
 
 def test_a_prediction_cannot_read_the_answer(data):
-    method, seen = small_cnn(), []
+    method, calls = small_cnn(), []
     method.predict = lambda batch: (
-        seen.append(set(vars(batch))) or torch.zeros(len(batch.inputs), 6)
+        calls.append(set(vars(batch))) or torch.zeros(len(batch.inputs), 6)
     )
     predict(method, data[1], PROTOCOL)
-    assert seen == [{"pixels", "inputs"}]
+    assert calls == [{"pixels", "inputs"}]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_prediction_cannot_read_the_answer(data):
 )
 def test_a_function_that_is_nearly_called_like_a_hook_is_refused(name, hook):
     with pytest.raises(DiagvibError, match=f"Mine: {name} is not a hook .* did you mean {hook}"):
-        type("Mine", (Method,), {name: lambda self, *given: None})
+        type("Mine", (Method,), {name: lambda self, *arguments: None})
     type("Mine", (Method,), {f"_{name}": lambda self: None, name: 3, "weigh": lambda self: None})
 
 
@@ -109,7 +109,7 @@ def test_a_function_that_the_class_calls_may_have_a_name_like_a_hook():
         (
             Method,
             "combine",
-            lambda self, losses, batch, more: losses,
+            lambda self, losses, batch, additions: losses,
             r"as combine\(self, losses, b",
         ),
         (
@@ -141,11 +141,11 @@ def test_a_method_without_hooks_is_refused(tmp_path, monkeypatch):
     small_cnn(method={"name": "hookless:Other", "supervision": "cues"})
 
 
-SEEN = []
+CALLS = []
 STATES = {
     "calls": (lambda: 0, lambda method: setattr(method, "calls", method.calls + 1)),
     "log": (list, lambda method: method.log.append(1)),
-    "nested": (lambda: {"a": [set()]}, lambda method: method.nested["a"][0].add(len(SEEN))),
+    "nested": (lambda: {"a": [set()]}, lambda method: method.nested["a"][0].add(len(CALLS))),
     "array": (lambda: np.zeros(3), lambda method: method.array.__iadd__(1)),
     "generator": (np.random.default_rng, lambda method: method.generator.random()),
     "torch_generator": (torch.Generator, lambda m: torch.rand((), generator=m.torch_generator)),
@@ -156,7 +156,7 @@ STATES = {
     "late": (None, lambda method: setattr(method, "late", 1)),
     "model.body.calls": (None, lambda method: setattr(method.model.body, "calls", 1)),
     "Keeping.count": (None, lambda method: setattr(type(method), "count", 1)),
-    "test_hook_checks.SEEN": (None, lambda method: SEEN.append(1)),
+    "test_hook_checks.SEEN": (None, lambda method: CALLS.append(1)),
 }
 
 
@@ -178,7 +178,7 @@ def test_state_that_a_checkpoint_lacks_is_refused(data, place):
             change(self)
             return losses.mean()
 
-    SEEN.clear()
+    CALLS.clear()
     method = Keeping(small_cnn().settings, 6, SIZE)
     method.model.body = Body(method.model.body)
     with pytest.raises(DiagvibError, match=rf"erm changes {place} while it trains, .*self\.memory"):
@@ -240,8 +240,8 @@ def test_draws_from_global_generators_continue_after_a_kill(tmp_path, data):
         return initialised(lambda: Drawing(small_cnn().settings, 6, SIZE), 3)
 
     def everything(method, **keywords):
-        found = fitted(method, data, **keywords)
-        return found, [each.tolist() for each in predict(method, data[1], PROTOCOL)]
+        fitted_method = fitted(method, data, **keywords)
+        return fitted_method, [item.tolist() for item in predict(method, data[1], PROTOCOL)]
 
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(Interrupted):

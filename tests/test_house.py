@@ -51,7 +51,9 @@ STAGES = tuple(JOBS)
 # Have no stage in dvc.yaml: tuning has its own target, and features can be made again at any time.
 NOT_RECORDED = ("tune", "encode")
 SCENE_ENTRIES = [entry for name in known_scenes() for entry in load_scene(name).entries]
-PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MODELS.values())})
+PLUG_INS = sorted(
+    {location.partition(":")[0] for location in (*METHODS.values(), *MODELS.values())}
+)
 
 
 @cache
@@ -69,8 +71,8 @@ def room(path: Path) -> str:
 def imported(path: Path) -> list[str]:
     """Our modules that a module imports, such as `settings.grid`."""
     text = (PACKAGE / path).read_text()
-    found = re.findall(r"^ *(?:from|import) diagvib(?:\.| import )([\w.]+)", text, re.M)
-    return [name for name in found if not name.startswith("__")]
+    result = re.findall(r"^ *(?:from|import) diagvib(?:\.| import )([\w.]+)", text, re.M)
+    return [name for name in result if not name.startswith("__")]
 
 
 def test_every_module_stands_in_a_room():
@@ -113,22 +115,22 @@ def strings(tree: ast.AST) -> set[str]:
 
 
 def test_only_study_files_name_studies():
-    known = set(load_studies())
+    studies = set(load_studies())
     naming = {
-        str(path): sorted(strings(tree) & known)
+        str(path): sorted(strings(tree) & studies)
         for path, tree in trees().items()
-        if strings(tree) & known
+        if strings(tree) & studies
     }
     assert not naming
 
 
 def test_only_a_scene_names_its_factors():
     # `scale` and `position` are also words about figures, and an array has a `shape`.
-    known = set(FACTORS) - {"scale", "position", "shape"}
+    names = set(FACTORS) - {"scale", "position", "shape"}
     naming = {
-        str(path): sorted(strings(tree) & known)
+        str(path): sorted(strings(tree) & names)
         for path, tree in trees().items()
-        if path.parts[:2] != ("scenes", "digits") and strings(tree) & known
+        if path.parts[:2] != ("scenes", "digits") and strings(tree) & names
     }
     assert not naming
     importing = [
@@ -171,8 +173,8 @@ def test_rules_are_alike(stage):
 
 def dependencies(stage: str) -> list[str]:
     """A stage's dependencies in dvc.yaml; plotting is part of its stage tabulate."""
-    known = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
-    return known["tabulate" if stage == "plot" else stage]["deps"]
+    names = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    return names["tabulate" if stage == "plot" else stage]["deps"]
 
 
 def derived(stage: str) -> set[str]:
@@ -183,18 +185,18 @@ def derived(stage: str) -> set[str]:
         entries += PLUG_INS
     if stage in ("tabulate", "plot"):
         entries += [*metric_set_modules().values(), *study_files()]
-    found = code_of(entries)
-    return {str(path.relative_to(REPOSITORY)) for path in found.files.values()}
+    code = code_of(entries)
+    return {str(path.relative_to(REPOSITORY)) for path in code.files.values()}
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in NOT_RECORDED])
 def test_dvc_yaml_names_the_folders_that_the_imports_say(stage):
-    together = [
+    joint = [
         name
         for name in STAGES
         if name not in NOT_RECORDED and dependencies(name) == dependencies(stage)
     ]
-    files = set().union(*(derived(name) for name in together))
+    files = set().union(*(derived(name) for name in joint))
     declared = [dep for dep in dependencies(stage) if dep.startswith(("src/", "config/"))]
     assert declared == sorted(declared)
     outside = [

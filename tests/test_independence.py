@@ -81,9 +81,9 @@ DEPENDENT = [
 ]
 
 
-@pytest.mark.parametrize(("features", "said"), DEPENDENT)
-def test_a_probed_function_gives_each_image_features_of_its_own(features, said):
-    with pytest.raises(DiagvibError, match=f"probe: .*{said}"):
+@pytest.mark.parametrize(("features", "message"), DEPENDENT)
+def test_a_probed_function_gives_each_image_features_of_its_own(features, message):
+    with pytest.raises(DiagvibError, match=f"probe: .*{message}"):
         features_by(features, Images(PIXELS, None, {}))
 
 
@@ -123,16 +123,18 @@ def own(n_classes, image_size, kind):
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("batch norm", "lacks running statistics"),
         ("dropout", "dropout is active"),
         ("in place", "changes the images in place"),
     ],
 )
-def test_an_own_network_gives_each_image_logits_of_its_own(kind, said, frozen):
+def test_an_own_network_gives_each_image_logits_of_its_own(kind, message, frozen):
     model = {"name": "test_independence:own", "options": {"kind": kind}, "frozen": frozen}
-    with pytest.raises(DiagvibError, match=f"test_independence:own in evaluation mode: .*{said}"):
+    with pytest.raises(
+        DiagvibError, match=f"test_independence:own in evaluation mode: .*{message}"
+    ):
         make_network(model, 6, 32)
 
 

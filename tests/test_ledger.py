@@ -50,42 +50,44 @@ def flip_a_bit(path: Path, keep_time: bool = False) -> None:
 
 
 @pytest.fixture
-def copied(made, tmp_path, monkeypatch) -> Path:
+def copied(output, tmp_path, monkeypatch) -> Path:
     """A copy of `made`, the current folder, which tests may change."""
-    folder = shutil.copytree(made, tmp_path / "copy", symlinks=True)
+    folder = shutil.copytree(output, tmp_path / "copy", symlinks=True)
     monkeypatch.chdir(folder)
     return folder
 
 
-def test_a_complete_run_is_recorded_in_its_root(made):
-    assert f"in {LOCK}; `git add {ROOT}`" in (made / "said.txt").read_text()
-    assert not (made / "dvc.lock").exists()
-    assert git(made, "ls-files", ROOT).split() == [
+def test_a_complete_run_is_recorded_in_its_root(output):
+    assert f"in {LOCK}; `git add {ROOT}`" in (output / "said.txt").read_text()
+    assert not (output / "dvc.lock").exists()
+    assert git(output, "ls-files", ROOT).split() == [
         f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")
     ]
-    assert git(made, "status", "--porcelain", "--", ROOT) == ""
-    (stage,) = read_yaml(made / ROOT / "dvc.yaml")["stages"].values()
+    assert git(output, "status", "--porcelain", "--", ROOT) == ""
+    (stage,) = read_yaml(output / ROOT / "dvc.yaml")["stages"].values()
     assert {"lab/models.py", "config/baselines", "rules/encode.smk"} < set(stage["deps"])
-    recorded = {each["path"] for each in read_yaml(made / LOCK)["stages"]["all"]["outs"]}
+    recorded = {item["path"] for item in read_yaml(output / LOCK)["stages"]["all"]["outs"]}
     assert f"{ROOT}/results/tuning" in recorded, "which tables show"
 
 
-def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(made, tmp_path):
-    git(tmp_path, "clone", str(made), "clone")
+def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(output, tmp_path):
+    git(tmp_path, "clone", str(output), "clone")
     clone = tmp_path / "clone"
-    shutil.copytree(made / "src", clone / "src", dirs_exist_ok=True)  # with what is compiled of it
+    shutil.copytree(
+        output / "src", clone / "src", dirs_exist_ok=True
+    )  # with what is compiled of it
     dvc(clone, "pull", "-R", ROOT)
     assert "Nothing to be done" in snakemake(clone, "-n", "--configfile", f"{ROOT}/config.yaml")
     assert "up to date" in dvc(clone, "status", f"{ROOT}/dvc.yaml")
     os.truncate(clone / RUN, 100)
-    said = dvc(clone, "repro", f"{ROOT}/dvc.yaml", fails=True)
-    assert f"{RUN}: recorded in {LOCK}, but changed" in said
+    message = dvc(clone, "repro", f"{ROOT}/dvc.yaml", fails=True)
+    assert f"{RUN}: recorded in {LOCK}, but changed" in message
     (clone / RUN).unlink()
     dvc(clone, "checkout", RUN)
     replace(clone / "src/diagvib/report/page.py", "import", "MORE = 1\nimport")
     assert "ledger: not recorded: `dvc repro`" in dvc(clone, "repro", f"{ROOT}/dvc.yaml")
-    said = diagvib(clone, "verify", "--root", ROOT)
-    assert "0 recorded files are changed, 0 absent, 0 made again" in said
+    message = diagvib(clone, "verify", "--root", ROOT)
+    assert "0 recorded files are changed, 0 absent, 0 made again" in message
     git(clone, "commit", "-am", "another page")
     # The records go with the files: the commit before is complete again, too.
     git(clone, "checkout", "HEAD~1")
@@ -108,8 +110,8 @@ def test_the_current_folder_is_a_root_of_config_yaml(copied, tmp_path):
     dvc(copied, "push")
     git(tmp_path, "clone", str(copied), "clone")
     clone = tmp_path / "clone"
-    shown = dvc(clone, "metrics", "show")
-    assert "results/metrics/tiny/zgo.json" in shown and "famin" in shown
+    display = dvc(clone, "metrics", "show")
+    assert "results/metrics/tiny/zgo.json" in display and "famin" in display
     shutil.copytree(copied / "src", clone / "src", dirs_exist_ok=True)
     dvc(clone, "pull", "dvc.yaml")
     assert "Nothing to be done" in snakemake(clone, "-n")
@@ -122,9 +124,9 @@ def test_the_current_folder_is_a_root_of_config_yaml(copied, tmp_path):
 
 def test_damage_is_named_before_anything_starts(copied):
     flip_a_bit(Path(RUN))
-    said = toy(copied, "--config", "samples=3", fails=True)
-    assert f"{RUN}: recorded in {LOCK}, but changed since by something other" in said
-    assert "`dvc checkout -f" in said and "Traceback" not in said
+    message = toy(copied, "--config", "samples=3", fails=True)
+    assert f"{RUN}: recorded in {LOCK}, but changed since by something other" in message
+    assert "`dvc checkout -f" in message and "Traceback" not in message
     Path(ROOT, "provenance.json").write_text("no records")
     assert f"error: {ROOT}/provenance.json: not readable as JSON" in toy(copied, "-n", fails=True)
     LOCK.write_text("schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n")
@@ -163,7 +165,7 @@ def test_a_root_depends_on_all_files_of_the_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(REPOSITORY / "dvc.yaml", "dvc.yaml")
     monkeypatch.syspath_prepend(tmp_path)
-    own = """
+    subject = """
 own:
   model: {name: "my_frozen:tiny", frozen: true}
   method: erm
@@ -173,9 +175,9 @@ own:
   origin: a test
 """
     network = "def tiny(n_classes, image_size): ..."
-    write(tmp_path, {"lab/table.csv": "a", "my_frozen.py": network, "own.yaml": own})
-    given = ["baselines=[own]", "baselines_from=[own.yaml]", "studies=[zgo]", "root=outputs/x"]
-    config = load_config(None, given)
+    write(tmp_path, {"lab/table.csv": "a", "my_frozen.py": network, "own.yaml": subject})
+    overrides = ["baselines=[own]", "baselines_from=[own.yaml]", "studies=[zgo]", "root=outputs/x"]
+    config = load_config(None, overrides)
     write_root_stages("outputs/x", config)
     (stage,) = read_yaml("outputs/x/dvc.yaml")["stages"].values()
     assert {"own.yaml", "my_frozen.py", "lab/table.csv"} <= {*stage["deps"]}
@@ -185,8 +187,8 @@ own:
 def test_what_is_deleted_is_absent_and_made_again(copied):
     shutil.rmtree(Path(RUN).parent)
     check_recorded(ROOT)
-    found = verify(ROOT)
-    assert RUN in found["deleted"] and not found["modified"] and not found["anew"]
+    changes = verify(ROOT)
+    assert RUN in changes["deleted"] and not changes["modified"] and not changes["anew"]
     assert count(toy(copied, "-n")) == {"train": 1, "tabulate": 1, "plot": 1, "all": 1}
     with pytest.raises(
         DiagvibError,
@@ -198,12 +200,12 @@ def test_what_is_deleted_is_absent_and_made_again(copied):
 def test_verify_finds_a_flipped_bit_in_any_recorded_file(copied):
     files = [path for top in ("data", "results") for path in Path(ROOT, top).rglob("*")]
     files = sorted(path for path in files if path.is_file() and path.name[0] != ".")
-    chosen = [*files[::3], Path(ROOT, "provenance.json")]
-    for number, path in enumerate(chosen):
+    selection = [*files[::3], Path(ROOT, "provenance.json")]
+    for number, path in enumerate(selection):
         flip_a_bit(path, keep_time=bool(number % 2))
-    found = verify(ROOT)["modified"]
-    assert found == sorted(map(str, chosen))
-    assert not ledger.print_verified({"modified": found, "deleted": [], "anew": []})
+    changes = verify(ROOT)["modified"]
+    assert changes == sorted(map(str, selection))
+    assert not ledger.print_verified({"modified": changes, "deleted": [], "anew": []})
 
 
 def test_what_a_killed_workflow_left_is_no_damage(copied):
@@ -224,9 +226,9 @@ def test_what_a_killed_workflow_left_is_no_damage(copied):
     running.wait()
     check_recorded(ROOT)
     assert RUN in verify(ROOT)["anew"]
-    other = RUN.replace("tiny", "focal")
-    flip_a_bit(Path(other))
-    with pytest.raises(DiagvibError, match=f"^{other}: recorded in"):
+    alternative = RUN.replace("tiny", "focal")
+    flip_a_bit(Path(alternative))
+    with pytest.raises(DiagvibError, match=f"^{alternative}: recorded in"):
         check_recorded(ROOT)
 
 
@@ -264,20 +266,20 @@ RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "tra
 }
 
 
-def test_dvc_yaml_declares_what_the_rules_read(made):
+def test_dvc_yaml_declares_what_the_rules_read(output):
     """Against Snakemake's records, which list every file that a job was given. What code it depends
     on is a parameter; test_house has that."""
     stages = read_yaml(REPOSITORY / "dvc.yaml")["stages"]
     read: dict[str, set[str]] = {}
-    for noted in read_json(made / ROOT / "provenance.json").values():
-        files = {path.removeprefix(f"{ROOT}/") for path in noted["input"]}
-        read.setdefault(noted["rule"], set()).update(files)
+    for job_record in read_json(output / ROOT / "provenance.json").values():
+        files = {path.removeprefix(f"{ROOT}/") for path in job_record["input"]}
+        read.setdefault(job_record["rule"], set()).update(files)
     for stage, rules in RULES.items():
-        given = {path for rule in rules for path in read.get(rule, ())}
-        assert given or stage in ("fetch", "prepare"), "embedded sources need none"
+        options = {path for rule in rules for path in read.get(rule, ())}
+        assert options or stage in ("fetch", "prepare"), "embedded sources need none"
         # Plotting reads what tabulating made.
-        known = [*stages[stage]["deps"], *(next(iter(out)) for out in stages[stage]["outs"])]
-        outside = {path for path in given if not any(Path(path).is_relative_to(k) for k in known)}
+        names = [*stages[stage]["deps"], *(next(iter(out)) for out in stages[stage]["outs"])]
+        outside = {path for path in options if not any(Path(path).is_relative_to(k) for k in names)}
         assert not outside, f"dvc.yaml: {stage}: deps"
         assert {f"rules/{rule}.smk" for rule in rules} <= set(stages[stage]["deps"])
 
@@ -291,8 +293,10 @@ def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
             for file, keys in entry.items()
         }
         keys = set(params.pop("config/config.yaml"))
-        own = {key for rule in rules for key in JOBS[rule].model_fields}
-        assert keys == own & Configuration.model_fields.keys() | GRID_KEYS.get(stage, set()), stage
+        options = {key for rule in rules for key in JOBS[rule].model_fields}
+        assert keys == options & Configuration.model_fields.keys() | GRID_KEYS.get(stage, set()), (
+            stage
+        )
         assert keys <= set(written), "config/config.yaml must name every key that dvc.yaml looks up"
         assert set(params) == {
             "draw": {"config/studies/diagvib6.yaml", "config/studies/whac_a_mole.yaml"},
@@ -334,15 +338,17 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(
 
 def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    others = ("sources", "dataset", "search")
-    found = [path for path in Path("config").glob("*.yaml") if not path.name.startswith(others)]
+    alternatives = ("sources", "dataset", "search")
+    case = [
+        path for path in Path("config").glob("*.yaml") if not path.name.startswith(alternatives)
+    ]
     deeper = [
         *Path("config").glob("methods/*.yaml"),
         *Path("config").glob("spawrious_tuning/*.yaml"),
     ]
-    found += [path for path in deeper if path.name != "baselines.yaml"]
-    assert len(found) > 11
-    for path in found:
+    case += [path for path in deeper if path.name != "baselines.yaml"]
+    assert len(case) > 11
+    for path in case:
         config = load_config(path)
         assert len(Path(config.root).parts) < 3, "deeper roots are ignored by git, so not recorded"
         written = resolve(yaml.safe_load(configuration_text(config)), path.name)
@@ -352,28 +358,30 @@ def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
 def test_records_of_the_root_alone_come_back(tmp_path, monkeypatch):
     """Also under a name that Snakemake divides into folders."""
     monkeypatch.chdir(tmp_path)
-    own, other = (
+    subject, alternative = (
         touch(record_of("metadata", path)) for path in (f"a/data/{'deep/' * 60}0", "ab/data/0")
     )
-    for path in (own, other):
+    for path in (subject, alternative):
         path.write_text('{"of": "before"}')
     records.pack("a")
-    for path in (own, other):
+    for path in (subject, alternative):
         path.write_text("changed since")
     shutil.rmtree(".snakemake/diagvib")  # as in a clone
     records.unpack("a")
-    assert (own.read_text(), other.read_text()) == ('{"of": "before"}', "changed since")
+    assert (subject.read_text(), alternative.read_text()) == ('{"of": "before"}', "changed since")
 
 
-def test_what_is_published_of_it(made, tmp_path, monkeypatch):
-    monkeypatch.chdir(made)
+def test_what_is_published_of_it(output, tmp_path, monkeypatch):
+    monkeypatch.chdir(output)
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
     from publish import publish
 
-    about = publish(Path(ROOT), tmp_path / "shown")
-    assert about["runs"] == about["expected"] == 8 and about["training_hours"] == 0
-    shown = {path.name for path in (tmp_path / "shown").iterdir()}
-    assert {"about.json", "config.yaml", "dvc.lock", "p_matrix.csv"} <= shown
+    description = publish(Path(ROOT), tmp_path / "shown")
+    assert (
+        description["runs"] == description["expected"] == 8 and description["training_hours"] == 0
+    )
+    text = {path.name for path in (tmp_path / "shown").iterdir()}
+    assert {"about.json", "config.yaml", "dvc.lock", "p_matrix.csv"} <= text
     with pytest.raises(DiagvibError, match=r"nowhere/dvc.lock: no such file"):
         publish(Path("nowhere"), tmp_path / "shown")
 
@@ -388,5 +396,5 @@ def test_what_is_packed_is_of_data_and_results_and_comes_back_after_a_pull(tmp_p
     assert [*read_json(packed)] == [*names[:2]]
     write_json(packed, {name: {"of": "the pull"} for name in names})
     records.unpack("a")
-    found = [read_json(record_of("metadata", name))["of"] for name in names]
-    assert found == ["the pull"] * 2 + ["before"] * 3
+    content = [read_json(record_of("metadata", name))["of"] for name in names]
+    assert content == ["the pull"] * 2 + ["before"] * 3

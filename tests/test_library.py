@@ -28,8 +28,8 @@ COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
 
 
 def load(study="zgo", binding="shape-hue", split="test", **arguments) -> diagvib.StudyDataset:
-    usual = {"sources": "embedded", "counts": COUNTS, "image_size": 64}
-    return diagvib.load(study, binding, split, **usual | arguments)
+    defaults = {"sources": "embedded", "counts": COUNTS, "image_size": 64}
+    return diagvib.load(study, binding, split, **defaults | arguments)
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +59,16 @@ def root(tmp_path_factory):
 
 @pytest.mark.parametrize(("sample", "split"), [(0, "train"), (1, "val"), (1, "test")])
 def test_images_are_those_of_the_workflow(root, sample, split):
-    made = load(split=split, sample=sample)
+    output = load(split=split, sample=sample)
     read = diagvib.load("zgo", "shape-hue", split, sample, root=root)
     file = read_images(Layout(root).images("zgo", "shape-hue") / f"{sample}/{split}.parquet")
-    every = diagvib.load("zgo", "shape-hue", "all", sample, root=root)
-    here = every.metadata_array[:, 1] == ["train", "val", "test"].index(split)
-    assert torch.equal(every.pixels[here], file.pixels) and len(every) == 90 + 27 + 108
-    for one in (made, read):
-        assert torch.equal(one.pixels, file.pixels)
-        assert torch.equal(one.targets, file.labels("shape"))
-    assert made.metadata == read.metadata
+    all_items = diagvib.load("zgo", "shape-hue", "all", sample, root=root)
+    folder_ = all_items.metadata_array[:, 1] == ["train", "val", "test"].index(split)
+    assert torch.equal(all_items.pixels[folder_], file.pixels) and len(all_items) == 90 + 27 + 108
+    for item in (output, read):
+        assert torch.equal(item.pixels, file.pixels)
+        assert torch.equal(item.targets, file.labels("shape"))
+    assert output.metadata == read.metadata
 
 
 def test_counts_that_are_left_out_are_the_papers(monkeypatch):
@@ -91,22 +91,22 @@ def test_it_feeds_a_data_loader(dataset):
 
 def test_transforms_are_applied():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
-    made = load(split="val", dtype=torch.float32)
-    image = made.pixels[0].permute(2, 0, 1) / 255
-    assert torch.equal(made[0][0], image)
-    wanted = (image - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
-    made.transform = create_transform((3, 64, 64), mean=mean, std=std, crop_pct=1.0)
-    torch.testing.assert_close(made[0][0], wanted)
+    output = load(split="val", dtype=torch.float32)
+    image = output.pixels[0].permute(2, 0, 1) / 255
+    assert torch.equal(output[0][0], image)
+    expected = (image - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    output.transform = create_transform((3, 64, 64), mean=mean, std=std, crop_pct=1.0)
+    torch.testing.assert_close(output[0][0], expected)
 
 
 def test_metadata_are_a_tensor_with_names():
-    found = load("o2o-hard", "shape-hue", "all", metadata="tensor")
-    assert found.metadata_fields == ["group", "environment", "split", "hue", "y"]
-    for name, numbers in zip(found.metadata_fields, found.metadata_array.T, strict=True):
-        named = [found.metadata_map[name][number] for number in numbers]
-        assert named == found.table["shape" if name == "y" else name].to_pylist()
+    dataset = load("o2o-hard", "shape-hue", "all", metadata="tensor")
+    assert dataset.metadata_fields == ["group", "environment", "split", "hue", "y"]
+    for name, numbers in zip(dataset.metadata_fields, dataset.metadata_array.T, strict=True):
+        with_names = [dataset.metadata_map[name][number] for number in numbers]
+        assert with_names == dataset.table["shape" if name == "y" else name].to_pylist()
     with pytest.raises(DiagvibError, match="^predictions are evaluated on one split; load it by"):
-        found.evaluate(found.targets)
+        dataset.evaluate(dataset.targets)
 
 
 def test_a_cell_without_images_is_named():
@@ -125,10 +125,10 @@ def test_a_cell_without_images_is_named():
 def test_a_cell_without_images_in_one_environment_is_named():
     dataset = load("o2o-easy", "shape-hue", counts={"test": 400})
     table = dataset.table.to_pandas()[["environment", "group", "shape", "hue"]]
-    kept = (table != table.iloc[0]).any(axis=1).to_numpy(copy=True)
-    dataset.table = dataset.table.filter(pa.array(kept))
+    retained = (table != table.iloc[0]).any(axis=1).to_numpy(copy=True)
+    dataset.table = dataset.table.filter(pa.array(retained))
     with pytest.warns(UserWarning, match=f"no image of the cell {', '.join(table.iloc[0])}; "):
-        dataset.evaluate(dataset.targets[kept])
+        dataset.evaluate(dataset.targets[retained])
 
 
 def test_the_same_counts_serve_every_study():
@@ -140,15 +140,17 @@ def test_the_same_counts_serve_every_study():
 
 
 def test_stand_ins_for_photos_suffice_for_the_usual_counts():
-    found = load("urbancars", "car-background-object", counts=None)
-    assert len(found) == 120 and found.evaluate(found.targets)["joint_gap"] == pytest.approx(0)
+    dataset = load("urbancars", "car-background-object", counts=None)
+    assert len(dataset) == 120 and dataset.evaluate(dataset.targets)["joint_gap"] == pytest.approx(
+        0
+    )
 
 
 def follow(dataset: diagvib.StudyDataset, cue: str, group: str = "id") -> list[int]:
     """Predictions of the target that each class of a cue has in a test group."""
     classes, targets = dataset.metadata[cue], dataset.targets.tolist()
     rows = zip(classes, targets, dataset.metadata["group"], strict=True)
-    pointed = {name: target for name, target, its in rows if its == group}
+    pointed = {name: target for name, target, values in rows if values == group}
     return [pointed[name] for name in classes]
 
 
@@ -209,13 +211,13 @@ def prepared(scene: str, mirror: Path | None = None) -> Path:
 
 
 def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes, monkeypatch):
-    first, second = prepared("one:Squares"), prepared("two:Squares")
-    assert first != second and prepared("one:Squares") == first
+    left, right = prepared("one:Squares"), prepared("two:Squares")
+    assert left != right and prepared("one:Squares") == left
     write_scene(scenes, "one", "(0, 0, 0)")
     with pytest.raises(DiagvibError, match="^scene Squares: its code, or diagvib's, has changed"):
         prepared("one:Squares")
     monkeypatch.setattr("diagvib.scenes.cache._loaded", {})  # as in a new process
-    assert prepared("one:Squares") not in (first, second)
+    assert prepared("one:Squares") not in (left, right)
 
 
 def test_other_photos_are_not_taken_for_those_asked_for(scenes):
@@ -243,9 +245,9 @@ def test_several_processes_may_be_the_first(tmp_path):
         subprocess.Popen(command, env=environment, text=True, stdout=pipe, stderr=pipe)
         for _ in range(2)
     ]
-    said = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    assert len({out for out, _ in said}) == 1
+    message = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], message
+    assert len({out for out, _ in message}) == 1
 
 
 @pytest.mark.parametrize(
@@ -271,14 +273,16 @@ def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
 
 def test_confidence_gives_calibration_errors(dataset):
     """Of predictions that are all right, what is missing from 1."""
-    found = dataset.evaluate(dataset.targets, torch.full((108,), 0.75))
-    found |= dataset.evaluate(dataset.targets, torch.full((108,), 0.75).bfloat16().requires_grad_())
-    errors = {name: value for name, value in found.items() if name.endswith("ece")}
+    metrics = dataset.evaluate(dataset.targets, torch.full((108,), 0.75))
+    metrics |= dataset.evaluate(
+        dataset.targets, torch.full((108,), 0.75).bfloat16().requires_grad_()
+    )
+    errors = {name: value for name, value in metrics.items() if name.endswith("ece")}
     assert errors == pytest.approx({"ece": 0.25, "id_ece": 0.25, "ood_ece": 0.25})
     texts, truths = np.full(108, "0.5"), np.full(108, True)
-    for wrong in (np.full(108, 1.5), np.full(108, -0.5), np.full(107, 0.5), texts, truths):
+    for mistakes in (np.full(108, 1.5), np.full(108, -0.5), np.full(107, 0.5), texts, truths):
         with pytest.raises(DiagvibError, match="confidence must be 108 probabilities from 0 to 1"):
-            dataset.evaluate(dataset.targets, wrong)
+            dataset.evaluate(dataset.targets, mistakes)
 
 
 def test_what_there_is_can_be_listed():
@@ -287,12 +291,12 @@ def test_what_there_is_can_be_listed():
 
 
 def test_importing_it_imports_nothing_heavy():
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", "import sys, diagvib; diagvib.studies; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.split()
-    assert not {"torch", "pandas", "numba", "matplotlib", "scipy"} & set(said)
+    assert not {"torch", "pandas", "numba", "matplotlib", "scipy"} & set(output)
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         diagvib.lod  # noqa: B018

@@ -59,8 +59,8 @@ def test_what_cannot_be_meant_is_refused(arguments, message):
 def test_numbers_and_devices_may_be_those_of_numpy_and_torch():
     counts = {name: np.int64(number) for name, number in COUNTS.items()}
     sizes = {"sample": np.int64(1), "counts": counts, "image_size": np.int32(64)}
-    other = load(device=torch.device("cpu"), studies_from=None, **sizes)
-    assert torch.equal(load(sample=1).pixels, other.pixels)
+    alternative = load(device=torch.device("cpu"), studies_from=None, **sizes)
+    assert torch.equal(load(sample=1).pixels, alternative.pixels)
 
 
 def test_a_scene_of_photos_has_one_dataset_sample():
@@ -86,10 +86,10 @@ def test_predictions_of_every_kind_are_taken_in_their_order(kind):
 def test_the_worst_combination_of_classes_counts():
     dataset = load(split="test", counts={"id": 9, "ood": 18})
     group, target, cue = (np.array(dataset.table[name]) for name in ("group", "shape", "hue"))
-    wrong = (target == target[group == "ood"][0]) & (cue == cue[group == "ood"][0])
-    predictions = np.where(wrong, (dataset.targets + 1) % 3, dataset.targets)
-    found = dataset.evaluate(predictions)
-    assert found["worst_cell"] == 0 and found["ood_accuracy"] == pytest.approx(5 / 6)
+    mistakes = (target == target[group == "ood"][0]) & (cue == cue[group == "ood"][0])
+    predictions = np.where(mistakes, (dataset.targets + 1) % 3, dataset.targets)
+    metrics = dataset.evaluate(predictions)
+    assert metrics["worst_cell"] == 0 and metrics["ood_accuracy"] == pytest.approx(5 / 6)
 
 
 def test_a_transform_may_change_its_image():
@@ -122,7 +122,9 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
         load()
 
 
-def write_study(pairs: str, others: str, name: str = "mine", metrics: str = "average") -> None:
+def write_study(
+    pairs: str, alternatives: str, name: str = "mine", metrics: str = "average"
+) -> None:
     Path("mine.yaml").write_text(f"""
 title: Mine
 studies:
@@ -133,25 +135,25 @@ studies:
     roles: {{target: 3, cue: 3}}
     rows:
       - {{splits: [train, val, test], group: id, cells: [{pairs}]}}
-      - {{splits: [test], group: ood, cells: [{others}]}}
+      - {{splits: [test], group: ood, cells: [{alternatives}]}}
 """)
 
 
-def load_mine(given: object = "mine.yaml") -> diagvib.StudyDataset:
-    return load("mine", split="test", studies_from=given)
+def load_mine(inputs: object = "mine.yaml") -> diagvib.StudyDataset:
+    return load("mine", split="test", studies_from=inputs)
 
 
-SAME, NEXT = "[0, 0], [1, 1], [2, 2]", "[0, 1], [1, 2], [2, 0]"
+EQUAL, NEXT = "[0, 0], [1, 1], [2, 2]", "[0, 1], [1, 2], [2, 0]"
 
 
 def test_an_edited_study_has_the_metrics_of_its_new_cells(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for given, *cells in (("mine.yaml", SAME, NEXT), ([Path("mine.yaml")], NEXT, SAME)):
+    for inputs, *cells in (("mine.yaml", EQUAL, NEXT), ([Path("mine.yaml")], NEXT, EQUAL)):
         write_study(*cells)
-        dataset = load_mine(given)
-        found = dataset.evaluate(follow(dataset, "hue"))
+        dataset = load_mine(inputs)
+        metrics = dataset.evaluate(follow(dataset, "hue"))
         # None is named after an environment, since there is one.
-        assert found == {
+        assert metrics == {
             "accuracy": 0,
             "id_accuracy": 1,
             "ood_accuracy": 0,
@@ -162,11 +164,11 @@ def test_an_edited_study_has_the_metrics_of_its_new_cells(tmp_path, monkeypatch)
 
 def test_a_dataset_keeps_the_definition_that_it_was_drawn_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_study(SAME, NEXT)
+    write_study(EQUAL, NEXT)
     dataset, again = load_mine(), pickle.loads(pickle.dumps(load_mine()))
     predictions = follow(dataset, "hue")
     expected = load_mine().evaluate(predictions)
-    write_study(NEXT, SAME, metrics="accuracy", name="other")
+    write_study(NEXT, EQUAL, metrics="accuracy", name="other")
     assert dataset.evaluate(predictions) == expected
     os.remove("mine.yaml")
     monkeypatch.chdir("/")
@@ -175,17 +177,19 @@ def test_a_dataset_keeps_the_definition_that_it_was_drawn_from(tmp_path, monkeyp
 
 def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_study(SAME, NEXT)
+    write_study(EQUAL, NEXT)
     Path("config.yaml").write_text(
         "studies: [mine]\nstudies_from: [mine.yaml]\nbindings: [shape-hue]\nsamples: 1\n"
         "sources: embedded\nimage_size: 64\ncounts: {train: 90, val: 27, id: 36, ood: 72}\n"
     )
     config, names = load_config("config.yaml"), ("mine", "shape-hue")
     images_here(config, tmp_path)
-    write_study(NEXT, SAME)
+    write_study(NEXT, EQUAL)
     dataset = diagvib.load(*names, "test", root=tmp_path, studies_from="mine.yaml")
-    found = dataset.evaluate(follow(dataset, "hue"))
-    assert found["confusion"] == 1 and found["id_accuracy"] == 1 and found["ood_accuracy"] == 0
+    metrics = dataset.evaluate(follow(dataset, "hue"))
+    assert (
+        metrics["confusion"] == 1 and metrics["id_accuracy"] == 1 and metrics["ood_accuracy"] == 0
+    )
     with pytest.raises(DiagvibError, match="train.parquet: was drawn from an earlier definition"):
         export(config, tmp_path / "export")
     with pytest.raises(DiagvibError, match="unknown study 'mine'"):

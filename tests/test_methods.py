@@ -48,7 +48,7 @@ SMALL = {
     "dpe": {"members": 2, "head_epochs": 2},
 }
 # Where half of an option's value, or one more, changes nothing in a training as small.
-OTHER = {"eiil": {"inference_steps": 1000}, "self": {"early": 0.9}}
+ALTERNATIVE = {"eiil": {"inference_steps": 1000}, "self": {"early": 0.9}}
 
 
 class Stripes:
@@ -78,10 +78,12 @@ def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistake
     """
     pixels, labels = separable(n, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    other = torch.rand(n, cues, generator=generator) < 0.5
-    drawn = torch.where(other, torch.randint(0, 3, (n, cues), generator=generator), labels[:, None])
+    alternative = torch.rand(n, cues, generator=generator) < 0.5
+    draws = torch.where(
+        alternative, torch.randint(0, 3, (n, cues), generator=generator), labels[:, None]
+    )
     for cue in range(cues):
-        pixels[:, Stripes.rows(cue)] = (100 * drawn[:, cue, None, None, None]).to(torch.uint8)
+        pixels[:, Stripes.rows(cue)] = (100 * draws[:, cue, None, None, None]).to(torch.uint8)
     labels[:mistaken] = (labels[:mistaken] + 1) % 3
     names = {f"cue {number + 1}": ("a", "b", "c") for number in range(cues)}
     return Batches(
@@ -90,7 +92,7 @@ def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistake
         device,
         scaling,
         Annotations(
-            drawn,
+            draws,
             torch.arange(n) % environments,
             ("red", "green", "blue"),
             names,
@@ -127,7 +129,7 @@ def test_contract(name, data, tmp_path):
     method = made(name)
     if declaration(name).needs:
         data = annotated(64, 0, mistaken=8, stripes=True), data[1]
-    whole = history, _ = fit(method, data)
+    entire = history, _ = fit(method, data)
     for phase in dict.fromkeys(row["phase"] for row in history):
         losses = [row["train_loss"] for row in history if row["phase"] == phase]
         assert losses[-1] < losses[0] or len(losses) == 1, phase
@@ -136,13 +138,13 @@ def test_contract(name, data, tmp_path):
         with pytest.raises(Interrupted):
             fit(made(name), data, checkpoint, Interruption(epoch=epoch))
         torch.manual_seed(epoch)
-    assert fit(made(name), data, checkpoint) == whole
+    assert fit(made(name), data, checkpoint) == entire
     batch = data[1].batch(torch.arange(24))
     blind = replace(batch, labels=None, cues=None, environment=None, index=None)
     with torch.inference_mode():
         assert torch.equal(method.eval().predict(batch), method.predict(blind))
-    _, where = saliency(method, data[1], np.arange(4), PROTOCOL)
-    assert where.shape == (4, SIZE, SIZE) and where.isfinite().all()
+    _, location = saliency(method, data[1], np.arange(4), PROTOCOL)
+    assert location.shape == (4, SIZE, SIZE) and location.isfinite().all()
 
 
 def test_every_number_among_the_options_has_bounds():
@@ -167,14 +169,14 @@ def test_augmented_pixels_without_inputs_are_refused(data):
 
 def test_which_phases_keep_their_last_epoch():
     """Those in which the validation loss says nothing about what is wanted."""
-    data, kept = annotated(64, 0).training_data(), set()
+    data, retained = annotated(64, 0).training_data(), set()
     for name in METHODS:
         if not declaration(name).needs:
             phases = made(name).phases(data)
-            kept |= {(name, phase.name) for phase in phases if phase.selection == "last"}
+            retained |= {(name, phase.name) for phase in phases if phase.selection == "last"}
     early = {("self", "early"), ("xrm", "twins"), ("jtt", "identify"), ("eiil", "reference")}
     heads = {(name, "retrain") for name in ("afr", "dfr", "dpe", "llr", "self")}
-    assert kept == early | heads
+    assert retained == early | heads
 
 
 def other_values(schema: dict, value: object) -> list:
@@ -186,7 +188,7 @@ def other_values(schema: dict, value: object) -> list:
     if isinstance(value, int):
         return [value + 1]
     if isinstance(value, list):
-        return [[each / 2 for each in value]]
+        return [[item / 2 for item in value]]
     return [value / 2 or 1.0] if value is not None else [1 if "integer" in schema["type"] else 0.05]
 
 
@@ -195,18 +197,21 @@ def test_every_option_makes_a_difference(name):
     """A training with another value of one option ends with other weights."""
     train = annotated(96, 2, mistaken=8, stripes=True)
     data = train, annotated(96, 3, scaling=train.scaling)
-    given, usual = SMALL.get(name, {}), fit(made(name), data)
+    inputs, defaults = SMALL.get(name, {}), fit(made(name), data)
     for option in declaration(name).options:
         schema = declaration(name).schemas[option]
-        value, kept = given.get(option, schema["default"]), {}
-        before = usual
+        value, retained = inputs.get(option, schema["default"]), {}
+        before = defaults
         if name == "dfr" and option in ("head", "retrain_epochs"):  # `sgd` refuses `logistic`'s
-            kept = {"c": None, "resamples": 10} | ({} if option == "head" else {"head": "sgd"})
-            before = fit(made(name, **kept), data)
-        known = OTHER.get(name, {})
-        others = [known[option]] if option in known else other_values(schema, value)
-        for other in others:
-            assert fit(made(name, **kept | {option: other}), data) != before, (option, other)
+            retained = {"c": None, "resamples": 10} | ({} if option == "head" else {"head": "sgd"})
+            before = fit(made(name, **retained), data)
+        names = ALTERNATIVE.get(name, {})
+        alternatives = [names[option]] if option in names else other_values(schema, value)
+        for alternative in alternatives:
+            assert fit(made(name, **retained | {option: alternative}), data) != before, (
+                option,
+                alternative,
+            )
 
 
 def refusal(train, name, **options) -> str:
@@ -218,15 +223,15 @@ def refusal(train, name, **options) -> str:
 def test_what_the_study_lacks_for_a_methods_supervision_is_named():
     """No cue, one cue or environment, and groups without images: both cues give the label away, and
     no image is in the last environment."""
-    poor, known = annotated(32, 0, 0, 1), annotated(32, 0, cues=2)
-    alike, three = known.labels[:, None].expand(-1, 2), ("e1", "e2", "e3")
-    annotations = replace(known.annotations, cues=alike, environments=three)
-    gaps = Batches(known.pixels, known.labels, CPU, None, annotations)
-    said = {"environments": "one environment", "cues": "no cue", "cue_types": "no cue"}
+    poor, names = annotated(32, 0, 0, 1), annotated(32, 0, cues=2)
+    equals, three = names.labels[:, None].expand(-1, 2), ("e1", "e2", "e3")
+    annotations = replace(names.annotations, cues=equals, environments=three)
+    gaps = Batches(names.pixels, names.labels, CPU, None, annotations)
+    message = {"environments": "one environment", "cues": "no cue", "cue_types": "no cue"}
     missing = {"environments": "environment e3", "cues": "cue 1 a and cue 2 b"}
     for name in METHODS:
-        for supervision in set(declaration(name).supervision) & set(said):
-            needs = f"needs {supervision}, but the study has {said[supervision]}"
+        for supervision in set(declaration(name).supervision) & set(message):
+            needs = f"needs {supervision}, but the study has {message[supervision]}"
             assert needs in refusal(poor, name, supervision=supervision)
             # `di` has heads for the domains that occur, and needs no others.
             if supervision in missing and name != "di":
@@ -313,11 +318,11 @@ def test_groups_of_cues_and_their_balance():
     assert balancing_weights(index, groups).tolist() == [3, 3, 6, 6, 3, 3]
     assert group_index(data, "cue-2", "m")[0].tolist() == [0, 1, 0, 2, 3, 2]
     index = index.repeat(1000)
-    drawn = epoch_batches(
+    draws = epoch_batches(
         balancing_weights(index, groups), 6000, 6, torch.Generator().manual_seed(0)
     )
-    assert list(map(len, drawn)) == [6] * 1000
-    assert torch.bincount(index[torch.cat(drawn)]).tolist() == pytest.approx([1500] * 4, rel=0.1)
+    assert list(map(len, draws)) == [6] * 1000
+    assert torch.bincount(index[torch.cat(draws)]).tolist() == pytest.approx([1500] * 4, rel=0.1)
 
 
 @pytest.mark.parametrize("restart", [True, False])
@@ -327,8 +332,10 @@ def test_the_error_set_of_jtt_and_how_often_it_comes(restart):
     data = replace(
         known(labels),
         in_order=lambda: [
-            replace(batch_of(known(labels), index), inputs=F.one_hot(torch.tensor(said), 6).float())
-            for index, said in (([0, 1, 2], [0, 2, 2]), ([3, 4], [1, 1]))
+            replace(
+                batch_of(known(labels), index), inputs=F.one_hot(torch.tensor(message), 6).float()
+            )
+            for index, message in (([0, 1, 2], [0, 2, 2]), ([3, 4], [1, 1]))
         ],
     )
     method.setup(data)
@@ -360,8 +367,8 @@ def test_worst_groups_and_environments_of_known_predictions():
         "val_worst_group_cue_2": 0.5,
         "val_environment_accuracy": pytest.approx((1 + 1 / 3) / 2),
     }
-    one = group_accuracies(correct, labels, cues[:, 1:], environment, 1)
-    assert one == {"val_worst_class": 0.5, "val_worst_group": 0.5}
+    single = group_accuracies(correct, labels, cues[:, 1:], environment, 1)
+    assert single == {"val_worst_class": 0.5, "val_worst_group": 0.5}
     elsewhere = group_accuracies(correct, labels, cues, torch.full((6,), 2), 2)
     assert "val_environment_accuracy" not in elsewhere
 
@@ -379,45 +386,45 @@ def test_the_rule_of_selection_chooses_the_epoch(data, monkeypatch):
         rows = iter(pd.DataFrame(columns).to_dict("records"))
         monkeypatch.setattr(trainer, "_validate", lambda rows=rows: next(rows))
         fitted = trainer.fit()
-        chosen = fitted.selected_epoch, fitted.val_loss
-        assert chosen == (epoch, columns["val_loss"][epoch - 1]), rule
+        selection = fitted.selected_epoch, fitted.val_loss
+        assert selection == (epoch, columns["val_loss"][epoch - 1]), rule
 
 
 def test_a_rule_that_the_study_cannot_offer():
     train = annotated(32, 0, cues=1, environments=1)
     method = make_baseline(settings_of(selection="val_environment_accuracy"), 6, SIZE, 0)
-    said = (
+    message = (
         "selection: .* that the study lacks.* choose one of val_loss, val_accuracy, last, val_worst"
     )
-    with pytest.raises(DiagvibError, match=said):
+    with pytest.raises(DiagvibError, match=message):
         Trainer(method, train, train, RUN, PROTOCOL).fit()
 
 
 @pytest.mark.parametrize(
-    ("chosen", "dropped", "kept"),
+    ("selection", "dropped", "retained"),
     [
         (None, [3, 3, 3], [3, 3, 3, 1]),
         (torch.tensor([4, 4, 5, 6]), [3], [3, 1]),
         (torch.tensor([4, 5]), [2], [2]),
     ],
 )
-def test_an_epoch_is_made_of_what_is_sampled(chosen, dropped, kept):
-    for drop_last, sizes in ((True, dropped), (False, kept)):
-        batches = epoch_batches(chosen, 10, 3, torch.Generator().manual_seed(0), drop_last)
+def test_an_epoch_is_made_of_what_is_sampled(selection, dropped, retained):
+    for drop_last, sizes in ((True, dropped), (False, retained)):
+        batches = epoch_batches(selection, 10, 3, torch.Generator().manual_seed(0), drop_last)
         assert list(map(len, batches)) == sizes
-    drawn = torch.cat(batches).sort().values
-    assert torch.equal(drawn, torch.arange(10) if chosen is None else chosen)
+    draws = torch.cat(batches).sort().values
+    assert torch.equal(draws, torch.arange(10) if selection is None else selection)
 
 
-@pytest.mark.parametrize("chosen", [None, torch.arange(20)])
-def test_each_epoch_has_another_order(chosen):
+@pytest.mark.parametrize("selection", [None, torch.arange(20)])
+def test_each_epoch_has_another_order(selection):
     generator = torch.Generator().manual_seed(0)
-    first, second = (torch.cat(epoch_batches(chosen, 20, 5, generator)).tolist() for _ in range(2))
-    assert sorted(first) == sorted(second) == list(range(20))
-    assert first != second and list(range(20)) not in (first, second)
+    left, right = (torch.cat(epoch_batches(selection, 20, 5, generator)).tolist() for _ in range(2))
+    assert sorted(left) == sorted(right) == list(range(20))
+    assert left != right and list(range(20)) not in (left, right)
 
 
-OWN = """
+MINE = """
 from diagvib.methods.group_dro import GroupDro
 from diagvib.methods.method import Method
 
@@ -437,7 +444,7 @@ class Careful(GroupDro):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    (tmp_path / "my_methods.py").write_text(OWN)
+    (tmp_path / "my_methods.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -468,9 +475,9 @@ def test_options_of_ones_own_are_checked_without_running_it(own):
         except DiagvibError as error:
             print(error, "torch" in sys.modules)
         """)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    said = done.stdout.strip()
-    assert "mine.method.gama" in said and "did you mean" in said, said
-    assert said.endswith("False")
+    message = process.stdout.strip()
+    assert "mine.method.gama" in message and "did you mean" in message, message
+    assert message.endswith("False")

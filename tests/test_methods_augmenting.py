@@ -41,8 +41,8 @@ def test_mixup_blends_images_and_labels_by_one_share():
         torch.manual_seed(seed)
         mixed = method.augment(batch)
         share = mixed.labels[0, 0]
-        own = torch.eye(3, 6)
-        assert torch.allclose(mixed.labels, own.roll(1, 0).lerp(own, share))
+        subject = torch.eye(3, 6)
+        assert torch.allclose(mixed.labels, subject.roll(1, 0).lerp(subject, share))
         assert torch.allclose(mixed.inputs, batch.inputs.roll(1, 0).lerp(batch.inputs, share))
         shares.append(share.item())
     assert len(set(shares)) == 5 and torch.equal(batch.inputs, constant_images(3).inputs)
@@ -74,8 +74,8 @@ def test_the_label_of_cutmix_is_the_true_area():
         assert torch.equal(mixed.inputs, torch.where(box, batch.inputs.roll(1, 0), batch.inputs))
         rows, columns = box.any(1), box.any(0)
         assert torch.equal(box, rows[:, None] & columns)
-        own = F.one_hot(batch.labels, 6).float()
-        expected = own.lerp(own.roll(1, 0), box.float().mean())
+        subject = F.one_hot(batch.labels, 6).float()
+        expected = subject.lerp(subject.roll(1, 0), box.float().mean())
         assert torch.allclose(mixed.labels, expected, atol=1e-6)
         cut_off += rows.sum().item() != columns.sum().item()
     assert cut_off > 5
@@ -145,18 +145,18 @@ def test_operations_on_colours_are_torchvisions():
     assert torch.equal(operation(2, images, 0.5), changes.posterize(images, 2))
     assert torch.equal(operation(3, images, 0.1), changes.solarize(images, 256 - 25))
     strengths = torch.tensor([0.1, 0.3, 0.6])
-    each = [
+    item = [
         changes.solarize(image, 256 - int(256 * s))
         for image, s in zip(images, strengths.tolist(), strict=True)
     ]
-    assert torch.equal(augmix.OPERATIONS[3](images, strengths), torch.stack(each))
+    assert torch.equal(augmix.OPERATIONS[3](images, strengths), torch.stack(item))
 
 
-def one_of(images, first, second):
+def one_of(images, left, right):
     """Every image is the first or the second, up to rounding, and both occur."""
     near = [
         (images.float() - expected.float()).abs().flatten(1).amax(1) <= 1
-        for expected in (first, second)
+        for expected in (left, right)
     ]
     return (near[0] ^ near[1]).all() and near[0].any() and near[1].any()
 
@@ -170,9 +170,9 @@ def test_operations_on_places_are_torchvisions():
     rotated = [changes.rotate(smooth, angle, InterpolationMode.BILINEAR) for angle in (15, -15)]
     assert one_of(operation(4, smooth, 0.5), *rotated)
     right = F.pad(images[..., :-2], (2, 0))
-    left = F.pad(images[..., 2:], (0, 2))
-    assert one_of(operation(7, images, 0.25 + 1e-6), right, left)
-    assert one_of(operation(8, images.mT, 0.25 + 1e-6).mT, right, left)
+    remaining = F.pad(images[..., 2:], (0, 2))
+    assert one_of(operation(7, images, 0.25 + 1e-6), right, remaining)
+    assert one_of(operation(8, images.mT, 0.25 + 1e-6).mT, right, remaining)
     ramp = (4 * torch.arange(24).expand(12, 3, 24, 24)).to(torch.uint8)
     inner = slice(8, 16)
     # The colour comes from slope x (row + 1/2) columns further on; it changes by 4 per column.
@@ -226,22 +226,22 @@ def test_views_of_augmix_are_the_image_and_mixtures(data, monkeypatch):
         augmix, "OPERATIONS", (lambda images, strength: torch.zeros_like(images),) * 9
     )
     views, black = method.views(batch.pixels), data.inputs(torch.zeros_like(batch.pixels))
-    gone = ((views[1:] - views[0]) / (black - views[0])).flatten(2)
-    assert (gone.amax(2) - gone.amin(2)).max() < 1e-2, "one m per image"
+    deleted = ((views[1:] - views[0]) / (black - views[0])).flatten(2)
+    assert (deleted.amax(2) - deleted.amin(2)).max() < 1e-2, "one m per image"
     assert (
-        0 < gone.mean(2).min() < 0.3
-        and 0.7 < gone.mean(2).max() < 1
-        and len(gone.mean(2).unique()) == 16
+        0 < deleted.mean(2).min() < 0.3
+        and 0.7 < deleted.mean(2).max() < 1
+        and len(deleted.mean(2).unique()) == 16
     )
 
 
 def test_mixtures_of_augmix_have_random_shares_and_the_strength_of_its_severity(data, monkeypatch):
     """Chains of red, green and blue: each mixture has its own shares of them."""
-    method, asked = made("augmix", severity=4.0, width=3, depth=3), set()
+    method, request = made("augmix", severity=4.0, width=3, depth=3), set()
     method.setup(data.training_data())
 
     def painted(chains, depth, strength):
-        asked.add((depth, strength))
+        request.add((depth, strength))
         for colour, part in enumerate(chains.unflatten(0, (2, 3, -1)).unbind(1)):
             part.copy_(255 * torch.eye(3)[colour].view(1, 1, 3, 1, 1))
 
@@ -252,25 +252,27 @@ def test_mixtures_of_augmix_have_random_shares_and_the_strength_of_its_severity(
     black, white = (data.inputs(torch.full((1, SIZE, SIZE, 3), value)) for value in (0.0, 255.0))
     shares = ((views[1:] - black) / (white - black))[..., 0, 0]
     assert torch.allclose(shares.sum(-1), torch.ones(2, 8), atol=1e-3)
-    assert shares.std((0, 1)).min() > 0.1 and asked == {(3, 0.4)}
+    assert shares.std((0, 1)).min() > 0.1 and request == {(3, 0.4)}
 
 
 def test_augmix_mirrors_left_to_right(data, monkeypatch):
     method = made("augmix", flip=True)
     method.setup(data.training_data())
-    seen, views = [], method.views
-    monkeypatch.setattr(method, "views", lambda pixels: seen.append(pixels) or views(pixels))
+    calls, views = [], method.views
+    monkeypatch.setattr(method, "views", lambda pixels: calls.append(pixels) or views(pixels))
     batch = data.batch(torch.arange(8))
     pixels = torch.randint(256, batch.pixels.shape, dtype=torch.uint8)
     torch.manual_seed(0)
     method.training_step("classify", replace(batch, pixels=pixels), lambda name, loss: None)
-    turned = [torch.equal(shown, own.flip(1)) for shown, own in zip(seen[0], pixels, strict=True)]
-    same = [torch.equal(shown, own) for shown, own in zip(seen[0], pixels, strict=True)]
-    assert all(map(operator.xor, turned, same)) and 0 < sum(turned) < 8
+    turned = [
+        torch.equal(text, values.flip(1)) for text, values in zip(calls[0], pixels, strict=True)
+    ]
+    equal = [torch.equal(text, values) for text, values in zip(calls[0], pixels, strict=True)]
+    assert all(map(operator.xor, turned, equal)) and 0 < sum(turned) < 8
 
 
 def test_the_loss_of_augmix(data):
-    method, given = made("augmix", js_weight=5.0), {}
+    method, inputs = made("augmix", js_weight=5.0), {}
     method.setup(data.training_data())
     method.eval()
     batch = data.batch(torch.arange(8))
@@ -278,14 +280,14 @@ def test_the_loss_of_augmix(data):
     views = method.views(batch.pixels)
     torch.manual_seed(0)
     output = method.training_step(
-        "classify", batch, lambda name, loss: given.update({name: loss.item()})
+        "classify", batch, lambda name, loss: inputs.update({name: loss.item()})
     )
     divergence = augmix.jensen_shannon(torch.stack([method.model(view) for view in views]))
     expected = (
         F.cross_entropy(method.model(batch.inputs), batch.labels, reduction="none") + 5 * divergence
     )
     assert torch.allclose(output.loss, expected, atol=1e-5) and divergence.min() > 0
-    assert given["model"] == pytest.approx(expected.mean().item(), rel=1e-4)
+    assert inputs["model"] == pytest.approx(expected.mean().item(), rel=1e-4)
     assert torch.allclose(output.logits, method.model(batch.inputs), atol=1e-5)
 
 

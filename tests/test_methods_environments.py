@@ -25,16 +25,16 @@ from test_methods import PROTOCOL, RUN, annotated, batch_of, known, made
 USING = [name for name in METHODS if "environments" in declaration(name).supervision]
 
 
-def set_up(name, data, **chosen):
-    method = made(name, **chosen)
+def set_up(name, data, **selection):
+    method = made(name, **selection)
     method.setup(data)
     return method
 
 
-def environments(*of, labels=None):
+def environments(*source, labels=None):
     """Training data in these environments, by number; all of class 0 if no labels are given."""
-    names = ("a", "b", "c")[: 1 + max(of)]
-    return known(labels or [0] * len(of), environment=list(of), environments=names)
+    names = ("a", "b", "c")[: 1 + max(source)]
+    return known(labels or [0] * len(source), environment=list(source), environments=names)
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +50,23 @@ def test_every_batch_has_equal_shares_of_the_sets():
     """Sets of 3 and 10, batches of 5: 2 of each. In 4 steps the small one is used up more than
     twice. 23 images are enough for 4 batches."""
     sets = [torch.tensor([2, 5, 7]), torch.arange(10, 20)]
-    drawn, again, other = (
+    draws, again, alternative = (
         torch.stack(epoch_batches(sets, 23, 5, torch.Generator().manual_seed(seed)))
         for seed in (0, 0, 1)
     )
-    assert drawn.shape == (4, 4)
-    small, large = drawn[:, :2].flatten().tolist(), drawn[:, 2:].flatten().tolist()
+    assert draws.shape == (4, 4)
+    small, large = draws[:, :2].flatten().tolist(), draws[:, 2:].flatten().tolist()
     assert sorted(small[:3]) == sorted(small[3:6]) == [2, 5, 7] and set(small[6:]) < {2, 5, 7}
     assert len(set(large)) == 8 and set(large) <= set(range(10, 20))
-    assert torch.equal(drawn, again) and not torch.equal(drawn, other)
+    assert torch.equal(draws, again) and not torch.equal(draws, alternative)
 
 
 @pytest.mark.parametrize("name", USING)
 def test_methods_that_use_environments_get_equal_shares(name, data):
     options = {"supervision": "environments"} if name == "group_dro" else {}
-    given = data[0].training_data()
-    sets = set_up(name, given, **options).sampling("classify", given)
-    assert [given.environment[each].unique().tolist() for each in sets] == [[0], [1], [2]]
+    inputs = data[0].training_data()
+    sets = set_up(name, inputs, **options).sampling("classify", inputs)
+    assert [inputs.environment[item].unique().tolist() for item in sets] == [[0], [1], [2]]
     assert sum(map(len, sets)) == 64
 
 
@@ -74,7 +74,7 @@ def test_methods_that_use_environments_get_equal_shares(name, data):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("inputs", "message"),
     [
         (
             environments(0, 0, 1, 1, 1, labels=[0, 1, 0, 1, 2]),
@@ -86,9 +86,9 @@ def test_methods_that_use_environments_get_equal_shares(name, data):
         ),
     ],
 )
-def test_images_that_lisa_could_not_blend_with_any(given, message):
+def test_images_that_lisa_could_not_blend_with_any(inputs, message):
     with pytest.raises(DiagvibError, match=f"method: lisa {message}"):
-        set_up("lisa", given)
+        set_up("lisa", inputs)
 
 
 @pytest.mark.parametrize(
@@ -110,19 +110,19 @@ def test_networks_that_w2d_cannot_use(model, size, message):
 # Penalties that start late
 
 
-@pytest.mark.parametrize("own", [{"name": "adam"}, {"name": "sgd", "momentum": 0.9}])
+@pytest.mark.parametrize("subject", [{"name": "adam"}, {"name": "sgd", "momentum": 0.9}])
 @pytest.mark.parametrize("forget", [True, False])
-def test_an_optimiser_that_forgets_is_as_new(own, forget):
-    weight, settings = nn.Parameter(torch.ones(3)), {**own, "lr": 0.1}
+def test_an_optimiser_that_forgets_is_as_new(subject, forget):
+    weight, settings = nn.Parameter(torch.ones(3)), {**subject, "lr": 0.1}
     optimiser = make_optimiser(Optimiser([weight], settings))
     weight.grad = torch.tensor([1.0, 2.0, 3.0])
     optimiser.step()
-    other = nn.Parameter(weight.detach().clone())
+    alternative = nn.Parameter(weight.detach().clone())
     forget_where(optimiser, torch.tensor(forget))
-    weight.grad = other.grad = torch.tensor([2.0, -1.0, 0.0])
+    weight.grad = alternative.grad = torch.tensor([2.0, -1.0, 0.0])
     optimiser.step()
-    make_optimiser(Optimiser([other], settings)).step()
-    assert torch.equal(weight, other) == forget
+    make_optimiser(Optimiser([alternative], settings)).step()
+    assert torch.equal(weight, alternative) == forget
 
 
 def test_vrex_penalises_the_variance_over_environments():
@@ -195,12 +195,12 @@ def test_mmd_of_equal_and_of_known_environments():
 def test_the_distances_of_coral_are_of_means_and_covariances():
     data, features = environments(*[0] * 3, *[1] * 4, *[2] * 5), torch.randn(12, 20)
     distances = [
-        (one.mean(0) - other.mean(0)).square().mean()
-        + (one.T.cov() - other.T.cov()).square().mean()
-        for one, other in combinations(features.split([3, 4, 5]), 2)
+        (single.mean(0) - alternative.mean(0)).square().mean()
+        + (single.T.cov() - alternative.T.cov()).square().mean()
+        for single, alternative in combinations(features.split([3, 4, 5]), 2)
     ]
-    found = set_up("coral", data, gamma=3.0).penalty(features, batch_of(data, range(12)))
-    assert found.item() == pytest.approx(sum(distances).item(), rel=1e-5)
+    penalty = set_up("coral", data, gamma=3.0).penalty(features, batch_of(data, range(12)))
+    assert penalty.item() == pytest.approx(sum(distances).item(), rel=1e-5)
 
 
 def test_of_more_environments_all_pairs_count():
@@ -208,10 +208,10 @@ def test_of_more_environments_all_pairs_count():
     two, three = environments(0, 0, 1, 1), environments(0, 0, 1, 1, 2, 2)
     features = torch.tensor([[0.0], [1.0], [0.0], [1.0], [3.0], [4.0]])
     for name in ("coral", "mmd"):
-        alone = set_up(name, two).penalty(features[2:], batch_of(two, range(4))).item()
-        found = set_up(name, three).penalty(features, batch_of(three, range(6))).item()
-        assert found == pytest.approx(2 / 3 * alone, rel=1e-4)
-        assert alone == pytest.approx(3**2) or name == "mmd"
+        single = set_up(name, two).penalty(features[2:], batch_of(two, range(4))).item()
+        penalty = set_up(name, three).penalty(features, batch_of(three, range(6))).item()
+        assert penalty == pytest.approx(2 / 3 * single, rel=1e-4)
+        assert single == pytest.approx(3**2) or name == "mmd"
 
 
 MIXED = kernel(5) + kernel(1) + kernel(13) + kernel(9)
@@ -238,19 +238,19 @@ def test_causirl_compares_first_and_second_parts(name, expected, monkeypatch):
 def test_causirl_splits_every_environment_at_a_place_of_its_own():
     torch.manual_seed(0)
     batch = batch_of(environments(*[0] * 50, *[1] * 50), range(100))
-    first, second = split_sets(2, batch)
-    assert torch.equal(first + second, torch.ones(100))
-    assert first[:50].sum() != first[50:].sum() and 0 < first.sum() < 100
+    left, right = split_sets(2, batch)
+    assert torch.equal(left + right, torch.ones(100))
+    assert left[:50].sum() != left[50:].sum() and 0 < left.sum() < 100
 
 
 @pytest.mark.parametrize("name", ["irm", "vrex"])
 def test_the_optimiser_is_reset_when_the_penalty_gets_its_full_weight(name):
-    data, asked = annotated(16, 0), []
+    data, request = annotated(16, 0), []
     method = set_up(name, data.training_data(), anneal_steps=2)
     batch = data.batch(torch.arange(16))
     for _ in range(4):
-        method.training_step("classify", batch, lambda *_, forget: asked.append(bool(forget)))
-    assert asked == [False, False, True, False]
+        method.training_step("classify", batch, lambda *_, forget: request.append(bool(forget)))
+    assert request == [False, False, True, False]
 
 
 # Fish
@@ -265,17 +265,17 @@ def test_fish_keeps_a_part_of_one_step_per_environment():
     weight = method.model.head.weight
     nn.init.zeros_(weight)
     method.losses = lambda logits, labels: (logits[:, 0] - labels).square()
-    sgd, seen = torch.optim.SGD([weight], lr=0.1), []
+    sgd, calls = torch.optim.SGD([weight], lr=0.1), []
 
     def update(name, loss):
         sgd.zero_grad()
         loss.backward()
         sgd.step()
-        seen.append(weight.item())
+        calls.append(weight.item())
 
     batch = replace(batch_of(data, range(4)), inputs=torch.ones(4, 1))
     output = method.training_step("classify", batch, update)
-    assert seen == pytest.approx([0.2, 0.76]) and weight.item() == pytest.approx(0.38)
+    assert calls == pytest.approx([0.2, 0.76]) and weight.item() == pytest.approx(0.38)
     assert output.loss.tolist() == pytest.approx(
         [1, 1, 2.8**2, 2.8**2]
     ) and output.logits.shape == (4, 1)
@@ -300,9 +300,9 @@ def test_w2d_keeps_the_worst_third_until_the_last_quarter():
     """Of 8 steps; a last batch of one image counts."""
     method = set_up("w2d", replace(known([0] * 64), max_epochs=2))
     losses = torch.tensor([3.0, 9, 1, 4, 8, 2, 5, 7, 6, 0])
-    for step, kept in ((0, [1, 4, 7]), (5, [1, 4, 7]), (6, range(10))):
+    for step, retained in ((0, [1, 4, 7]), (5, [1, 4, 7]), (6, range(10))):
         method.memory["step"].fill_(step)
-        assert method.hard(losses).nonzero().flatten().tolist() == list(kept)
+        assert method.hard(losses).nonzero().flatten().tolist() == list(retained)
     method.memory["step"].fill_(0)
     assert method.hard(losses[:2]).sum() == 1
     method.settings["drop_last"] = False
@@ -388,11 +388,11 @@ def test_lisa_blends_only_what_it_may():
     batch, kinds, shares = data.batch(torch.arange(10)), [], []
     torch.manual_seed(0)
     for _ in range(400):
-        mixed, other = method.augment(batch), partners[-1]
-        same_label = data.labels[other] == batch.labels
-        assert torch.equal(same_label, data.environment[other] != batch.environment)
-        share = (mixed.inputs[:, 0, 0, 0] - 1 - other) / (batch.index - other)
-        expected = mixed_labels(batch.labels, data.labels[other], share, 6)
+        mixed, alternative = method.augment(batch), partners[-1]
+        same_label = data.labels[alternative] == batch.labels
+        assert torch.equal(same_label, data.environment[alternative] != batch.environment)
+        share = (mixed.inputs[:, 0, 0, 0] - 1 - alternative) / (batch.index - alternative)
+        expected = mixed_labels(batch.labels, data.labels[alternative], share, 6)
         assert torch.allclose(mixed.labels, expected, atol=1e-4)
         kinds.append(same_label.unique().item())
         shares.append(share)
@@ -407,31 +407,31 @@ def test_partners_are_all_as_likely():
     assert partners.lonely() == []
     torch.manual_seed(0)
     for image in range(6):
-        drawn = partners.draw(
+        draws = partners.draw(
             *(value[image].expand(12_000) for value in (shared, different))
         ).bincount(minlength=6)
         allowed = (shared == shared[image]) & (different != different[image])
-        assert torch.allclose(drawn / 12_000, allowed / allowed.sum(), atol=0.02)
+        assert torch.allclose(draws / 12_000, allowed / allowed.sum(), atol=0.02)
 
 
 def test_env_mixup_blends_each_environment_with_the_next():
     """Each environment's images have a separate class, so that labels show which ones were
     blended."""
-    of = torch.arange(12) // 4
-    data = coded(environments(*of.tolist(), labels=of.tolist()))
+    source = torch.arange(12) // 4
+    data = coded(environments(*source.tolist(), labels=source.tolist()))
     method, batch = set_up("env_mixup", data), data.batch(torch.arange(12))
     orders, shares = set(), []
     torch.manual_seed(0)
     for _ in range(300):
         mixed = method.augment(batch)
-        share = mixed.labels[batch.index, of]
-        others, partner = mixed.labels.scatter(1, of[:, None], -1).max(1)
+        share = mixed.labels[batch.index, source]
+        alternatives, partner = mixed.labels.scatter(1, source[:, None], -1).max(1)
         assert (share.view(3, 4) == share.view(3, 4)[:, :1]).all(), "one for each pair"
         shares.append(share[::4])
-        if (others > 0.01).all():  # else another image can hardly be seen
+        if (alternatives > 0.01).all():  # else another image can hardly be seen
             orders.add(tuple(partner[::4].tolist()))
-            other = 4 * partner + batch.index % 4
-            expected = 1 + share * batch.index + (1 - share) * other
+            alternative = 4 * partner + batch.index % 4
+            expected = 1 + share * batch.index + (1 - share) * alternative
             assert torch.allclose(mixed.inputs[:, 0, 0, 0], expected, atol=1e-4)
     assert orders == {(1, 2, 0), (2, 0, 1)}
     assert torch.stack(shares).var().item() == pytest.approx(1 / (4 * 1.4), abs=0.02), (

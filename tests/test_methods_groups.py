@@ -55,8 +55,8 @@ def test_an_image_trains_its_own_domains_head_alone(data):
 def test_subg_trains_on_one_subset_of_equal_groups(data, monkeypatch):
     train, subsets, sampling = data[0], [], SubG.sampling
 
-    def noted(*given):
-        subsets.append(sampling(*given))
+    def noted(*arguments):
+        subsets.append(sampling(*arguments))
         return subsets[-1]
 
     monkeypatch.setattr(SubG, "sampling", noted)
@@ -89,11 +89,11 @@ def decisions(train, features, index, c, scaler=None):
 def test_the_head_of_dfr_is_logistic_regression_on_the_balanced_subset(data, resamples):
     train = data[0]
     method = made("dfr", c=0.3, resamples=resamples)
-    given = train.training_data()
-    method.setup(given)
+    inputs = train.training_data()
+    method.setup(inputs)
     features = features_of(method, train)
     torch.manual_seed(5)
-    method.start_phase("retrain", given)
+    method.start_phase("retrain", inputs)
     torch.manual_seed(5)
     draws = [equal_groups(method.group, 9).flatten() for _ in range(resamples)]
     assert torch.equal(method.memory["subset"], draws[0])
@@ -108,17 +108,17 @@ def test_the_head_of_dfr_may_be_learnt_from_validation_images(data):
     """Its features are standardised like the training images', from which it learns nothing else."""
     train, val = data[0], annotated(96, 1, scaling=data[0].scaling)
     method = made("dfr", c=0.3, resamples=1, images="validation")
-    given = replace(train.training_data(), validation=val.training_data())
-    method.setup(given)
+    inputs = replace(train.training_data(), validation=val.training_data())
+    method.setup(inputs)
     torch.manual_seed(5)
-    method.start_phase("retrain", given)
+    method.start_phase("retrain", inputs)
     torch.manual_seed(5)
-    draw = equal_groups(group_index(given.validation, "cues", "dfr")[0], 9).flatten()
+    draw = equal_groups(group_index(inputs.validation, "cues", "dfr")[0], 9).flatten()
     features = features_of(method, val)
     scaler = StandardScaler().fit(features_of(method, train).double().numpy())
     expected = decisions(val, features, draw, 0.3, scaler)
     assert torch.allclose(method.model.head(features)[:, :3], expected, atol=1e-3)
-    assert method.sampling("retrain", given) is None
+    assert method.sampling("retrain", inputs) is None
 
 
 def test_of_two_classes_dfr_gives_the_regressions_probabilities():
@@ -140,13 +140,13 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
     features = torch.randn(160, 40, generator=generator, dtype=torch.float64)
     features[:, 0] += 0.8 * (2 * labels - 1)
     subset = torch.arange(160).view(4, 40)
-    fitted, judged = subset[:, :20], subset[:, 20:]
+    fitted, judgement = subset[:, :20], subset[:, 20:]
     worst = []
     for c in dfr.STRENGTHS:
         solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
         solver.fit(features[fitted.flatten()].numpy(), labels[fitted.flatten()].numpy())
         worst.append(
-            min(solver.score(features[group].numpy(), labels[group].numpy()) for group in judged)
+            min(solver.score(features[group].numpy(), labels[group].numpy()) for group in judgement)
         )
     assert len(set(worst)) > 2 and worst[0] < max(worst)
     assert dfr._best_strength(features, labels, subset) == dfr.STRENGTHS[worst.index(max(worst))]
@@ -172,20 +172,20 @@ def test_an_option_of_the_other_head_of_dfr_is_refused():
 def test_retraining_by_gradient_moves_the_head_alone(data, tmp_path):
     """Batch norm learns in the first phase only, also where the second is resumed."""
     options = {"head": "sgd", "retrain_epochs": 2, "c": None, "resamples": 10}
-    whole, seen = made("dfr", **options), {}
+    entire, calls = made("dfr", **options), {}
 
     class Watched(Interruption):
         def on_epoch(self, row):
-            weights = whole.model.state_dict().items()
-            seen[row["epoch"]] = {name: value.clone() for name, value in weights}
+            weights = entire.model.state_dict().items()
+            calls[row["epoch"]] = {name: value.clone() for name, value in weights}
 
-    history, final = fit(whole, data, None, Watched())
+    history, final = fit(entire, data, None, Watched())
     assert [row["phase"] for row in history] == ["classify"] * 2 + ["retrain"] * 2
     best = min(history[:2], key=lambda row: row["val_loss"])["epoch"]
-    for name, value in seen[best].items():
-        for one, other in ((value, seen[4][name]), (seen[3][name], seen[4][name])):
-            assert torch.equal(one, other) != name.startswith("head."), name
-    assert not torch.equal(seen[1]["body.1.running_mean"], seen[2]["body.1.running_mean"])
+    for name, value in calls[best].items():
+        for single, alternative in ((value, calls[4][name]), (calls[3][name], calls[4][name])):
+            assert torch.equal(single, alternative) != name.startswith("head."), name
+    assert not torch.equal(calls[1]["body.1.running_mean"], calls[2]["body.1.running_mean"])
     checkpoint = Checkpoint(tmp_path / "state.pt", "d")
     with pytest.raises(Interrupted):
         fit(made("dfr", **options), data, checkpoint, Interruption(epoch=3))

@@ -42,12 +42,12 @@ def caught(losses):
     return lambda name, loss: losses.update({name: loss})
 
 
-@pytest.mark.parametrize(("name", "second"), [("lff", "biased"), ("debian", "discoverer")])
-def test_second_networks_begin_with_weights_of_their_own(name, second):
+@pytest.mark.parametrize(("name", "right"), [("lff", "biased"), ("debian", "discoverer")])
+def test_second_networks_begin_with_weights_of_their_own(name, right):
     method, erm = made(name), made("erm").model.state_dict()
-    other = getattr(method, second).state_dict()
+    alternative = getattr(method, right).state_dict()
     assert all(torch.equal(value, erm[key]) for key, value in method.model.state_dict().items())
-    assert not any(torch.equal(other[key], erm[key]) for key in erm if erm[key].ndim > 1)
+    assert not any(torch.equal(alternative[key], erm[key]) for key in erm if erm[key].ndim > 1)
 
 
 def test_weights_and_losses_of_lff_on_two_fixed_networks():
@@ -73,10 +73,10 @@ def test_averages_of_lff():
     old + 0.3 new."""
     method, data = made("lff"), known([0, 0, 1])
     method.setup(data)
-    first = method.weights(
+    left = method.weights(
         torch.tensor([[2.0, 1.0, 5.0], [1.0, 1.0, 5.0]]), batch_of(data, [0, 1, 2])
     )
-    assert first.tolist() == pytest.approx([1 / (1 + 1), 0.5 / (0.5 + 1), 1 / (1 + 1)])
+    assert left.tolist() == pytest.approx([1 / (1 + 1), 0.5 / (0.5 + 1), 1 / (1 + 1)])
     # 0.7 + 0.9 of at most 2; 0.7 of at most 1.
     assert method.weights(
         torch.tensor([[3.0], [0.0]]), batch_of(data, [1])
@@ -114,8 +114,8 @@ def test_the_closed_form_of_eiil_is_its_definition():
         adam.zero_grad()
         losses = F.cross_entropy(logits * scale, labels, reduction="none")
         parts = [
-            (losses * share)[labels == each].mean()
-            for each in range(3)
+            (losses * share)[labels == item].mean()
+            for item in range(3)
             for share in (e.sigmoid(), 1 - e.sigmoid())
         ]
         slopes = [torch.autograd.grad(part, scale, create_graph=True)[0] for part in parts]
@@ -130,8 +130,8 @@ def test_groups_of_eiil_and_one_that_no_image_is_in():
     logits, labels, against = misled()
     logits[labels == 1] = torch.tensor([2.0, 0.0, 0.0])
     labels = torch.where(labels == 2, 0, labels)  # as a study of two classes
-    own, other = torch.tensor([3.0, 0.0, 0.0]), torch.tensor([-3.0, 0.0, 0.0])
-    logits[labels == 0] = torch.where(against[labels == 0, None], other, own)
+    subject, alternative = torch.tensor([3.0, 0.0, 0.0]), torch.tensor([-3.0, 0.0, 0.0])
+    logits[labels == 0] = torch.where(against[labels == 0, None], alternative, subject)
     method, data = made("eiil", inference_steps=5000), known(labels.tolist())
     everything = replace(batch_of(data, list(range(240))), inputs=logits)
     data = replace(data, in_order=lambda: [everything])
@@ -148,7 +148,7 @@ def test_groups_of_eiil_and_one_that_no_image_is_in():
     parts = labels == 1, (labels == 0) & against, (labels == 0) & ~against
     assert sorted(group[part].unique().item() for part in parts) == [0, 1, 2]
     weights = method.sampling("classify", data)
-    assert [weights[group == each].sum().item() for each in range(3)] == pytest.approx([240] * 3)
+    assert [weights[group == item].sum().item() for item in range(3)] == pytest.approx([240] * 3)
 
 
 # Class 0: s = 1 where p = 0.9, s = 0 where p = 0.3. Class 1: p+ = 0.9 / 1.5, p- = 0.1 / 0.5, and
@@ -167,10 +167,10 @@ def test_the_two_networks_of_debian_learn_in_turns():
         network.register_forward_hook(
             lambda network, *_: modes.append((network is method.model, network.training))
         )
-    whole = batch_of(data, range(6))
-    method.setup(replace(data, batch=lambda index: whole))
+    entire = batch_of(data, range(6))
+    method.setup(replace(data, batch=lambda index: entire))
     method.train()
-    method.training_step("classify", whole, caught(losses))
+    method.training_step("classify", entire, caught(losses))
     expected = -sum(w * log(p) for w, p in zip([1, 1, 2, 2, 1, 1.5], P, strict=True)) / 6
     assert losses["model"].item() == pytest.approx(expected, rel=1e-3)
     assert losses["discoverer"].item() == pytest.approx(
@@ -178,16 +178,16 @@ def test_the_two_networks_of_debian_learn_in_turns():
     )
     assert modes == [(True, True), (False, False), (False, True), (True, False)]
     assert method.model.training and method.discoverer.training
-    for name, other in (("model", method.discoverer), ("discoverer", method.model)):
-        assert torch.autograd.grad(losses[name], other.logits, allow_unused=True) == (None,)
+    for name, alternative in (("model", method.discoverer), ("discoverer", method.model)):
+        assert torch.autograd.grad(losses[name], alternative.logits, allow_unused=True) == (None,)
 
 
-@pytest.mark.parametrize(("wrong", "says"), [(False, "no .*; lower"), (True, "every .*; raise")])
-def test_jtt_says_so_if_its_first_network_errs_nowhere_or_everywhere(wrong, says, monkeypatch):
+@pytest.mark.parametrize(("mistakes", "says"), [(False, "no .*; lower"), (True, "every .*; raise")])
+def test_jtt_says_so_if_its_first_network_errs_nowhere_or_everywhere(mistakes, says, monkeypatch):
     train, method = annotated(96, 0), made("jtt", identify_epochs=2)
     predict = method.predict
     monkeypatch.setattr(
-        method, "predict", lambda batch: -predict(batch) if wrong else predict(batch)
+        method, "predict", lambda batch: -predict(batch) if mistakes else predict(batch)
     )
     Trainer(method, train, train, RUN, PROTOCOL).fit()
     assert method.sampling("classify", train) is None
@@ -196,8 +196,8 @@ def test_jtt_says_so_if_its_first_network_errs_nowhere_or_everywhere(wrong, says
 
 
 def test_the_reference_of_eiil_on_features_has_a_learning_rate_of_its_own():
-    own = {"name": "diagvib.methods.views:EiilOfLargeBatches", "reference_lr": 0.5}
+    options = {"name": "diagvib.methods.views:EiilOfLargeBatches", "reference_lr": 0.5}
     linear = {"name": "linear", "options": {"features": 2}}
-    method = make_baseline(settings_of(linear, own), 3, 0, 0)
+    method = make_baseline(settings_of(linear, options), 3, 0, 0)
     made = [method.optimisers(phase)["model"] for phase in ("reference", "classify")]
-    assert [each.settings["lr"] for each in made] == [0.5, 1e-3]
+    assert [item.settings["lr"] for item in made] == [0.5, 1e-3]

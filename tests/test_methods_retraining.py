@@ -41,8 +41,8 @@ def test_how_often_images_of_groups_and_classes_are_drawn():
     rwg, rwy, suby = made("rwg", supervision="cue-1"), made("rwy"), made("suby")
     assert rwg.sampling("classify", data).tolist() == [2.5, 2.5, 5, 5, 5]
     assert rwy.sampling("classify", data).tolist() == pytest.approx([5 / 3] * 3 + [5 / 2] * 2)
-    drawn = suby.sampling("classify", data)
-    assert data.labels[drawn].tolist() == [0, 0, 2, 2] and len(drawn.unique()) == 4
+    draws = suby.sampling("classify", data)
+    assert data.labels[draws].tolist() == [0, 0, 2, 2] and len(draws.unique()) == 4
 
 
 @pytest.fixture(scope="module")
@@ -56,22 +56,26 @@ def test_the_head_is_retrained_on_images_that_were_held_out(batches, images):
     data = replace(train.training_data(), validation=val.training_data())
     method = made("llr", images=images)
     method.setup(data)
-    held = method.memory["held_out"]
-    assert len(held) == (64 if images == "training" else 20)
+    held_out = method.memory["held_out"]
+    assert len(held_out) == (64 if images == "training" else 20)
     if images == "training":
-        assert held.sum() == 13, "0.2 of 64, rounded up"
+        assert held_out.sum() == 13, "0.2 of 64, rounded up"
         parts = [method.sampling(phase, data) for phase in ("classify", "retrain")]
         assert torch.equal(torch.cat(parts).sort().values, torch.arange(64))
-        assert torch.equal(parts[1], held.nonzero().flatten())
+        assert torch.equal(parts[1], held_out.nonzero().flatten())
     source = train if images == "training" else val
     features, labels = method.held_out()
-    wanted = method.eval().model.features(source.batch(torch.arange(len(source))).inputs)[held]
-    assert torch.allclose(features, wanted, atol=1e-5) and torch.equal(labels, source.labels[held])
+    expected = method.eval().model.features(source.batch(torch.arange(len(source))).inputs)[
+        held_out
+    ]
+    assert torch.allclose(features, expected, atol=1e-5) and torch.equal(
+        labels, source.labels[held_out]
+    )
     nn.init.constant_(method.model.head.weight, 100.0)
     before = [parameter.clone() for parameter in method.model.parameters()]
     method.start_phase("retrain", data)
-    same = [torch.equal(*both) for both in zip(before, method.model.parameters(), strict=True)]
-    assert all(same[:-2]) and not any(same[-2:]), "only the head's weight and bias change"
+    equal = [torch.equal(*pair) for pair in zip(before, method.model.parameters(), strict=True)]
+    assert all(equal[:-2]) and not any(equal[-2:]), "only the head's weight and bias change"
     assert method.model.head.weight.abs().max() < 10, "a new head"
 
 
@@ -92,10 +96,10 @@ def test_measuring_changes_nothing_and_is_done_in_evaluation_mode(batches):
         method.setup(batches[0].training_data())
         before = {key: value.clone() for key, value in method.state_dict().items()}
         method.train()
-        found = measure(method, batches[0].batch(torch.arange(16)))
+        measures = measure(method, batches[0].batch(torch.arange(16)))
         assert all(torch.equal(value, before[key]) for key, value in method.state_dict().items())
-        alone = measure(method.train(), batches[0].batch(torch.arange(1)))
-        assert torch.allclose(alone, found[:1], atol=1e-5)
+        single = measure(method.train(), batches[0].batch(torch.arange(1)))
+        assert torch.allclose(single, measures[:1], atol=1e-5)
 
 
 def test_sgd_on_features_has_momentum_and_weight_decay():
@@ -117,7 +121,7 @@ def test_weights_of_afr_and_a_step():
     class 1."""
     logits = torch.tensor([[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]]).log()
     labels, gamma = torch.tensor([0, 0, 1]), 4 * log(2)
-    plain, balanced = (image_weights(logits, labels, gamma, each) for each in (False, True))
+    plain, balanced = (image_weights(logits, labels, gamma, item) for item in (False, True))
     assert plain.tolist() == pytest.approx([1 / 7, 4 / 7, 2 / 7])
     assert balanced.tolist() == pytest.approx([1 / 9, 4 / 9, 4 / 9])
     method = make_baseline(
@@ -135,10 +139,10 @@ def test_weights_of_afr_and_a_step():
     # All p are 1/2: weights 1/4, 1/4, 1/2. Only the two images of class 0 have a feature.
     method.retrain(torch.tensor([[1.0], [1.0], [0.0]]), labels, last())
     # The gradient of the first step is (-1/4, 1/4) for the weight, and none for the bias.
-    first = 0.5 / 4
-    p = 1 / (1 + exp(-2 * first))
-    second = first + 0.5 * ((1 - p) / 2 - 2 * first)
-    assert head.weight[0].item() == pytest.approx(second, abs=1e-6)
+    left = 0.5 / 4
+    p = 1 / (1 + exp(-2 * left))
+    right = left + 0.5 * ((1 - p) / 2 - 2 * left)
+    assert head.weight[0].item() == pytest.approx(right, abs=1e-6)
     moved = 0.5 * ((1 - p) / 2 - 1 / 4)  # the bias, in the second step
     assert head.bias.tolist() == pytest.approx([moved, -moved], abs=1e-6)
     nn.init.zeros_(head.weight)
@@ -153,8 +157,8 @@ def test_self_uses_the_images_whose_prediction_changed_most(monkeypatch):
     """Here those that are certain only in the end, more than one that was certain only before."""
     early, final = torch.full((1, 2), 0.5).log(), torch.tensor([[0.75, 0.25]]).log()
     assert disagreement(early, final).item() == pytest.approx(log(4 / 3) / 2)
-    given = {"name": "self", "finetuned": 2, "steps": 30}
-    settings = settings_of({"name": "linear", "options": {"features": 1}}, given)
+    options = {"name": "self", "finetuned": 2, "steps": 30}
+    settings = settings_of({"name": "linear", "options": {"features": 1}}, options)
     method, used = make_baseline(settings, 2, 0, 0), []
     phases = [
         (phase.name, phase.max_epochs) for phase in method.phases(replace(known([0]), max_epochs=8))
@@ -176,8 +180,8 @@ def test_self_uses_the_images_whose_prediction_changed_most(monkeypatch):
     assert "at most 10 images are held out" in method.doubts[0]
     method.retrain(features, labels, last())
     assert [len(batch) for batch in used[5]] == [16] * 30
-    drawn = torch.tensor(used[4])[torch.cat(used[5])]
-    assert drawn.float().mean().item() == pytest.approx(0.5, abs=0.1), "classes alike"
+    draws = torch.tensor(used[4])[torch.cat(used[5])]
+    assert draws.float().mean().item() == pytest.approx(0.5, abs=0.1), "classes alike"
 
 
 def test_self_keeps_the_predictions_at_the_end_of_its_early_phase(batches):
@@ -209,10 +213,10 @@ def test_the_loss_of_logit_correction():
     method.setup(data)
     output = method.training_step("classify", batch_of(data, range(3)), caught(losses))
     rows, z = [[0.5, 0.25, 0.25], [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 1, 1]
-    given = [[*(v + 1e-4 for v in row[:2]), 1] for row in PRIOR]
-    wanted = [corrected(p, given[k], y) for p, k, y in zip(rows, z, LABELS, strict=True)]
-    assert output.loss.tolist() == pytest.approx(wanted, rel=1e-5)
-    assert losses["model"].item() == pytest.approx(sum(wanted) / 3, rel=1e-5)
+    inputs = [[*(v + 1e-4 for v in row[:2]), 1] for row in PRIOR]
+    expected = [corrected(p, inputs[k], y) for p, k, y in zip(rows, z, LABELS, strict=True)]
+    assert output.loss.tolist() == pytest.approx(expected, rel=1e-5)
+    assert losses["model"].item() == pytest.approx(sum(expected) / 3, rel=1e-5)
     biased = sum(0.8 * p**0.8 * -log(p) for p in (0.7, 0.2, 0.8)) / 3
     assert losses["biased"].item() == pytest.approx(2 * biased, rel=1e-5)
     method.options.decay = 0.5
@@ -236,9 +240,9 @@ def test_the_loss_of_unsupervised_logit_adjustment(batches):
     method.memory["prior"] = torch.tensor(PRIOR)
     output = method.train().training_step("classify", batch_of(data, range(3)), caught(losses))
     assert not method.biased.training
-    given = [[*((v / sum(row)) ** 2 for v in row[:2]), 1] for row in PRIOR]
-    wanted = corrected([0.25, 0.5, 0.25], given[1], 1)
-    assert output.loss[2].item() == pytest.approx(wanted, rel=1e-5)
+    inputs = [[*((v / sum(row)) ** 2 for v in row[:2]), 1] for row in PRIOR]
+    expected = corrected([0.25, 0.5, 0.25], inputs[1], 1)
+    assert output.loss[2].item() == pytest.approx(expected, rel=1e-5)
     assert set(losses) == {"model"}
     method, (train, val) = made("ula", bias_epochs=3), batches
     data = replace(train.training_data(), validation=val.training_data())
@@ -250,10 +254,10 @@ def test_the_loss_of_unsupervised_logit_adjustment(batches):
     validated = val.batch(torch.arange(20))
     cue = method.biased.eval()(validated.inputs).argmax(1)
     assert torch.equal(method.memory["validation_group"], 6 * cue + val.labels)
-    whole = batches[0].batch(torch.arange(64))
+    entire = batches[0].batch(torch.arange(64))
     assert method.memory["prior"].sum().item() == pytest.approx(1)
     assert torch.allclose(
-        method.memory["prior"], joint(method.biased.eval()(whole.inputs).softmax(1), whole.labels)
+        method.memory["prior"], joint(method.biased.eval()(entire.inputs).softmax(1), entire.labels)
     )
 
 
@@ -262,21 +266,21 @@ def test_twins_of_xrm_take_over_each_others_confident_predictions():
     assert flip_chance(chances).tolist() == pytest.approx([0, 0.5, 1])
     losses, labels = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2])
     assert class_balanced(losses, labels, 3).item() == 2 + 5
-    method, data, found = three("xrm"), known(LABELS), {}
+    method, data, result = three("xrm"), known(LABELS), {}
     method.setup(data)
     method.memory["half"] = torch.tensor([0, 1, 0])
     certain = F.one_hot(torch.tensor([2, 2, 2])).float().log()  # infinitely sure
-    first, second = probable([0.5, 0.25, 0.25], LABELS), probable([0.125, 0.25, 0.5], LABELS)
-    method.twins = nn.ModuleList([Fixed(first), Fixed(second)])
-    second[0], first[1] = certain[0], torch.zeros(3)
+    left, right = probable([0.5, 0.25, 0.25], LABELS), probable([0.125, 0.25, 0.5], LABELS)
+    method.twins = nn.ModuleList([Fixed(left), Fixed(right)])
+    right[0], left[1] = certain[0], torch.zeros(3)
     torch.manual_seed(0)
-    output = method.training_step("twins", batch_of(data, range(3)), caught(found))
+    output = method.training_step("twins", batch_of(data, range(3)), caught(result))
     assert output.loss.tolist() == pytest.approx([log(2), log(4), log(4)])
-    assert found["twins"].item() == pytest.approx(1.5 * log(2) + log(4))
+    assert result["twins"].item() == pytest.approx(1.5 * log(2) + log(4))
     assert method.memory["labels"].tolist()[:2] == [2, 0], "certain, and no idea"
-    method.twins = nn.ModuleList([Fixed(2 * first), Fixed(torch.zeros(3, 3))])
+    method.twins = nn.ModuleList([Fixed(2 * left), Fixed(torch.zeros(3, 3))])
     validated = method.validation_step("twins", batch_of(data, range(3)))
-    assert torch.allclose(validated.loss, F.cross_entropy(first, data.labels, reduction="none"))
+    assert torch.allclose(validated.loss, F.cross_entropy(left, data.labels, reduction="none"))
 
 
 def test_each_twin_of_xrm_has_about_half_of_the_images():
@@ -288,13 +292,13 @@ def test_each_twin_of_xrm_has_about_half_of_the_images():
 
 def test_groups_of_xrm_are_what_either_twin_gets_wrong():
     method, labels = three("xrm"), [0, 0, 0, 1, 1]
-    said = [[0, 1, 0, 1, 1], [0, 0, 2, 1, 1]]
-    twins = [F.one_hot(torch.tensor(each), 3).float() for each in said]
+    message = [[0, 1, 0, 1, 1], [0, 0, 2, 1, 1]]
+    twins = [F.one_hot(torch.tensor(item), 3).float() for item in message]
     data = known(labels)
     data = replace(data, in_order=lambda: [batch_of(data, range(5))])
     data = replace(data, validation=data)
     method.setup(data)
-    method.twins = nn.ModuleList(Fixed(each) for each in twins)
+    method.twins = nn.ModuleList(Fixed(item) for item in twins)
     method.start_phase("classify", data)
     assert method.memory["group"].tolist() == [0, 1, 1, 2, 2], "no group of class 1 is wrong"
     assert method.memory["validation_group"].tolist() == [0, 1, 1, 2, 2]
@@ -309,26 +313,29 @@ def test_prototypes_of_dpe():
     points.points.data = torch.tensor([[3.0, 0.0], [0.0, 0.5]])
     points.scale.data = torch.tensor(-2.0)
     assert points(torch.tensor([[5.0, 0.0]])).tolist()[0] == pytest.approx([0, -2 * sqrt(2)])
-    given, earlier = torch.tensor([[1.0, 2, 0], [0, 1, 0]]), torch.tensor([[1.0, 0, 0], [1, -5, 0]])
+    inputs, earlier = (
+        torch.tensor([[1.0, 2, 0], [0, 1, 0]]),
+        torch.tensor([[1.0, 0, 0], [1, -5, 0]]),
+    )
     # Products 1 and -5 with the one set, 0 and 2 with the other; D - 1 = 2, and three sets.
-    other = torch.tensor([[0.0, 0, 1], [0, 2, 0]])
-    wanted = abs(1 - 5 + 0 + 2) / 2 / 2 / 3
-    assert overlap(given, [earlier, other]).item() == pytest.approx(wanted)
-    assert overlap(given, []).item() == 0
+    alternative = torch.tensor([[0.0, 0, 1], [0, 2, 0]])
+    expected = abs(1 - 5 + 0 + 2) / 2 / 2 / 3
+    assert overlap(inputs, [earlier, alternative]).item() == pytest.approx(expected)
+    assert overlap(inputs, []).item() == 0
 
 
 def test_the_loss_of_a_set_of_prototypes(monkeypatch):
     losses = []
     to = "diagvib.methods.dpe.descend"
-    monkeypatch.setattr(to, lambda module, drawn, loss, **sgd: losses.append(loss(torch.arange(4))))
+    monkeypatch.setattr(to, lambda module, draws, loss, **sgd: losses.append(loss(torch.arange(4))))
     method = made("dpe", members=3, entropic_scale=3.0, shrinkage=2.0, diversity=5.0)
     features, labels = torch.randn(4, method.model.head.in_features), torch.tensor([0, 1, 2, 2])
     for number, member in enumerate(method.members):
         method.add(number, features, labels)
         fits = F.cross_entropy(3 * member(features), labels)
-        *earlier, points = [other.points for other in method.members[: number + 1]]
-        size, alike = points.square().sum(1).mean(), overlap(points, earlier)
-        assert losses[-1].item() == pytest.approx((fits + 2 * size + 5 * alike).item(), rel=1e-5)
+        *earlier, points = [alternative.points for alternative in method.members[: number + 1]]
+        size, equals = points.square().sum(1).mean(), overlap(points, earlier)
+        assert losses[-1].item() == pytest.approx((fits + 2 * size + 5 * equals).item(), rel=1e-5)
 
 
 def test_each_set_of_prototypes_has_balanced_images_of_its_own(monkeypatch):
@@ -337,19 +344,19 @@ def test_each_set_of_prototypes_has_balanced_images_of_its_own(monkeypatch):
     method.group = torch.tensor([0] * 40 + [1] * 4)
     method.memory["held_out"] = torch.ones(44, dtype=torch.bool)
     method.retrain(torch.randn(44, 5), method.group, last())
-    (one, labels), (other, _) = added
-    assert labels.bincount().tolist() == [4, 4] and not torch.equal(one, other)
+    (single, labels), (alternative, _) = added
+    assert labels.bincount().tolist() == [4, 4] and not torch.equal(single, alternative)
 
 
 def test_prototypes_are_fitted_to_standardised_features():
     """So that the length and the mean of an image's features say nothing."""
     features, points = torch.rand(8, 2048), []
-    for given in (features, 3 * features + torch.arange(8.0)[:, None]):
+    for inputs in (features, 3 * features + torch.arange(8.0)[:, None]):
         torch.manual_seed(0)
         method = made("dpe", members=1, head_epochs=1)
         method.setup(known([0, 1, 2, 3] * 2))
         torch.manual_seed(0)
-        method.retrain(given, torch.tensor([0, 1, 2, 3] * 2), last())
+        method.retrain(inputs, torch.tensor([0, 1, 2, 3] * 2), last())
         points.append(method.members[0].points.detach().clone())
     assert torch.allclose(*points, atol=1e-5) and points[0].abs().max() > 0
 
@@ -363,8 +370,8 @@ def test_dpe_predicts_the_mean_probability_of_its_members(batches):
     method.start_phase("retrain", method.data)
     features = method.model.features(batch.inputs)
     read = (features - features.mean(1, keepdim=True)) / features.std(1, correction=0, keepdim=True)
-    each = [member(read).softmax(1) for member in method.members]
-    assert torch.allclose(method.predict(batch).exp(), (each[0] + each[1]) / 2, atol=1e-4)
+    item = [member(read).softmax(1) for member in method.members]
+    assert torch.allclose(method.predict(batch).exp(), (item[0] + item[1]) / 2, atol=1e-4)
 
 
 def test_dpe_with_groups_holds_out_images_of_each():
@@ -372,8 +379,8 @@ def test_dpe_with_groups_holds_out_images_of_each():
     labels, cues = [0] * 42 + [1] * 41, [[0]] * 40 + [[1]] * 2 + [[1]] * 40 + [[0]]
     method = made("dpe", supervision="cues")
     method.setup(known(labels, cues))
-    held = method.group[method.memory["held_out"]]
-    assert held.bincount().tolist() == [8, 1, 1, 8]
+    held_out = method.group[method.memory["held_out"]]
+    assert held_out.bincount().tolist() == [8, 1, 1, 8]
     group = torch.tensor([0] * 9 + [1] * 2)
     assert group[random_share(group, 2, 0.2)].bincount().tolist() == [2, 1], "rounded"
 
@@ -404,11 +411,11 @@ def test_masktune_blackens_what_is_much_hotter_than_the_rest():
     method.start_phase("mask", method.data)
     assert torch.equal(method.trained.head.weight, method.model.head.weight)
     black = hot(method.heat(batch.inputs), SIZE, 2.0)
-    seen, step = [], type(method.model).features
-    method.model.features = lambda inputs: seen.append(inputs) or step(method.model, inputs)
+    calls, step = [], type(method.model).features
+    method.model.features = lambda inputs: calls.append(inputs) or step(method.model, inputs)
     method.training_step("mask", batch, lambda name, loss: None)
     inputs = method.data.inputs(batch.pixels * ~black[..., None])
-    assert black.any() and torch.equal(seen[0], inputs)
+    assert black.any() and torch.equal(calls[0], inputs)
 
 
 def test_a_network_without_a_map_cannot_be_masked():
@@ -419,9 +426,9 @@ def test_a_network_without_a_map_cannot_be_masked():
 
 
 def test_prototypes_are_fitted_with_momentum(monkeypatch):
-    given = []
+    calls = []
     to = "diagvib.methods.dpe.descend"
-    monkeypatch.setattr(to, lambda module, drawn, loss, **sgd: given.append(sgd))
+    monkeypatch.setattr(to, lambda module, draws, loss, **sgd: calls.append(sgd))
     method = made("dpe", members=1, head_lr=0.5)
     method.add(0, torch.randn(4, method.model.head.in_features), torch.tensor([0, 1, 2, 2]))
-    assert given == [{"lr": 0.5, "momentum": 0.9}]
+    assert calls == [{"lr": 0.5, "momentum": 0.9}]

@@ -43,7 +43,7 @@ studies:
       - {splits: [train, val, test], group: all, environment: south, cells: {cue: other}}
 """
 TWO_CUES = "colour-corner-extent"
-OTHERS = [
+ALTERNATIVES = [
     run_of("net", study, binding, sample)
     for study, binding in (("two-cues", TWO_CUES), ("places", "colour-corner"))
     for sample in range(3)
@@ -59,9 +59,9 @@ def predict(sample: int):
     """Right in fewer of ten images in the second group or environment, and for further classes and
     samples."""
 
-    def of(cell, at):
-        target, second = cell["target_class"], {"neither", "south"} & {*cell.values()}
-        return target if at < 9 - 3 * len(second) - 2 * target - sample else (target + 1) % 2
+    def of(cell, position):
+        target, right = cell["target_class"], {"neither", "south"} & {*cell.values()}
+        return target if position < 9 - 3 * len(right) - 2 * target - sample else (target + 1) % 2
 
     return of
 
@@ -84,7 +84,7 @@ def known(settings):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, known):
     folder = tmp_path_factory.mktemp("results") / "runs"
-    for run in OTHERS:
+    for run in ALTERNATIVES:
         write_cells(folder, run, predict(run["sample"]), 10, known, comparable=True)
     return folder
 
@@ -99,8 +99,11 @@ def test_the_group_bys_of_a_case_worked_by_hand():
             "correct": [10, 10, 1, 3],
         }
     )
-    found = mean_per_class(cells, ["group"])
-    assert found["accuracy"].tolist() == [(0.5 + 0.2) / 2, 0.75] and found["n"].tolist() == [45, 4]
+    result = mean_per_class(cells, ["group"])
+    assert result["accuracy"].tolist() == [(0.5 + 0.2) / 2, 0.75] and result["n"].tolist() == [
+        45,
+        4,
+    ]
     assert worst_cell(cells, ["group"]).tolist() == [0.2, 0.75]
     assert per_image(cells, ["group"]).tolist() == [21 / 45, 0.75]
     # Cells a-x, a-y and b-x have accuracies 1, 1/3 and 4/9, in both groups together.
@@ -111,7 +114,7 @@ def test_the_group_bys_of_a_case_worked_by_hand():
 
 
 def test_two_cues_and_environments_have_accuracies_by_group(runs, settings, known, tmp_path):
-    tabulate(runs, tmp_path, OTHERS, settings)
+    tabulate(runs, tmp_path, ALTERNATIVES, settings)
     tables = read_tables(tmp_path)
     assert set(tables["metrics"]["metric_set"]) == {"accuracy"} and not len(tables["p_matrix"])
     accuracy = tables["metrics"].set_index(["study", "metric"])
@@ -129,42 +132,42 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, settings, know
     assert "paper" not in markdown.lower() and "FAAvg" not in markdown
 
 
-SHOWN = (REPOSITORY / "docs/new_metrics.md").read_text().split("```python\n")[1]
+DISPLAY = (REPOSITORY / "docs/new_metrics.md").read_text().split("```python\n")[1]
 
 
 def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_evaluate(
     runs, settings, known, tmp_path, monkeypatch
 ):
     names = {}
-    exec(SHOWN.partition("```")[0], names)
+    exec(DISPLAY.partition("```")[0], names)
     monkeypatch.setitem(METRIC_SETS, "accuracy", names["METRIC_SET"])
-    tabulate(runs, tmp_path / "tables", OTHERS, settings)
+    tabulate(runs, tmp_path / "tables", ALTERNATIVES, settings)
     metrics = read_tables(tmp_path / "tables")["metrics"]
     lag = metrics.query("study == 'two-cues'").set_index("metric")["mean"]
     assert lag.to_dict() == pytest.approx({"common_lag": 0, "neither_lag": 0.3})
     assert "neither_lag" in make_report(tmp_path, settings, runs=runs)
     for _ in range(2):
         write_scores(metrics, known, tmp_path / "scores")
-        other = tmp_path / "scores/other/two-cues.json"
-        assert not other.exists(), "of a baseline that is not in these tables"
-        other.parent.mkdir(exist_ok=True)
-        other.write_text("{}")
-    found = json.loads((tmp_path / "scores/net/two-cues.json").read_text())
-    assert found == {"common_lag": 0, "neither_lag": 0.3}
-    table = read_table(run_folder(runs, OTHERS[0]) / "predictions.parquet")
-    told = table.drop("prediction"), table["prediction"].to_pandas()
-    assert evaluate("two-cues", TWO_CUES, 0, "test", *told, known)["neither_lag"] == pytest.approx(
-        0.3
-    )
+        alternative = tmp_path / "scores/other/two-cues.json"
+        assert not alternative.exists(), "of a baseline that is not in these tables"
+        alternative.parent.mkdir(exist_ok=True)
+        alternative.write_text("{}")
+    content = json.loads((tmp_path / "scores/net/two-cues.json").read_text())
+    assert content == {"common_lag": 0, "neither_lag": 0.3}
+    table = read_table(run_folder(runs, ALTERNATIVES[0]) / "predictions.parquet")
+    supervision_ = table.drop("prediction"), table["prediction"].to_pandas()
+    assert evaluate("two-cues", TWO_CUES, 0, "test", *supervision_, known)[
+        "neither_lag"
+    ] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
-    ("expected", "there"),
-    [(OTHERS, True), (NINE + OTHERS + OF_EVERY_SET, False)],
+    ("expected", "present"),
+    [(ALTERNATIVES, True), (NINE + ALTERNATIVES + OF_EVERY_SET, False)],
     ids=["others", "nothing ran"],
 )
-def test_the_page_shows_what_there_is_and_no_more(runs, settings, tmp_path, expected, there):
-    tables, folder = tmp_path / "tables", runs if there else tmp_path / "none"
+def test_the_page_shows_what_there_is_and_no_more(runs, settings, tmp_path, expected, present):
+    tables, folder = tmp_path / "tables", runs if present else tmp_path / "none"
     tabulate(folder, tables, expected, settings)
     assert all((tables / name).exists() for name in TABLE_FILES)
     page = make_report(tmp_path, settings, runs=folder)
@@ -174,8 +177,8 @@ def test_the_page_shows_what_there_is_and_no_more(runs, settings, tmp_path, expe
     assert [title for title in ordered if title in titles] == [
         title for title in titles if title in ordered
     ], "tables.md has the order of the page"
-    assert ('id="verdict"' in page) == (len(expected) > len(OTHERS)), "of the paper's studies"
-    assert (tmp_path / "figures/training/net.svg").exists() == there
+    assert ('id="verdict"' in page) == (len(expected) > len(ALTERNATIVES)), "of the paper's studies"
+    assert (tmp_path / "figures/training/net.svg").exists() == present
 
 
 SQUARES = """
@@ -206,11 +209,11 @@ def squares(folder: Path, text: str, baselines: Sequence[str], names: dict[str, 
     """Tables of perfect runs of own studies; their configuration. names: study -> binding."""
     (folder / "squares.yaml").write_text(text)
     settings = {"studies_from": [str(folder / "squares.yaml")], "sources": "embedded"}
-    wanted = [run_of(name, *each, 0) for name in baselines for each in names.items()]
-    for run in wanted:
+    expected = [run_of(name, *item, 0) for name in baselines for item in names.items()]
+    for run in expected:
         known = known_studies(settings)
-        write_cells(folder / "runs", run, lambda cell, at: cell["target_class"], 3, known)
-    tabulate(folder / "runs", folder / "tables", wanted, settings)
+        write_cells(folder / "runs", run, lambda cell, position: cell["target_class"], 3, known)
+    tabulate(folder / "runs", folder / "tables", expected, settings)
     return settings
 
 
@@ -230,20 +233,20 @@ def test_a_study_without_a_headline_has_pictures(tmp_path):
     settings = squares(tmp_path, text, ["net"], {"free": "colour", "tied": "colour-corner"})
     material = material_of(tmp_path, settings)
     (material.images / "tied/colour-corner/0").mkdir(parents=True)
-    assert [one.name for one in sheet_figures(material)] == ["sheets/tied_colour-corner"]
-    assert "looks/tied_colour-corner" in [one.name for one in looking_figures(material)]
-    seen = [one.name for one in visualisation_figures(material)]
-    assert seen == ["exhibits/net_free_colour", "exhibits/net_tied_colour-corner"]
+    assert [item.name for item in sheet_figures(material)] == ["sheets/tied_colour-corner"]
+    assert "looks/tied_colour-corner" in [item.name for item in looking_figures(material)]
+    calls = [item.name for item in visualisation_figures(material)]
+    assert calls == ["exhibits/net_free_colour", "exhibits/net_tied_colour-corner"]
 
 
 def test_counter_examples_alone_have_pictures(tmp_path):
     runs = [run_of("net", "fgo-20", "shape-hue", 0)]
-    write_cells(tmp_path / "runs", runs[0], lambda cell, at: cell["target_class"], 3)
+    write_cells(tmp_path / "runs", runs[0], lambda cell, position: cell["target_class"], 3)
     tabulate(tmp_path / "runs", tmp_path / "tables", runs, {"sources": "embedded"})
     material = material_of(tmp_path, {"sources": "embedded"})
-    assert [one.name for one in looking_figures(material)] == ["looks/fgo-20_shape-hue"]
-    seen = [one.name for one in visualisation_figures(material)]
-    assert seen == ["exhibits/net_fgo-20_shape-hue"]
+    assert [item.name for item in looking_figures(material)] == ["looks/fgo-20_shape-hue"]
+    calls = [item.name for item in visualisation_figures(material)]
+    assert calls == ["exhibits/net_fgo-20_shape-hue"]
 
 
 def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp_path):
@@ -261,8 +264,8 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
     settings = {"studies_from": [str(path)], "sources": "embedded"}
     for run in expected:  # two of three images are right, one of three where the cue misleads
 
-        def right(cell, at):
-            return (cell["target_class"] + (at >= 1 + (cell["group"] == "id"))) % 3
+        def right(cell, position):
+            return (cell["target_class"] + (position >= 1 + (cell["group"] == "id"))) % 3
 
         write_cells(tmp_path / "runs", run, right, 3, known_studies(settings))
     frame = tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
@@ -299,8 +302,8 @@ def test_headline_numbers_are_of_all_bindings_and_factors_or_left_out():
 
 def test_headline_numbers_say_how_many_of_the_decided_cells_agree():
     verdicts = ["agrees", "agrees", "differs", "cannot tell", ""]
-    own = pd.DataFrame({"verdict": verdicts}).assign(binding="", metric="m", mean=0.5)
-    assert scores(own, ["m"]) == {"m": 0.5, "agreeing": 0.6667, "decided": 3}
+    subject = pd.DataFrame({"verdict": verdicts}).assign(binding="", metric="m", mean=0.5)
+    assert scores(subject, ["m"]) == {"m": 0.5, "agreeing": 0.6667, "decided": 3}
 
 
 def test_a_sample_that_lacks_a_run_has_no_mean():
@@ -312,25 +315,25 @@ def test_baselines_are_compared_on_the_bindings_that_both_have():
     keys = [("a", "hue-shape"), ("a", "hue-scale"), ("b", "hue-shape")]
     runs = pd.DataFrame([("zgo", *key, 0, "c") for key in keys])
     runs.columns = ["study", "baseline", "binding", "sample", "cue"]
-    found = baseline_comparisons(runs.assign(ood_accuracy=[0.5, 0.9, 0.4]))
-    assert found["difference"].tolist() == pytest.approx([0.1]) and found["bindings"].tolist() == [
-        1
-    ]
+    result = baseline_comparisons(runs.assign(ood_accuracy=[0.5, 0.9, 0.4]))
+    assert result["difference"].tolist() == pytest.approx([0.1]) and result[
+        "bindings"
+    ].tolist() == [1]
 
 
 def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():
     """Else, by simulation, 81 % of the intervals contain the truth."""
     sizes, rates = {"blond": 2660, "other": 17302}, {"blond": 0.45, "other": 0.99}
     rows = [{"target_class": name, "n": n} for name, n in sizes.items()]
-    about = {"study": "s", "baseline": "b", "binding": "x-y", "sample": 0, "group": "all"}
-    found = _images(pd.DataFrame(rows).assign(**about), {}).iloc[0]
-    assert found["metric"] == "all_accuracy" and round(found["images"]) == 9222
+    description = {"study": "s", "baseline": "b", "binding": "x-y", "sample": 0, "group": "all"}
+    result = _images(pd.DataFrame(rows).assign(**description), {}).iloc[0]
+    assert result["metric"] == "all_accuracy" and round(result["images"]) == 9222
     generator = np.random.default_rng(0)
-    drawn = [generator.binomial(n, rates[name], 2000) / n for name, n in sizes.items()]
-    low, high = image_interval(np.mean(drawn, 0), found["images"])
+    draws = [generator.binomial(n, rates[name], 2000) / n for name, n in sizes.items()]
+    low, high = image_interval(np.mean(draws, 0), result["images"])
     truth = np.mean([*rates.values()])
     assert 0.9 < ((low <= truth) & (truth <= high)).mean() < 0.96
-    equal = pd.DataFrame([{"target_class": name, "n": 300} for name in "abc"]).assign(**about)
+    equal = pd.DataFrame([{"target_class": name, "n": 300} for name in "abc"]).assign(**description)
     assert _images(equal, {})["images"].tolist() == [900]
 
 
@@ -338,5 +341,5 @@ def test_a_mean_over_cues_is_of_the_images_of_all_cues():
     rows = [("zgo", "m", "shape", cue, 0, 0.5, 0.7, 18, 9) for cue in ("hue", "scale")]
     names = ["study", "baseline", "target", "cue", "sample"]
     names += ["ood_accuracy", "id_accuracy", "ood_n", "id_n"]
-    found = {row["metric"]: row["images"] for row in _over_cues(pd.DataFrame(rows, columns=names))}
-    assert found == {"faavg": 36, "famin": 18, "id_accuracy": 18}
+    case = {row["metric"]: row["images"] for row in _over_cues(pd.DataFrame(rows, columns=names))}
+    assert case == {"faavg": 36, "famin": 18, "id_accuracy": 18}

@@ -49,9 +49,9 @@ def test_a_sample_that_lacks_a_cue_does_not_count():
 
 
 def test_one_sample_has_no_standard_error_and_none_has_no_mean():
-    one, none = faavg(np.array([[0.5, 0.7]])), faavg(np.array([[0.5, np.nan]]))
-    assert one.mean == pytest.approx(0.6) and one.n == 1 and math.isnan(one.stderr)
-    assert none.n == 0 and math.isnan(none) and math.isnan(none.stderr)
+    single, nothing = faavg(np.array([[0.5, 0.7]])), faavg(np.array([[0.5, np.nan]]))
+    assert single.mean == pytest.approx(0.6) and single.n == 1 and math.isnan(single.stderr)
+    assert nothing.n == 0 and math.isnan(nothing) and math.isnan(nothing.stderr)
 
 
 @pytest.mark.parametrize("acc", [np.zeros(5), np.zeros((5, 0))])

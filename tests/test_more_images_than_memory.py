@@ -26,10 +26,10 @@ def images(tmp_path):
 
 def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     path = images / "0" / "train.parquet"
-    held, files = read_images(path), sorted(images.rglob("*"))
+    held_out, files = read_images(path), sorted(images.rglob("*"))
     monkeypatch.setattr(memory, "SHARE", 0.0)
     mapped = read_images(path)
-    assert torch.equal(held.pixels, mapped.pixels) and held.table.equals(mapped.table)
+    assert torch.equal(held_out.pixels, mapped.pixels) and held_out.table.equals(mapped.table)
     assert sorted(images.rglob("*")) == files, "the file has no name, so it is never left behind"
 
 
@@ -53,12 +53,12 @@ def test_trainings_from_memory_and_from_the_disk_are_the_same(images, tmp_path, 
         **settings_of(normalise="imagenet"),
         "augment": ["flip"],
     }
-    for where, share in (("memory", 1.0), ("disk", 0.0)):
+    for location, share in (("memory", 1.0), ("disk", 0.0)):
         monkeypatch.setattr(memory, "SHARE", share)
         train_runs(
             Job(settings, Protocol(2, None, 3), CPU, ImageFiles(images), keep_weights=True),
             [RUN],
-            Folders(tmp_path / where, tmp_path / "checkpoints"),
+            Folders(tmp_path / location, tmp_path / "checkpoints"),
         )
     metrics = read_json(tmp_path / "disk/0/metrics.json")
     assert metrics["cue"] is None and list(metrics["groups"]) == ["id"]

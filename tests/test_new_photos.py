@@ -31,17 +31,17 @@ def photos(folder: Path, cells: dict[tuple[str, str], int], table: str | None = 
     """A folder with so many photos of each (animal, ground), all different; with a table, or in
     folders `ground/animal`."""
     rows = [cell for cell, n in cells.items() for _ in range(n)]
-    found = pd.DataFrame(rows, columns=["animal", "ground"])
-    number = np.arange(len(found))
-    place = found["ground"] + "/" + found["animal"] if table is None else "photos"
-    found["path"] = place + "/" + pd.Series(number).map("{:04d}.png".format)
-    for path, colour in zip(found["path"], number, strict=True):
+    result = pd.DataFrame(rows, columns=["animal", "ground"])
+    number = np.arange(len(result))
+    place = result["ground"] + "/" + result["animal"] if table is None else "photos"
+    result["path"] = place + "/" + pd.Series(number).map("{:04d}.png".format)
+    for path, colour in zip(result["path"], number, strict=True):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         image = Image.new("RGB", (20, 16), (int(colour) % 256, int(colour) // 256, 90))
         image.save(folder / path)
     if table:
-        found.assign(person=number // 4, id=number).to_csv(folder / table, index=False)
-    return found
+        result.assign(person=number // 4, id=number).to_csv(folder / table, index=False)
+    return result
 
 
 EVEN = {(animal, ground): 40 for animal in ("bird", "cow") for ground in ("sea", "land")}
@@ -64,11 +64,11 @@ def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, uni
     proposal = look(tmp_path / "mine", None, columns)
     assert dict(proposal.cells()) == {cell: cells.get(cell, 0) for cell in proposal.cells().index}
     paths = write(proposal, tmp_path)
-    given = read_yaml(paths["configuration"])
-    for study in given["studies"]:
-        options = {key: given[key] for key in ("counts", "studies_from")}
-        data = diagvib.load(study, given["bindings"][0], "all", image_size=64, **options)
-        assert len(data) == sum(given["counts"].values())
+    definition = read_yaml(paths["configuration"])
+    for study in definition["studies"]:
+        options = {key: definition[key] for key in ("counts", "studies_from")}
+        data = diagvib.load(study, definition["bindings"][0], "all", image_size=64, **options)
+        assert len(data) == sum(definition["counts"].values())
         assert data.table["photo"].to_pandas().is_unique
         table = data.table.to_pandas()
         trained = table[table["split"] == "train"].groupby(["animal", "ground"]).size()
@@ -79,13 +79,13 @@ def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, uni
     agree = table.loc[table["split"] == "train", "group"] == "agree"
     assert agree.mean() == pytest.approx(proposal.agree, abs=0.05)
     assert len(data) / sum(cells.values()) > (0.04 if unit else 0.2)
-    assert load_config(paths["configuration"]).studies == given["studies"]
+    assert load_config(paths["configuration"]).studies == definition["studies"]
 
 
 def test_the_cue_agrees_where_photos_say_so_most_often(tmp_path):
     photos(tmp_path, EVEN | {("bird", "land"): 90, ("cow", "sea"): 75})
-    found = look(tmp_path, None, Columns(target="animal", cues=["ground"])).classes
-    assert found == {"animal": ["bird", "cow"], "ground": ["land", "sea"]}
+    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"])).classes
+    assert proposal == {"animal": ["bird", "cow"], "ground": ["land", "sea"]}
 
 
 def test_a_proposed_shortcut_is_stronger_than_none(tmp_path):
@@ -113,8 +113,10 @@ def test_the_cues_classes_serve_several_of_the_targets_if_it_has_more(tmp_path):
 
 
 def test_a_cue_may_be_called_split_and_files_be_written_beyond_a_link(tmp_path, monkeypatch):
-    found = photos(tmp_path / "mine", EVEN)
-    found.rename(columns={"ground": "split_tail"}).to_csv(tmp_path / "mine/labels.csv", index=False)
+    result = photos(tmp_path / "mine", EVEN)
+    result.rename(columns={"ground": "split_tail"}).to_csv(
+        tmp_path / "mine/labels.csv", index=False
+    )
     proposal = look(tmp_path / "mine", None, Columns(target="animal", cues=["split_tail"]))
     assert "split" not in proposal.definition
     (tmp_path / "real/deep").mkdir(parents=True)
@@ -138,9 +140,9 @@ def test_files_are_named_relative_to_the_file_that_names_them(tmp_path, monkeypa
 
 
 def test_a_photo_that_cannot_be_used_does_not_count_for_that(tmp_path):
-    found = photos(tmp_path, dict.fromkeys(EVEN, 40))
-    odd = found.query("animal == 'bird' and ground == 'land'")["path"].iloc[0]
-    (tmp_path / odd).write_text("no photo")
+    result = photos(tmp_path, dict.fromkeys(EVEN, 40))
+    outlier = result.query("animal == 'bird' and ground == 'land'")["path"].iloc[0]
+    (tmp_path / outlier).write_text("no photo")
     proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]))
     assert proposal.classes == {"animal": ["bird", "cow"], "ground": ["sea", "land"]}
 
@@ -154,13 +156,13 @@ def test_a_published_split_is_kept(tmp_path, monkeypatch):
     table.drop(columns="person").to_csv(tmp_path / "mine/labels.csv", index=False)
     proposal = look(tmp_path / "mine", None, Columns(target="animal"))
     paths = write(proposal, Path())
-    given = read_yaml(paths["configuration"])
-    assert given["studies"] == ["mine-published"] and "counts" not in given
-    options = {"studies_from": given["studies_from"], "image_size": 64}
+    definition = read_yaml(paths["configuration"])
+    assert definition["studies"] == ["mine-published"] and "counts" not in definition
+    options = {"studies_from": definition["studies_from"], "image_size": 64}
     for split, n in (("train", 80), ("val", 40), ("test", 40)):
         data = diagvib.load("mine-published", "animal-ground", split, **options)
         assert len(data) == n and data.table["photo"].to_pandas().is_unique
-    assert len(given["baselines"]) == 2, "also group DRO"
+    assert len(definition["baselines"]) == 2, "also group DRO"
 
 
 def test_group_dro_is_proposed_only_if_it_can_be_trained(tmp_path, monkeypatch):
@@ -184,8 +186,8 @@ def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):
     proposal.definition["factors"]["ground"] = ["$_^$", "land"]
     write_sheet(proposal, tmp_path / "cells.png")
     picture = np.asarray(Image.open(tmp_path / "cells.png").convert("RGB")).reshape(-1, 3)
-    shown = proposal.photos.groupby(["animal", "ground"])["path"].first()
-    colours = [Image.open(tmp_path / "mine" / path).getpixel((0, 0)) for path in shown]
+    display = proposal.photos.groupby(["animal", "ground"])["path"].first()
+    colours = [Image.open(tmp_path / "mine" / path).getpixel((0, 0)) for path in display]
     assert all((picture == colour).all(1).sum() > 500 for colour in colours)
     with pytest.raises(DiagvibError, match="lie 2 folders deep, but --levels names 1"):
         look(tmp_path / "mine", None, Columns(levels=["animal"]))
@@ -208,7 +210,7 @@ def test_a_missing_number_leaves_the_others_whole(tmp_path):
 
 def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     photos(tmp_path, EVEN)
-    for given, said in (
+    for inputs, message in (
         (
             {},
             r"--target; columns with 2 to 50 values: animal \(2 values\), ground \(2 values\), pers",
@@ -218,8 +220,8 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         ({"target": "animal", "split": "ground"}, "ground has the values .*; a split names train"),
         ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
     ):
-        with pytest.raises(DiagvibError, match=said):
-            look(tmp_path, None, Columns(**given))
+        with pytest.raises(DiagvibError, match=message):
+            look(tmp_path, None, Columns(**inputs))
     (tmp_path / "other.csv").write_text("a,b\n")
     with pytest.raises(DiagvibError, match=r"has the tables labels.csv, other.csv; choose one"):
         look(tmp_path, None, Columns())
@@ -227,7 +229,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     write(proposal, tmp_path)
     with pytest.raises(DiagvibError, match=r"mine.yaml: already exists"):
         write(proposal, tmp_path)
-    for text, said in (
+    for text, message in (
         (b"animal;ground;path\n", "has no rows"),
         (
             b"animal,path\ncow,1.png\n",
@@ -244,16 +246,16 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         ("tier\nk\xe4fer\n".encode("utf-16"), "use Parquet, or CSV with commas in UTF-8"),
     ):
         (tmp_path / "other.csv").write_bytes(text)
-        with pytest.raises(DiagvibError, match=said):
+        with pytest.raises(DiagvibError, match=message):
             look(tmp_path, "other.csv", Columns(target="animal"))
-    alike = tmp_path / "alike"
-    photos(alike, {("bird", "sea"): 30, ("cow", "land"): 30})
+    equals = tmp_path / "alike"
+    photos(equals, {("bird", "sea"): 30, ("cow", "land"): 30})
     with pytest.raises(DiagvibError, match="each animal has its own ground, so nothing tells"):
-        look(alike, None, Columns(target="animal", cues=["ground"]))
+        look(equals, None, Columns(target="animal", cues=["ground"]))
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "named"),
+    ("column", "values", "with_names"),
     [
         ("split", ["train", "val", "test", "test"], True),
         ("split", ["train", "val", "test", "train"], False),
@@ -261,22 +263,22 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     ],
 )
 def test_photos_that_look_alike_are_named_unless_they_share_a_split(
-    tmp_path, capsys, column, values, named
+    tmp_path, capsys, column, values, with_names
 ):
     """The last photo is the first one, smaller and lighter."""
     source = Path(skimage.__file__).parent / "data"
-    shown = [Image.open(source / f"{name}.png") for name in ("chelsea", "coffee", "astronaut")]
-    shown.append(shown[0].resize((150, 100)).point(lambda value: min(255, int(value * 1.2))))
-    for number, image in enumerate(shown):
+    text = [Image.open(source / f"{name}.png") for name in ("chelsea", "coffee", "astronaut")]
+    text.append(text[0].resize((150, 100)).point(lambda value: min(255, int(value * 1.2))))
+    for number, image in enumerate(text):
         image.save(tmp_path / f"{number}.png")
     table = {"file": [f"{n}.png" for n in range(4)], "kind": list("abab"), "column": values}
     pd.DataFrame(table).to_csv(tmp_path / "t.csv")
-    given = {"split": {"column": "column"}, "unit": "column"}
-    its = PhotoSet(table="t.csv", factors={"kind": ["a", "b"]}, **{column: given[column]})
-    labelled_photos(its, tmp_path, "mine")
-    said = capsys.readouterr().err
-    assert ("0.png: looks like 3.png" in said) == named
-    assert ("different splits: 1;" in said) == named
+    options = {"split": {"column": "column"}, "unit": "column"}
+    definition = PhotoSet(table="t.csv", factors={"kind": ["a", "b"]}, **{column: options[column]})
+    labelled_photos(definition, tmp_path, "mine")
+    output = capsys.readouterr().err
+    assert ("0.png: looks like 3.png" in output) == with_names
+    assert ("different splits: 1;" in output) == with_names
 
 
 def test_none_of_the_three_files_is_overwritten(tmp_path):
@@ -284,8 +286,8 @@ def test_none_of_the_three_files_is_overwritten(tmp_path):
     proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]), "mine")
     paths = write(proposal, tmp_path)
     for path in paths.values():
-        for other in {*paths.values()} - {path}:
-            other.unlink(missing_ok=True)
+        for alternative in {*paths.values()} - {path}:
+            alternative.unlink(missing_ok=True)
         path.write_text("mine")
         with pytest.raises(DiagvibError, match=f"{path.name}: already exists"):
             write(proposal, tmp_path)
@@ -295,11 +297,11 @@ def test_none_of_the_three_files_is_overwritten(tmp_path):
 def test_a_published_split_is_found_beside_an_empty_column_but_not_guessed(tmp_path):
     photos(tmp_path, EVEN)
     table = pd.read_csv(tmp_path / "labels.csv")
-    named = np.array(["train", "val", "test", "train"])[np.arange(len(table)) % 4]
-    table.assign(split=named, notes="").to_csv(tmp_path / "labels.csv", index=False)
+    with_names = np.array(["train", "val", "test", "train"])[np.arange(len(table)) % 4]
+    table.assign(split=with_names, notes="").to_csv(tmp_path / "labels.csv", index=False)
     columns = Columns(target="animal", cues=["ground"])
     assert look(tmp_path, None, columns).definition["split"]["column"] == "split"
-    table.assign(split=named, split_id=named).to_csv(tmp_path / "labels.csv", index=False)
+    table.assign(split=with_names, split_id=with_names).to_csv(tmp_path / "labels.csv", index=False)
     with pytest.raises(DiagvibError, match="split, split_id could each be the published split"):
         look(tmp_path, None, columns)
 

@@ -29,8 +29,8 @@ def squares(n: int, seed: int) -> Batches:
     corners = torch.randint(0, 2, (n,), generator=generator).tolist()
     pixels = torch.zeros(n, SIZE, SIZE, 3, dtype=torch.uint8)
     for image, label, corner in zip(pixels, labels, corners, strict=True):
-        at = slice(32 * corner, 32 * corner + 32)
-        image[at, at, label] = 255
+        position = slice(32 * corner, 32 * corner + 32)
+        image[position, position, label] = 255
     return Batches(pixels, labels, CPU)
 
 
@@ -43,30 +43,30 @@ HELD_OUT = VAL.batch(torch.arange(64))
 )
 def test_each_step_moves_all_that_its_optimiser_holds_and_nothing_else(name):
     method = make_baseline(load_settings(name), 6, SIZE, 0)
-    batch, held = TRAIN.batch(torch.arange(6)), set()
+    batch, held_out = TRAIN.batch(torch.arange(6)), set()
     for phase in method.train().phases(TRAIN.training_data()):
-        for optimiser, given in method.optimisers(phase.name).items():
-            adam, own = make_optimiser(given), set(map(id, given.parameters))
+        for optimiser, inputs in method.optimisers(phase.name).items():
+            adam, subject = make_optimiser(inputs), set(map(id, inputs.parameters))
             before = [value.clone() for value in method.parameters()]
 
-            def update(name, loss, asked=optimiser, given=given, adam=adam):
-                if name == asked:
-                    loss.backward(inputs=list(given.parameters))
+            def update(name, loss, request=optimiser, inputs=inputs, adam=adam):
+                if name == request:
+                    loss.backward(inputs=list(inputs.parameters))
                     adam.step()
 
             method.training_step(phase.name, batch, update)
             for (key, value), former in zip(method.named_parameters(), before, strict=True):
-                assert torch.equal(value, former) != (id(value) in own), (optimiser, key)
-            held |= own
-    assert held == set(map(id, method.parameters()))
+                assert torch.equal(value, former) != (id(value) in subject), (optimiser, key)
+            held_out |= subject
+    assert held_out == set(map(id, method.parameters()))
 
 
 def trained(kind: type[Method], method: dict, model: str | None, epochs: int, lr: float) -> Method:
     settings = settings_of(model, method, lr)
-    made = initialised(lambda: kind(settings, 6, SIZE), 0)
+    output = initialised(lambda: kind(settings, 6, SIZE), 0)
     run = Run("mine", "zso", "hue", 0)
-    Trainer(made, TRAIN, VAL, run, Protocol(epochs, None, 3)).fit()
-    return made.eval()
+    Trainer(output, TRAIN, VAL, run, Protocol(epochs, None, 3)).fit()
+    return output.eval()
 
 
 def accuracy(method: Method) -> float:
@@ -103,13 +103,13 @@ def test_the_classifier_learns_and_the_lens_learns_to_mislead_it():
     image little."""
     options = {"name": "asr", "base_width": 8, "levels": 2}
     method = trained(Asr, options, "small_cnn", 3, 1e-3)
-    given = method.optimisers("classify")["lens"]
-    adam = make_optimiser(given)
+    inputs = method.optimisers("classify")["lens"]
+    adam = make_optimiser(inputs)
 
     def update(name, loss):
         if name == "lens":
             adam.zero_grad()
-            loss.backward(inputs=list(given.parameters))
+            loss.backward(inputs=list(inputs.parameters))
             adam.step()
 
     def misled() -> float:

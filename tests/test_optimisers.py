@@ -18,25 +18,25 @@ THEIRS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.opt
 def trained(make) -> tuple[list[torch.Tensor], dict]:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-    first, second = (make(list(net.parameters())) for _ in range(2))
+    left, right = (make(list(net.parameters())) for _ in range(2))
     for step, batch in enumerate(torch.randn(5, 4, 8)):
         if step == 3:  # like a run that is continued
-            second.load_state_dict(first.state_dict())
-            first = second
-        first.zero_grad(set_to_none=True)
+            right.load_state_dict(left.state_dict())
+            left = right
+        left.zero_grad(set_to_none=True)
         net(batch).square().mean().backward()
-        first.step()
-    state = first.state_dict()
+        left.step()
+    state = left.state_dict()
     state["param_groups"][0]["betas"] = None  # a list in ours, which comes from a configuration
     return [parameter.tolist() for parameter in net.parameters()], str(state)
 
 
 @pytest.mark.parametrize("name", list(OPTIMISERS))
 def test_it_steps_saves_and_restores_as_torch_does(name):
-    own = {"momentum": 0.9} if name == "sgd" else {"betas": [0.8, 0.99]}
-    settings = {"lr": 1e-2, "weight_decay": 0.1, **own}
-    ours = trained(lambda given: make_optimiser(Optimiser(given, {"name": name, **settings})))
-    assert ours == trained(lambda given: THEIRS[name](given, **settings, fused=True))
+    options = {"momentum": 0.9} if name == "sgd" else {"betas": [0.8, 0.99]}
+    settings = {"lr": 1e-2, "weight_decay": 0.1, **options}
+    ours = trained(lambda value: make_optimiser(Optimiser(value, {"name": name, **settings})))
+    assert ours == trained(lambda value: THEIRS[name](value, **settings, fused=True))
 
 
 TRAINING = """
@@ -57,7 +57,7 @@ print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modu
 
 
 def test_no_compiler_is_loaded_for_a_small_training():
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", TRAINING],
         cwd=REPOSITORY / "tests",
         capture_output=True,
@@ -65,4 +65,4 @@ def test_no_compiler_is_loaded_for_a_small_training():
         env={"PYTHONPATH": str(REPOSITORY / "src")},
         check=True,
     )
-    assert done.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"

@@ -47,8 +47,8 @@ def drawn_curves(cues: int = 5, beside_paper: bool = True):
 
 def test_a_panel_says_of_how_many_cues_its_curves_are():
     rows = pd.concat([curve_rows(5), curve_rows(1).assign(baseline="other")], ignore_index=True)
-    for own, title in ((rows, "hue (1 or 5 of 5 cues)"), (curve_rows(5), "hue")):
-        figure = study_curves(own, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED)
+    for part, title in ((rows, "hue (1 or 5 of 5 cues)"), (curve_rows(5), "hue")):
+        figure = study_curves(part, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED)
         assert figure.axes[0].get_title("left") == title
     notes = _notes(
         rows.query("study == 'zgo'"), pd.DataFrame(columns=[*RUN_KEYS, "status", "reason"]), SHIPPED
@@ -65,10 +65,10 @@ def test_curves_show_the_range_of_the_papers_nine():
     dashed = lines["paper's resnet18 (reference)"]
     assert list(dashed) == list(resnet[studies]) and dashed[1] == 0.74
     band = bands["paper's nine, range (reference)"].get_paths()[0].vertices
-    for at, study in enumerate(studies):
-        own = hue.loc[hue["study"] == study, "paper_mean"]
-        heights = band[band[:, 0] == at][:, 1]
-        assert (heights.min(), heights.max()) == pytest.approx((own.min(), own.max()))
+    for position, study in enumerate(studies):
+        subject = hue.loc[hue["study"] == study, "paper_mean"]
+        heights = band[band[:, 0] == position][:, 1]
+        assert (heights.min(), heights.max()) == pytest.approx((subject.min(), subject.max()))
     assert not any("paper" in label for label in drawn_curves(beside_paper=False)[0])
 
 
@@ -86,7 +86,7 @@ def test_a_panel_says_of_how_many_cues_it_is_only_if_the_scene_has_more():
         ),
     ):
         axes = study_curves(rows, "faavg", [study], SHIPPED).axes[0]
-        assert "".join(axes.get_title(loc=where) for where in ("left", "center")) == title
+        assert "".join(axes.get_title(loc=location) for location in ("left", "center")) == title
 
 
 @pytest.mark.parametrize("count", [1, 29])
@@ -102,9 +102,9 @@ def test_a_legend_takes_no_room_from_the_panels(count):
 
 
 def test_an_axis_keeps_its_name_beside_a_note(tmp_path):
-    own = {"target": "shape", "cue": "hue", "counter_examples": [0, 0.1], "baseline": "m"}
-    own |= {"mean": 0.5, "low": 0.4, "high": 0.6, "without": 0.9, "half_way": 0.05}
-    draw = partial(strength_curves, pd.DataFrame(own), "baseline", ["shape", "hue"], 1 / 3)
+    options = {"target": "shape", "cue": "hue", "counter_examples": [0, 0.1], "baseline": "m"}
+    options |= {"mean": 0.5, "low": 0.4, "high": 0.6, "without": 0.9, "half_way": 0.05}
+    draw = partial(strength_curves, pd.DataFrame(options), "baseline", ["shape", "hue"], 1 / 3)
     assert _draw(Figure("one", "", draw), tmp_path, "A note.")
     text = (tmp_path / "one.svg").read_text()
     assert ">A note.<" in text and ">cue misleads, %<" in text
@@ -114,19 +114,27 @@ def test_where_networks_look_is_shown_for_what_was_run():
     def wanted(binding, **studies):
         rows = [(study, name) for study, names in studies.items() for name in names]
         runs = pd.DataFrame(rows, columns=["study", "binding"]).assign(baseline="m", folder="f")
-        there = {"known": SHIPPED, "first_runs": runs, "studies": [*studies], "binding": binding}
-        return [(one.name, one.folded) for one in looking_figures(SimpleNamespace(**there))]
+        present = {"known": SHIPPED, "first_runs": runs, "studies": [*studies], "binding": binding}
+        return [(item.name, item.folded) for item in looking_figures(SimpleNamespace(**present))]
 
     zso = {"zso": ["hue", "shape"]}
     assert wanted("", **zso) == [("looks/zso_hue", False)]
-    own = {**zso, "cgo-2": ["shape-hue"]}
-    assert wanted("", **own) == [("looks/zso_hue", False), ("looks/cgo-2_shape-hue", True)]
-    own["zgo"] = ["hue-shape", "shape-hue"]
-    assert wanted("shape-hue", **own) == [("looks/zgo_shape-hue", False), ("looks/zso_shape", True)]
+    options = {**zso, "cgo-2": ["shape-hue"]}
+    assert wanted("", **options) == [("looks/zso_hue", False), ("looks/cgo-2_shape-hue", True)]
+    options["zgo"] = ["hue-shape", "shape-hue"]
+    assert wanted("shape-hue", **options) == [
+        ("looks/zgo_shape-hue", False),
+        ("looks/zso_shape", True),
+    ]
 
 
 def test_training_curves_draw_every_run():
-    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(EPOCH_COLUMNS, 0.5), "ood_accuracy": 0.1}
+    names = {
+        "baseline": "m",
+        "study": "zgo",
+        **dict.fromkeys(EPOCH_COLUMNS, 0.5),
+        "ood_accuracy": 0.1,
+    }
     names["val_environment_accuracy"] = 0.2
 
     def figure(samples: int):
@@ -134,9 +142,9 @@ def test_training_curves_draw_every_run():
         rows = pd.DataFrame(runs, columns=["binding", "sample", "epoch"])
         return training_curves(pd.DataFrame(names | dict(rows)), "m", SHIPPED)
 
-    few = figure(2)
-    assert all(len(lines.get_segments()) == 4 for lines in few.axes[0].collections)
-    assert not few.axes[0].lines, "of a few runs no median"
+    subset = figure(2)
+    assert all(len(lines.get_segments()) == 4 for lines in subset.axes[0].collections)
+    assert not subset.axes[0].lines, "of a few runs no median"
     assert [line.get_label() for line in figure(6).axes[0].lines] == ["training", "validation"]
     accuracies = [line.get_label() for line in figure(6).axes[1].lines]
     assert accuracies[:3] == ["training", "validation", "test, ood"] and "environment" not in str(
@@ -162,7 +170,7 @@ def test_points_of_fewer_samples_are_hollow_and_missing_ones_crosses():
     rows = curve_rows(5).assign(n=[3, 2, 0], mean=[0.6, 0.7, np.nan])
     axes = study_curves(rows, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED).axes[0]
     dots = [line for line in axes.lines if line.get_linestyle() == "None"]
-    hollow, cross = ([one.tolist() for one in line.get_xydata()] for line in dots)
+    hollow, cross = ([item.tolist() for item in line.get_xydata()] for line in dots)
     assert (hollow, cross) == ([[1, 0.7]], [[2, 0]])
     assert dots[0].get_markerfacecolor() == "white" and dots[1].get_marker() == "x"
     band = axes.collections[0].get_paths()[0].vertices
@@ -193,8 +201,8 @@ def test_cue_preference_has_the_error_of_samples_and_nothing_where_cues_cannot_b
     axes = preference_curves(rows, STUDY, SHIPPED).axes[0]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.3, 0.5))
-    same = {f"val_follows_cue_{at}": rows["val_accuracy"] for at in (1, 2)}
-    assert preference_curves(rows.assign(**same), STUDY, SHIPPED) is None
+    equal = {f"val_follows_cue_{position}": rows["val_accuracy"] for position in (1, 2)}
+    assert preference_curves(rows.assign(**equal), STUDY, SHIPPED) is None
     # In m2m studies, no class of the cue points to one class of the target.
     assert preference_curves(rows.assign(study="m2m-easy"), "m2m-easy", SHIPPED) is None
 
@@ -204,5 +212,5 @@ def test_images_beyond_the_first_batch_are_those_of_their_rows(tmp_path):
     facts = {"image_shape": [1, 1, 3]}
     write_table(tmp_path / "a.parquet", pa.table({"image": images}), facts)
     rows = np.array([3, 255, 256, 300, 599])
-    found = images_at(tmp_path / "a.parquet", rows)
-    assert [int(image[0, 0, 0]) + 256 * int(image[0, 0, 1]) for image in found] == rows.tolist()
+    result = images_at(tmp_path / "a.parquet", rows)
+    assert [int(image[0, 0, 0]) + 256 * int(image[0, 0, 1]) for image in result] == rows.tolist()

@@ -57,7 +57,7 @@ def own(n_classes, image_size, kind):
         )
     net = nn.Sequential(*sequence)
     if kind == "hook":
-        net.register_forward_hook(lambda module, given, output: output.tanh())
+        net.register_forward_hook(lambda module, inputs, output: output.tanh())
     return net
 
 
@@ -139,7 +139,7 @@ def test_a_method_that_needs_the_head_refuses_a_model_that_does_not_say_where_it
 
 
 def test_a_file_of_the_current_folder_hides_no_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [item for item in sys.path if item != str(tmp_path)])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "colorsys.py").write_text("mine = 1")
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)

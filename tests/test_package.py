@@ -52,7 +52,7 @@ def installed(built, tmp_path_factory) -> Path:
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
         capture_output=True,
@@ -60,8 +60,8 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
         check=False,
         env={**os.environ, "PYTHONPATH": str(installed), "DIAGVIB_CACHE": str(folder / "cache")},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_both_hold_everything_that_the_program_reads(built):
@@ -76,8 +76,8 @@ def test_both_hold_everything_that_the_program_reads(built):
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {f"diagvib/{name}".replace("diagvib/src/", "") for name in tracked} <= inside
     with tarfile.open(sdist) as archive:
-        held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {*tracked, "Snakefile", "rules/train.smk", "README.md", "LICENSE"} <= held
+        held_out = {name.partition("/")[2] for name in archive.getnames()}
+    assert {*tracked, "Snakefile", "rules/train.smk", "README.md", "LICENSE"} <= held_out
 
 
 def test_the_librarys_lines_run_from_an_empty_folder(installed, tmp_path):
@@ -92,8 +92,8 @@ def test_the_librarys_lines_run_from_an_empty_folder(installed, tmp_path):
     lines = re.sub(
         r'"train": \d+, "id": \d+, "ood": \d+', '"train": 64, "id": 18, "ood": 18', lines
     )
-    said = run(installed, tmp_path, "-c", lines)
-    assert set(re.findall(r"'(\w+)'", said)) == {
+    output = run(installed, tmp_path, "-c", lines)
+    assert set(re.findall(r"'(\w+)'", output)) == {
         "accuracy",
         "id_accuracy",
         "ood_accuracy",

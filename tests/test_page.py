@@ -83,7 +83,7 @@ def test_the_page_loads_without_complaint_or_network_and_fits(
     assert {address.split(":")[0] for address in chromium.requests} <= {"file", "data"}
     assert sum(address.startswith("file:") for address in chromium.requests) == 1
     assert chromium.run("document.documentElement.scrollWidth <= window.innerWidth")
-    chromium.screenshot(tmp_path / "page.png", whole=True)
+    chromium.screenshot(tmp_path / "page.png", entire=True)
     pixels = np.asarray(Image.open(tmp_path / "page.png").convert("L"), dtype=float)
     assert pixels.shape[0] > 2000 and all(part.std() > 1 for part in np.array_split(pixels, 6))
     assert chromium.errors == []
@@ -122,10 +122,10 @@ def test_the_matrix_works_with_the_keyboard_alone(opened):
 
 
 def test_each_table_says_what_it_shows(opened):
-    told = """[...document.querySelectorAll('.results caption')].map(caption => {
+    supervision_ = """[...document.querySelectorAll('.results caption')].map(caption => {
         caption.closest('details')?.setAttribute('open', ''); return caption.checkVisibility(); })"""
-    shown = opened.run(told)
-    assert len(shown) > 5 and all(shown)
+    display = opened.run(supervision_)
+    assert len(display) > 5 and all(display)
 
 
 def test_tables_sort_by_a_click_on_their_heads_and_the_papers_rows_stay_below_ours(opened):
@@ -139,7 +139,7 @@ def test_tables_sort_by_a_click_on_their_heads_and_the_papers_rows_stay_below_ou
     for rows in (up, down):
         ours = [float(text.split()[0]) for kind, text in rows if not kind and text[0] != "-"]
         assert ours == sorted(ours, reverse=rows is down)
-        assert {rows[at - 1][0] for at, row in enumerate(rows) if row[0]} == {""}
+        assert {rows[position - 1][0] for position, row in enumerate(rows) if row[0]} == {""}
 
 
 FIVE = """
@@ -180,7 +180,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
     tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
     material = material_of(tmp_path, settings)
-    data, known = matrix_data(material), material.known
+    data, names = matrix_data(material), material.known
     package = Path(matrix_data.__code__.co_filename).parent
     (tmp_path / "page.html").write_text(
         f"<!DOCTYPE html><meta charset=utf-8><style>{(package / 'page.css').read_text()}</style>"
@@ -190,21 +190,21 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
         f"<script>{(package / 'matrix.js').read_text()}</script>"
     )
     chromium.open(tmp_path / "page.html", height=2000)
-    shown = chromium.run("""[...document.querySelectorAll('.examples i')].map(e => {
+    display = chromium.run("""[...document.querySelectorAll('.examples i')].map(e => {
         const r = e.getBoundingClientRect();
         return [e.title, e.ariaLabel, r.x + 3, r.y + 3, r.right - 3, r.bottom - 3]; })""")
     chromium.screenshot(tmp_path / "page.png")
     screen = Image.open(tmp_path / "page.png").convert("RGB")
-    (_, targets), (_, cues) = shown_classes("five", binding, known)
+    (_, targets), (_, cues) = shown_classes("five", binding, names)
     cells = [{"position": target, "hue": cue} for target in targets for cue in cues]
     examples = [like(Image.fromarray(image)) for image in digits.examples(prepared, cells)]
-    assert len(shown) == len(cells) == 20 and chromium.errors == []
-    for words, label, *box in shown:
-        found = like(screen.crop(tuple(map(round, box))))
-        cell = cells[np.argmin([np.abs(each - found).mean() for each in examples])]
+    assert len(display) == len(cells) == 20 and chromium.errors == []
+    for words, label, *box in display:
+        result = like(screen.crop(tuple(map(round, box))))
+        cell = cells[np.argmin([np.abs(item - result).mean() for item in examples])]
         assert label == f"position {cell['position']}, hue {cell['hue']}: {words}"
     # the training cells are marked, and no others
-    assert [words for words, *_ in shown].count("never trained, tested as ood") == 15
+    assert [words for words, *_ in display].count("never trained, tested as ood") == 15
 
 
 def like(image: Image.Image) -> np.ndarray:

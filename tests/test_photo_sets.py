@@ -64,10 +64,10 @@ studies:
 COUNTS = {"train": 20, "val": 10, "agree": 10, "differ": 10}
 
 
-def rows(each: int = 30) -> pd.DataFrame:
+def rows(item: int = 30) -> pd.DataFrame:
     """A table of this many photos of each cell."""
     cells = [(bird, place) for bird in "01" for place in ("field", "sea")]
-    table = pd.DataFrame([cell for cell in cells for _ in range(each)], columns=["y", "place"])
+    table = pd.DataFrame([cell for cell in cells for _ in range(item)], columns=["y", "place"])
     number = np.arange(len(table))
     table["name"] = [f"{n % 3}/{n:03d}.{'png' if n % 2 else 'jpg'}" for n in number]
     return table.assign(
@@ -108,8 +108,8 @@ def test_a_table_becomes_a_dataset_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made(tmp_path, rows())
     Path("birds_studies.yaml").write_text(STUDIES)
-    given = {"counts": COUNTS, "image_size": 64, "studies_from": ["birds_studies.yaml"]}
-    data = diagvib.load("birds", "bird-place", "all", **given)
+    options = {"counts": COUNTS, "image_size": 64, "studies_from": ["birds_studies.yaml"]}
+    data = diagvib.load("birds", "bird-place", "all", **options)
     assert len(data) == 50 and data.classes == ("land", "water")
     table = data.table.to_pandas()
     assert table["photo"].is_unique, "each photo is used once"
@@ -117,7 +117,7 @@ def test_a_table_becomes_a_dataset_in_one_line(tmp_path, monkeypatch):
     assert (labels["place"].to_numpy() == table["place"]).all()
     blue = data.pixels[:, 32, 32, 2].float()
     assert ((blue > 100).numpy() == (table["bird"] == "land")).all(), "the photos themselves"
-    test = diagvib.load("birds", "bird-place", "test", **given)
+    test = diagvib.load("birds", "bird-place", "test", **options)
     assert test.evaluate(test.targets)["accuracy"] == 1
 
 
@@ -142,17 +142,17 @@ def test_what_an_environment_leaves_of_a_lot_is_used_once():
     recipes = photos[["kind"]].assign(
         split=["train"] * 6 + ["test"] * 4, environment=[*"xxxyyyzzzz"]
     )
-    chosen = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
-    assert sorted(chosen) == list(range(10))
+    selection = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
+    assert sorted(selection) == list(range(10))
 
 
 def test_a_table_in_parquet_lists_the_same(tmp_path):
     table = rows(3)
-    wanted = listed(made(tmp_path / "csv", table), tmp_path / "csv/raw")
+    expected = listed(made(tmp_path / "csv", table), tmp_path / "csv/raw")
     made(tmp_path / "parquet", table, table="labels.parquet")
     table.astype({"y": int}).to_parquet(tmp_path / "parquet/photos/labels.parquet")
-    found = listed(tmp_path / "parquet/birds.yaml", tmp_path / "parquet/raw")
-    assert found.equals(wanted)
+    result = listed(tmp_path / "parquet/birds.yaml", tmp_path / "parquet/raw")
+    assert result.equals(expected)
 
 
 def test_the_state_of_the_photos_is_noted_when_they_are_listed_and_a_new_photo_is_another(tmp_path):
@@ -173,9 +173,9 @@ def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
     (photos / table["name"][4]).write_bytes((photos / table["name"][3]).read_bytes())
     (photos / table["name"][10]).write_bytes((photos / table["name"][2]).read_bytes())
     table.assign(y=[*table["y"][:11], "7"]).to_csv(photos / "labels.csv", index=False)
-    found = listed(path, tmp_path / "raw")
-    said = capsys.readouterr().err
-    assert len(found) == 7 and "5 of 12 files left out" in said
+    result = listed(path, tmp_path / "raw")
+    output = capsys.readouterr().err
+    assert len(result) == 7 and "5 of 12 files left out" in output
     for text in (
         f"{photos}: left out, 1 photos: y is '7', which stands for no bird",
         f"{photos / table['name'][1]}: left out, No such file",
@@ -183,7 +183,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
         f"{table['name'][10]}: left out, because {table['name'][2]} is the same photo, with other",
         f"{photos}: photos of a single colour: ",
     ):
-        assert text in said
+        assert text in output
     scene = load_scene(str(path))
     assert scene.catalogue(tmp_path / "raw/prepared").sources == "official (5 of 12 files left out)"
     assert scene.licences("official") == [("CC0-1.0", "me")] and scene.licences("embedded") == []
@@ -275,8 +275,8 @@ def test_tables_are_joined_row_by_row(tmp_path):
 
 def test_a_column_called_path_is_the_tables(tmp_path):
     made(tmp_path, rows(3).assign(path=[f"trail {n // 4}" for n in range(12)]))
-    its = PhotoSet.model_validate({**SET, "unit": "path"})
-    photos, _ = labelled_photos(its, tmp_path / "photos", "")
+    definition = PhotoSet.model_validate({**SET, "unit": "path"})
+    photos, _ = labelled_photos(definition, tmp_path / "photos", "")
     assert photos["unit"].nunique() == 3 and set(photos["path"]) == set(rows(3)["name"])
 
 
@@ -304,11 +304,11 @@ def test_what_changes_while_photos_are_listed_is_noticed(tmp_path, monkeypatch):
     path = made(tmp_path, rows(3))
     scene = load_scene(str(path))
 
-    def edited(*given):
-        found = labelled_photos(*given)
+    def edited(*arguments):
+        dataset = labelled_photos(*arguments)
         with open(tmp_path / "photos/labels.csv", "a") as file:
             file.write("\n")
-        return found
+        return dataset
 
     monkeypatch.setattr("diagvib.scenes.photos.scene.labelled_photos", edited)
     scene.fetched(tmp_path / "raw", "official", None)
@@ -357,20 +357,20 @@ def test_units_are_shared_out_by_their_middles():
 def test_environments_that_are_only_tested_take_what_is_left():
     photos = pd.DataFrame({"kind": ["a"] * 6, "split": "", "unit": "", "lot": [*"000111"]})
     recipes = photos[["kind"]].assign(split=["train"] * 3 + ["test"] * 3, environment=[*"zzzaaa"])
-    chosen = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
-    assert photos["lot"][chosen].to_list() == [*"000111"]
+    selection = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
+    assert photos["lot"][selection].to_list() == [*"000111"]
 
 
 def test_a_watermark_of_another_text_is_not_the_papers(tmp_path, monkeypatch):
     monkeypatch.setattr(watermarks, "_rank", lambda font: (0, 0, 0))
-    drawn = {"points_to": "land", "text": "##"}
-    scene = load_scene(str(made(tmp_path, rows(3), watermark=drawn)))
+    draws = {"points_to": "land", "text": "##"}
+    scene = load_scene(str(made(tmp_path, rows(3), watermark=draws)))
     scene.fetch(tmp_path / "raw", None)
     scene.make(tmp_path / "raw", tmp_path / "raw/prepared", "official")
     assert not scene.catalogue(tmp_path / "raw/prepared").comparable
-    other = load_scene(str(made(tmp_path, rows(3), watermark={**drawn, "text": "%%"})))
+    alternative = load_scene(str(made(tmp_path, rows(3), watermark={**draws, "text": "%%"})))
     with pytest.raises(DiagvibError, match="watermark"):
-        other.catalogue(tmp_path / "raw/prepared")
+        alternative.catalogue(tmp_path / "raw/prepared")
 
 
 def test_a_table_in_another_folder_is_part_of_the_state(tmp_path):
@@ -387,21 +387,21 @@ def test_a_photo_is_cropped_and_turned_unless_it_is_said(tmp_path, key):
     exif, wide = Image.Exif(), np.zeros((60, 120, 3), np.uint8)
     exif[0x0112] = 6
     wide[:, 100 if key == "crop" else 60 :] = 255
-    for given in (True, False):
-        folder = tmp_path / str(given)
-        path = made(folder, rows(1), **{key: given})
+    for inputs in (True, False):
+        folder = tmp_path / str(inputs)
+        path = made(folder, rows(1), **{key: inputs})
         photo = Image.fromarray(wide)
         photo.save(folder / "photos/0/003.png", **({"exif": exif} if key == "upright" else {}))
         photos = listed(path, folder / "raw")
-        at = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
-        image = load_scene(str(path)).renderer(folder / "raw/prepared", 64, CPU)(at)[0].float()
-        assert (image[:32, -1].mean() > 200) == (not given)
+        index = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
+        image = load_scene(str(path)).renderer(folder / "raw/prepared", 64, CPU)(index)[0].float()
+        assert (image[:32, -1].mean() > 200) == (not inputs)
 
 
 def test_with_photos_more_or_less_than_published_nothing_is_comparable(tmp_path):
     for number in (2, 3, 4):
-        wanted = {"all": {"land-sea": number, "water": 6}}
-        path = made(tmp_path / str(number), rows(3), published=wanted)
+        expected = {"all": {"land-sea": number, "water": 6}}
+        path = made(tmp_path / str(number), rows(3), published=expected)
         listed(path, tmp_path / str(number) / "raw")
         prepared = tmp_path / str(number) / "raw/prepared"
         assert load_scene(str(path)).catalogue(prepared).comparable == (number == 3)
@@ -411,59 +411,61 @@ def test_a_star_and_a_field_end_at_a_slash(tmp_path, capsys):
     paths = "sea/land_1_2.png", "sea/land/3.png", "sea/land_4/5.png"
     for number, path in enumerate(paths):
         save(tmp_path / path, np.random.default_rng(number).integers(0, 256, (20, 20), np.uint8))
-    its = PhotoSet(
+    definition = PhotoSet(
         pattern="{place}/{bird}_*", factors={"bird": ["land", "water"], "place": ["sea", "x"]}
     )
-    found, every = labelled_photos(its, tmp_path, "birds")
-    assert found[["path", "bird"]].to_numpy().tolist() == [["sea/land_1_2.png", "land"]]
-    assert every == 3
+    dataset, all_items = labelled_photos(definition, tmp_path, "birds")
+    assert dataset[["path", "bird"]].to_numpy().tolist() == [["sea/land_1_2.png", "land"]]
+    assert all_items == 3
     assert "sea/land_4: left out, 1 files: their paths do not fit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("groups", [{"2": 0}, {"-1": 0}, {"one": 0}])
 def test_groups_of_classes_that_there_are_not_are_refused(tmp_path, groups):
     write_json(tmp_path / "groups.json", {"0": 1, "1": -1})
-    its = PhotoSet(pattern="{bird}/*", factors={"bird": ["gull", "duck"]}, groups="groups.json")
-    assert read_groups(its, tmp_path) == {0: 1}
+    definition = PhotoSet(
+        pattern="{bird}/*", factors={"bird": ["gull", "duck"]}, groups="groups.json"
+    )
+    assert read_groups(definition, tmp_path) == {0: 1}
     write_json(tmp_path / "groups.json", groups)
     with pytest.raises(DiagvibError, match="groups.json: must map class indices below 2"):
-        read_groups(its, tmp_path)
+        read_groups(definition, tmp_path)
 
 
 def test_groups_that_are_no_longer_named_do_not_stay(tmp_path):
     """Other groups are other sources."""
     digests = set()
-    for keys, wanted in (
+    for keys, expected in (
         ({"groups": "groups.json"}, {0: 7}),
         ({"groups": "groups.json"}, {0: 8}),
         ({}, {}),
     ):
         path = made(tmp_path, rows(3), **keys)
-        write_json(tmp_path / "photos/groups.json", wanted or {"0": 7})
+        write_json(tmp_path / "photos/groups.json", expected or {"0": 7})
         listed(path, tmp_path / "raw")
         scene = load_scene(str(path))
-        assert scene.groups(tmp_path / "raw/prepared") == wanted
+        assert scene.groups(tmp_path / "raw/prepared") == expected
         digests.add(scene.catalogue(tmp_path / "raw/prepared").digest)
     assert len(digests) == 3
 
 
 def test_each_image_gets_a_watermark_of_its_own(tmp_path):
-    drawn = {"points_to": "land", "text": "##"}
-    scene = load_scene(str(made(tmp_path, rows(1), watermark=drawn)))
+    draws = {"points_to": "land", "text": "##"}
+    scene = load_scene(str(made(tmp_path, rows(1), watermark=draws)))
     grey = torch.full((4, 64, 64, 3), 90, dtype=torch.uint8)
-    shown = scene.marked(grey, np.random.default_rng(0))
-    assert len({image.numpy().tobytes() for image in shown}) == 4 and (grey == 90).all()
+    display = scene.marked(grey, np.random.default_rng(0))
+    assert len({image.numpy().tobytes() for image in display}) == 4 and (grey == 90).all()
 
 
 def test_an_example_has_all_classes_that_are_asked_for(tmp_path):
     scene = load_scene(str(made(tmp_path, rows(2))))
     listed(scene.path, tmp_path / "raw")
-    asked = [{"bird": bird, "place": "sea"} for bird in scene.factors["bird"]]
-    asked += [{"place": "sea", "bird": "water"}, {"place": "nowhere"}]
-    shown = scene.examples(tmp_path / "raw/prepared", asked)[:, 64, 64]
+    request = [{"bird": bird, "place": "sea"} for bird in scene.factors["bird"]]
+    request += [{"place": "sea", "bird": "water"}, {"place": "nowhere"}]
+    display = scene.examples(tmp_path / "raw/prepared", request)[:, 64, 64]
     numbers = rows(2).query("place == 'sea'").index[[0, 2]]
-    assert np.abs(shown[:2, 0].astype(int) - numbers).max() <= 3
-    assert (shown[1] == shown[2]).all() and (shown[3] == 127).all()
+    assert np.abs(display[:2, 0].astype(int) - numbers).max() <= 3
+    assert (display[1] == display[2]).all() and (display[3] == 127).all()
 
 
 def as_published(
@@ -493,19 +495,19 @@ def as_published(
     catalogue = PhotoCatalogue("official", True, "", photos)
     counts = {"train": 2, "val": 1, "all": 1}
     recipes = draw_recipes(study, binding, [sample], counts, scene, catalogue).to_pandas()
-    named = dict(zip(study.bound, binding.factors, strict=True))
-    seen = recipes.loc[recipes["split"] == "train", [*binding.factors]]
-    trained = Counter(map("-".join, seen.to_numpy()))
-    return recipes, cue_label_names(study, named, sample, scene.factors, trained)
+    with_names = dict(zip(study.bound, binding.factors, strict=True))
+    calls = recipes.loc[recipes["split"] == "train", [*binding.factors]]
+    trained = Counter(map("-".join, calls.to_numpy()))
+    return recipes, cue_label_names(study, with_names, sample, scene.factors, trained)
 
 
 def test_a_study_as_published_has_the_classes_that_its_cues_point_to():
     rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
     recipes, pointing = as_published(rows, "bird-place")
-    found = recipes[["place", "bird"]].drop_duplicates().to_numpy().tolist()
-    assert dict(found) == pointing["place"] and len(found) == 2
+    result = recipes[["place", "bird"]].drop_duplicates().to_numpy().tolist()
+    assert dict(result) == pointing["place"] and len(result) == 2
     in_order = {
-        split: own["photo"].is_monotonic_increasing for split, own in recipes.groupby("split")
+        split: part["photo"].is_monotonic_increasing for split, part in recipes.groupby("split")
     }
     assert in_order == {"train": False, "val": True, "test": True}
 
@@ -522,14 +524,14 @@ def test_a_cell_with_an_added_cue_has_its_photos():
     splits = {"splits": ["train", "val", "test"]}
     rows = [{**splits, "group": "all", "cells": [[0, "added"], [1, "added"], [2, "added"]]}]
     recipes, _ = as_published(rows, "bird-place", 3)
-    found = recipes[["bird", "place"]].drop_duplicates().to_numpy().tolist()
-    assert sorted(found) == [["duck", "sea"], ["gull", "wood"], ["wren", "lake"]]
+    result = recipes[["bird", "place"]].drop_duplicates().to_numpy().tolist()
+    assert sorted(result) == [["duck", "sea"], ["gull", "wood"], ["wren", "lake"]]
 
 
 def test_photos_have_no_watermark_in_a_study_that_does_not_bind_it():
     rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
-    for every in (True, None):
-        recipes, _ = as_published(rows, "bird-place", 2, every, watermark={"points_to": "gull"})
+    for all_items in (True, None):
+        recipes, _ = as_published(rows, "bird-place", 2, all_items, watermark={"points_to": "gull"})
         assert set(recipes["watermark"]) == {"absent"}
 
 
@@ -563,8 +565,8 @@ def test_photos_are_scaled_to_the_size_of_their_set_first(tmp_path):
     path = made(tmp_path, rows(1))
     Image.fromarray(photo).save(tmp_path / "photos/0/003.png")
     photos = listed(path, tmp_path / "raw")
-    at = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
-    image = load_scene(str(path)).renderer(tmp_path / "raw/prepared", 32, CPU)(at)[0].numpy()
+    index = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
+    image = load_scene(str(path)).renderer(tmp_path / "raw/prepared", 32, CPU)(index)[0].numpy()
     assert np.array_equal(image, square(square(photo, 64), 32))
 
 

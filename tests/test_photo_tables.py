@@ -89,8 +89,8 @@ def test_each_of_these_tables_is_read(tmp_path, name):
     proposal = look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
     merged = proposal.photos.merge(table, left_on="path", right_on="file", suffixes=("", "_wanted"))
     assert len(merged) == 4 * N
-    wanted = merged[["bird_wanted", "place_wanted"]].to_numpy()
-    assert merged[["bird", "place"]].to_numpy().tolist() == wanted.tolist()
+    expected = merged[["bird_wanted", "place_wanted"]].to_numpy()
+    assert merged[["bird", "place"]].to_numpy().tolist() == expected.tolist()
     # The files that are written list the same.
     scene = load_scene(str(write(proposal, tmp_path / "out")["scene"]))
     scene.fetch(tmp_path / "raw", None)
@@ -138,7 +138,7 @@ def test_photos_inside_parquet_are_unpacked(tmp_path, record):
     (tmp_path / "inside/data").mkdir(parents=True)
     for split, rows in table.groupby(table["file"].str.extract("(train|validation|test)")[0]):
         data = [(tmp_path / "files" / name).read_bytes() for name in rows["file"]]
-        images = [{"bytes": each, "path": None} for each in data] if record else data
+        images = [{"bytes": item, "path": None} for item in data] if record else data
         content = {
             "image": images,
             "bird": (rows["bird"] == "wren").astype(int),
@@ -216,10 +216,12 @@ def test_classes_that_look_the_same_are_one_and_missing_values_none(tmp_path):
         look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
 
 
-@pytest.mark.parametrize("other", ["wa\u0308l der", "wäl\u00a0der", "wäl der ", "Wäl der"])
-def test_two_classes_of_a_set_that_look_the_same_are_refused(other):
+@pytest.mark.parametrize("alternative", ["wa\u0308l der", "wäl\u00a0der", "wäl der ", "Wäl der"])
+def test_two_classes_of_a_set_that_look_the_same_are_refused(alternative):
     with pytest.raises(DiagvibError, match="differ only in case or spaces, or in how letters are"):
-        validated(PhotoSet, {"pattern": "{p}/*", "factors": {"p": ["wäl der", other]}}, "birds")
+        validated(
+            PhotoSet, {"pattern": "{p}/*", "factors": {"p": ["wäl der", alternative]}}, "birds"
+        )
 
 
 def test_folders_without_a_table_need_levels(tmp_path):
@@ -244,9 +246,9 @@ def test_what_could_be_read_without_end_is_left_out_and_links_are_named(
     (photos / "inner.png").symlink_to(photos / "in/000.png")
     names = ["zero.png", "pipe.png", "socket.png", "folder.jpg", "link.png", "inner.png"]
     assert [*usable(photos, names)] == ["link.png", "inner.png"]
-    said = capsys.readouterr().err
-    assert said.count("is a device or a pipe, not a file") == 3 and "Is a directory" in said
-    assert f"{photos}: photos that are links to files outside of it: link.png\n" in said
+    output = capsys.readouterr().err
+    assert output.count("is a device or a pipe, not a file") == 3 and "Is a directory" in output
+    assert f"{photos}: photos that are links to files outside of it: link.png\n" in output
     with pytest.raises(DiagvibError, match="is a device or a pipe"):
         open_photo(photos / "zero.png")
 
@@ -261,15 +263,17 @@ def test_the_counts_that_are_offered_for_one_study_alone_can_be_drawn(tmp_path, 
     table.to_csv(tmp_path / "birds/t.csv", index=False)
     proposal = look(tmp_path / "birds", None, Columns(target="bird", cues=["place"]))
     paths = write(proposal, Path("out"))
-    (study, more) = re.search(r"birds-(\S+) alone could use (\d+):", cells_text(proposal)).groups()
+    (study, additions) = re.search(
+        r"birds-(\S+) alone could use (\d+):", cells_text(proposal)
+    ).groups()
     text = paths["configuration"].read_text()
     counts = read_yaml(paths["configuration"])["counts"]
-    alone = {
+    single = {
         k: int(v) for k, v in re.findall(r"(\w+): (\d+)", re.search("# counts: (.*)", text)[1])
     }
-    assert sum(alone.values()) == int(more) > sum(counts.values())
-    options = {"studies_from": [paths["studies"]], "image_size": 64, "counts": alone}
-    assert len(diagvib.load(f"birds-{study}", "bird-place", "all", **options)) == int(more)
+    assert sum(single.values()) == int(additions) > sum(counts.values())
+    options = {"studies_from": [paths["studies"]], "image_size": 64, "counts": single}
+    assert len(diagvib.load(f"birds-{study}", "bird-place", "all", **options)) == int(additions)
 
 
 def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path):
@@ -284,7 +288,10 @@ def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path):
         index = np.repeat(np.arange(cells.size), cells.ravel())
         at = np.unravel_index(index, shape)
         photos = pd.DataFrame(
-            {name: np.array(factors[name])[of] for name, of in zip(factors, at, strict=True)}
+            {
+                name: np.array(factors[name])[source]
+                for name, source in zip(factors, at, strict=True)
+            }
         ).assign(split="", unit="", path="")
         definition = {"pattern": "{x}/{y}/{z}/*", "factors": factors}
         proposal = Proposal("mine", tmp_path, definition, photos, {}, "")

@@ -65,8 +65,8 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     (folder / "cars" / ".DS_Store").write_bytes(b"x")
     good = {path: file_sha256(folder / path) for path in files_in(folder)}
     assert [*good] == ["cars/country/c.webp", "cars/urban/a.PNG", "cars/urban/b.jpg"]
-    whole = (urban / "b.jpg").read_bytes()
-    (urban / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    entire = (urban / "b.jpg").read_bytes()
+    (urban / "cut.jpg").write_bytes(entire[: len(entire) // 2])
     (urban / "notes.txt").write_text("notes")
     (urban / "gone.jpg").symlink_to(urban / "absent.jpg")
     colour_png(urban / "huge.png", 20_000, 8, b"\0")
@@ -75,12 +75,12 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     Image.new("RGB", (900, 3)).save(urban / "thin.png")
     Image.fromarray(np.eye(20, dtype=np.float32)).save(urban / "deep.jpg", "tiff")
     Image.fromarray(np.full((20, 20), 4095, np.uint16)).save(urban / "dark.png")
-    Path(os.fsdecode(os.fsencode(urban) + b"/\xe9.jpg")).write_bytes(whole)
-    found = usable(folder, files_in(folder))
+    Path(os.fsdecode(os.fsencode(urban) + b"/\xe9.jpg")).write_bytes(entire)
+    result = usable(folder, files_in(folder))
     good["cars/urban/z.png"] = file_sha256(urban / "z.png")
-    assert {path: sha256 for path, (sha256, _) in found.items()} == good
+    assert {path: sha256 for path, (sha256, _) in result.items()} == good
     lines = capsys.readouterr().err.splitlines()
-    wanted = {
+    expected = {
         "cut.jpg": "damaged",
         "notes.txt": "name",
         "gone.jpg": "No such file",
@@ -91,18 +91,18 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
         "dim.png": "16 bits per channel, but no value above 3,855 of 65,535",
         "\\udce9.jpg": "its name cannot be printed",
     }
-    assert len(lines) == len(wanted)
-    for name, why in wanted.items():
+    assert len(lines) == len(expected)
+    for name, reason in expected.items():
         (line,) = (line for line in lines if name in line)
-        assert line.startswith(str(folder)) and "left out" in line and why in line
+        assert line.startswith(str(folder)) and "left out" in line and reason in line
 
 
 def test_a_name_in_another_unicode_form_is_recognised(folder, capsys):
     """macOS and tables often write accents in different forms, which look the same."""
     (folder / "cars/urban/b.jpg").rename(folder / normalize("NFD", "käfer.jpg"))
     assert not usable(folder, [normalize("NFC", "käfer.jpg"), "none.jpg"])
-    one, none = capsys.readouterr().err.splitlines()
-    assert "its accents in another Unicode form" in one and none.endswith("No such file")
+    single, nothing = capsys.readouterr().err.splitlines()
+    assert "its accents in another Unicode form" in single and nothing.endswith("No such file")
 
 
 def test_a_folder_that_links_to_itself_is_named(folder):
@@ -130,29 +130,29 @@ def test_the_list_is_read_back_and_stays_where_nothing_changed(folder, tmp_path,
 
 
 def test_the_state_follows_every_change_of_the_folder(folder):
-    first, photo = state(folder), folder / "cars" / "urban" / "b.jpg"
+    left, photo = state(folder), folder / "cars" / "urban" / "b.jpg"
     (folder / "cars" / ".hidden").touch()
-    assert state(folder) == first
-    seen, times = {first}, photo.stat()
+    assert state(folder) == left
+    calls, times = {left}, photo.stat()
     os.utime(photo, ns=(times.st_atime_ns, times.st_mtime_ns + 10))
-    seen.add(state(folder))
+    calls.add(state(folder))
     save(folder / "cars" / "urban" / "new.jpg")
-    seen.add(state(folder))
+    calls.add(state(folder))
     photo.rename(photo.with_name("z.jpg"))
-    seen.add(state(folder))
-    assert len(seen) == 4 and state(folder / "absent") == state(None) == ""
+    calls.add(state(folder))
+    assert len(calls) == 4 and state(folder / "absent") == state(None) == ""
 
 
 def test_a_listed_photo_must_be_the_one_that_was_listed(folder):
     path = folder / "cars" / "urban" / "b.jpg"
-    wanted = file_sha256(path)
-    assert read_listed(path, wanted) == path.read_bytes()
+    expected = file_sha256(path)
+    assert read_listed(path, expected) == path.read_bytes()
     save(path, PIXELS[::-1])
     with pytest.raises(DiagvibError, match=r"b.jpg: changed since .* `diagvib fetch` again"):
-        read_listed(path, wanted)
+        read_listed(path, expected)
     path.unlink()
     with pytest.raises(DiagvibError, match="b.jpg: No such file"):
-        read_listed(path, wanted)
+        read_listed(path, expected)
 
 
 def test_a_photo_becomes_a_square():
@@ -170,7 +170,7 @@ EXIF[0x0112] = 6  # the camera was turned: rows of the photo are columns of the 
 
 
 @pytest.mark.parametrize(
-    ("name", "image", "wanted", "tolerance"),
+    ("name", "image", "expected", "tolerance"),
     [
         ("deep.png", Image.fromarray(GREY.astype(np.uint16) * 257), np.stack([GREY] * 3, 2), 0),
         ("cmyk.jpg", Image.fromarray(PIXELS).convert("CMYK"), PIXELS, 60),
@@ -184,17 +184,17 @@ EXIF[0x0112] = 6  # the camera was turned: rows of the photo are columns of the 
         ),
     ],
 )
-def test_every_kind_of_image_becomes_rgb(tmp_path, name, image, wanted, tolerance):
+def test_every_kind_of_image_becomes_rgb(tmp_path, name, image, expected, tolerance):
     path = save(
         tmp_path / name,
         image,
         **({"quality": 98, "subsampling": 0} if name.endswith("jpg") else {}),
     )
     photo = open_photo(path)
-    assert photo.dtype == np.uint8 and photo.shape == wanted.shape
-    assert np.abs(photo.astype(int) - wanted).mean() <= tolerance / 8
-    assert open_photo(path, "RGBA").shape == (*wanted.shape[:2], 4)
-    assert open_photo(path, "L").shape == wanted.shape[:2]
+    assert photo.dtype == np.uint8 and photo.shape == expected.shape
+    assert np.abs(photo.astype(int) - expected).mean() <= tolerance / 8
+    assert open_photo(path, "RGBA").shape == (*expected.shape[:2], 4)
+    assert open_photo(path, "L").shape == expected.shape[:2]
 
 
 def test_photos_stand_upright(tmp_path):

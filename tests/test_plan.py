@@ -40,8 +40,14 @@ def small_config(*overrides: str) -> Configuration:
     return load_config(overrides=[*SMALL, *overrides])
 
 
-def row(what: str, rate: float, device: str = "cuda", **more: object) -> dict:
-    return {"what": what, "device": device, "threads": 1, "images_per_second": rate, **more}
+def row(subject_text: str, rate: float, device: str = "cuda", **options: object) -> dict:
+    return {
+        "what": subject_text,
+        "device": device,
+        "threads": 1,
+        "images_per_second": rate,
+        **options,
+    }
 
 
 def result_file(path: Path, *rows: dict, kind: str = "train") -> Path:
@@ -80,8 +86,8 @@ def test_rendering_on_the_fly_needs_no_disk_for_images():
 def test_only_scenes_that_are_downloaded_need_disk_for_sources():
     photos = load_config("config/waterbirds.yaml", ["baselines=[small_cnn]"])
     assert estimate(photos)["disk"]["sources"] == 0
-    drawn = estimate(small_config("sources=embedded"))["disk"]["sources"]
-    assert 0 < 50 * drawn < estimate(small_config())["disk"]["sources"]
+    draws = estimate(small_config("sources=embedded"))["disk"]["sources"]
+    assert 0 < 50 * draws < estimate(small_config())["disk"]["sources"]
 
 
 def test_kept_weights_take_their_size_but_a_plan_does_not_import_a_users_model(capsys):
@@ -126,8 +132,8 @@ def test_times_follow_from_rates(measured, tmp_path):
 
 def test_one_job_at_a_time_trains_at_the_speed_of_one(tmp_path):
     rows = [
-        row(f"{what} small_cnn", each * number, processes=number)
-        for what, each in (("train", 10), ("predict", 20))
+        row(f"{subject_text} small_cnn", item * number, processes=number)
+        for subject_text, item in (("train", 10), ("predict", 20))
         for number in (1, 5)
     ]
     plan = estimate(small_config(), "cuda", rate_files=[result_file(tmp_path / "a.json", *rows)])
@@ -136,21 +142,21 @@ def test_one_job_at_a_time_trains_at_the_speed_of_one(tmp_path):
 
 def test_tests_after_every_epoch_count(measured):
     config = small_config("training.track_test=true")
-    found = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
-    assert found == pytest.approx(2 * (JOB + 2 * 4 * 60 / 20))
+    result = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
+    assert result == pytest.approx(2 * (JOB + 2 * 4 * 60 / 20))
 
 
 def test_a_baselines_own_epochs_count(measured):
     config = small_config("baselines=[{name: small_cnn, max_epochs: 6}]")
-    found = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
-    assert found == pytest.approx(2 * (JOB + 2 * 2 * (100 / 10 + 20 / 20)))
+    result = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
+    assert result == pytest.approx(2 * (JOB + 2 * 2 * (100 / 10 + 20 / 20)))
 
 
 def test_every_phase_counts(tmp_path):
     rows = [row("train vae encode", 10), row("train vae classify", 50), row("predict vae", 20)]
     file = result_file(tmp_path / "a.json", *rows)
-    found = estimate(small_config("baselines=[vae]"), "cuda", rate_files=[file])["seconds"]
-    assert found["train vae"] == pytest.approx(2 * (JOB + 2 * 4 * (100 / 50 + 1)))
+    result = estimate(small_config("baselines=[vae]"), "cuda", rate_files=[file])["seconds"]
+    assert result["train vae"] == pytest.approx(2 * (JOB + 2 * 4 * (100 / 50 + 1)))
 
 
 def test_a_rate_of_other_settings_is_none(tmp_path):
@@ -165,23 +171,24 @@ def test_a_rate_of_other_settings_is_none(tmp_path):
     file = result_file(tmp_path / "a.json", *rows)
     config = small_config()
     for device in ("cuda", "cpu"):
-        found = estimate(config, device, rate_files=[file])["seconds"]
-        assert found == {"render": None, "train small_cnn": 2 * JOB}
+        result = estimate(config, device, rate_files=[file])["seconds"]
+        assert result == {"render": None, "train small_cnn": 2 * JOB}
     config.baselines[0].settings["batch_size"] = 64
-    for other in (config, small_config("image_size=64")):
-        plan = estimate(other, "cuda", rate_files=[file])
+    for alternative in (config, small_config("image_size=64")):
+        plan = estimate(alternative, "cuda", rate_files=[file])
         assert plan["not_measured"] == ["render", "train small_cnn"]
 
 
 def test_a_cpus_times_are_scaled_by_pixels_and_say_so(tmp_path, capsys):
     rows = [
-        row(f"{what} small_cnn", rate, "cpu") for what, rate in [("train", 10), ("predict", 20)]
+        row(f"{subject_text} small_cnn", rate, "cpu")
+        for subject_text, rate in [("train", 10), ("predict", 20)]
     ]
     file, config = result_file(tmp_path / "a.json", *rows), small_config("image_size=64")
     plan = estimate(config, "cpu", rate_files=[file])
     assert plan["seconds"]["train small_cnn"] == 2 * JOB / 4 and plan["scaled_from"] == 128
-    said = "47 s, scaled by pixels from images of 128 x 128"
-    assert printed(plan, config, capsys).count(said) == 2  # of the baseline and in all
+    message = "47 s, scaled by pixels from images of 128 x 128"
+    assert printed(plan, config, capsys).count(message) == 2  # of the baseline and in all
     plan = estimate(small_config(), "cpu", rate_files=[file])
     assert "scaled" not in printed(plan, small_config(), capsys)
     config.baselines[0].settings["model"] = {"name": "resnet18", "input": {"size": 64}}
@@ -191,10 +198,10 @@ def test_a_cpus_times_are_scaled_by_pixels_and_say_so(tmp_path, capsys):
 
 def test_the_table_names_what_was_not_measured(measured, capsys):
     config = small_config("baselines=[small_cnn, resnet18]")
-    said = printed(estimate(config, "cuda", 2, [measured]), config, capsys)
-    assert "train resnet18 not measured with these settings" in said
-    assert "in all 3 min, without render, train resnet18" in said
-    assert "on 2 GPUs at least 2 min" in said
+    output = printed(estimate(config, "cuda", 2, [measured]), config, capsys)
+    assert "train resnet18 not measured with these settings" in output
+    assert "in all 3 min, without render, train resnet18" in output
+    assert "on 2 GPUs at least 2 min" in output
 
 
 def test_no_time_is_invented(monkeypatch, capsys):
@@ -203,9 +210,9 @@ def test_no_time_is_invented(monkeypatch, capsys):
     config = small_config("images=render")
     plan = estimate(config, "cuda", gpus=8)
     assert plan["seconds"] == {"render": 0, "train small_cnn": None}
-    said = printed(plan, config, capsys)
-    assert "train small_cnn not measured" in said and "train.py --device cuda`" in said
-    assert "in all" not in said and "on 8 GPUs" not in said
+    output = printed(plan, config, capsys)
+    assert "train small_cnn not measured" in output and "train.py --device cuda`" in output
+    assert "in all" not in output and "on 8 GPUs" not in output
 
 
 def test_disk_follows_from_sizes_and_numbers():
@@ -219,11 +226,11 @@ def test_disk_follows_from_sizes_and_numbers():
 
 
 def test_durations_are_told_in_their_units():
-    found = [duration(seconds) for seconds in (59.6, 91, 5399, 5401, 90_000, 3.6e7)]
-    assert found == ["60 s", "2 min", "90 min", "1.5 h", "25.0 h", "10,000.0 h"]
+    case = [duration(seconds) for seconds in (59.6, 91, 5399, 5401, 90_000, 3.6e7)]
+    assert case == ["60 s", "2 min", "90 min", "1.5 h", "25.0 h", "10,000.0 h"]
 
 
 def test_features_of_frozen_networks_are_said_not_to_be_in_the_sums(tmp_path, capsys):
     config = load_config(definition_path("frozen.yaml"))
-    said = printed(estimate(config), config, capsys)
-    assert "features of frozen networks; not in these sums" in said
+    output = printed(estimate(config), config, capsys)
+    assert "features of frozen networks; not in these sums" in output

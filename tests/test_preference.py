@@ -34,8 +34,8 @@ def test_what_a_cue_mostly_accompanies_comes_before_its_index():
 def test_names_are_those_of_the_dataset_sample():
     scene, study = load_scene("digits"), load_studies()["zgo"]
     sample = dataset_sample(0, scene)
-    found = cue_label_names(study, {"target": "shape", "cue": "hue"}, sample, scene.factors, {})
-    assert found == {"hue": dict(zip(sample.classes["hue"], sample.classes["shape"], strict=True))}
+    result = cue_label_names(study, {"target": "shape", "cue": "hue"}, sample, scene.factors, {})
+    assert result == {"hue": dict(zip(sample.classes["hue"], sample.classes["shape"], strict=True))}
 
 
 def test_in_a_published_split_the_trained_photos_count():
@@ -57,16 +57,16 @@ def test_in_a_published_split_the_trained_photos_count():
         assert single_cue_label(study, "cue", images=images) == labels
         several = [frozenset([label] * (label is not None)) for label in labels]
         assert list(cue_label(study, "cue", images=images)) == [*several]
-    drawn = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})
-    assert image_counts(drawn, classes, {"gull-land": 5}) is None, "its rows' weights count"
+    draws = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})
+    assert image_counts(draws, classes, {"gull-land": 5}) is None, "its rows' weights count"
 
 
 def test_shares_of_predictions_that_follow_a_cue():
-    prediction, followed = (
+    prediction, cue_labels = (
         torch.tensor([0, 1, 2, 2]),
         torch.tensor([[0, 1], [1, 1], [0, -1], [2, -1]]),
     )
-    assert cue_preferences(prediction, followed) == {
+    assert cue_preferences(prediction, cue_labels) == {
         "val_follows_cue_1": 0.75,
         "val_follows_cue_2": 0.25,
     }
@@ -75,12 +75,12 @@ def test_shares_of_predictions_that_follow_a_cue():
 
 def test_a_cue_class_counts_in_all_environments_together():
     """With class 0 in 4 of 10 images of one environment, with class 1 in 3 of 10 of each."""
-    seen = {"splits": ["train", "val", "test"], "group": "all"}
+    calls = {"splits": ["train", "val", "test"], "group": "all"}
     rows = [
-        {**seen, "environment": "a", "weight": 4.0, "cells": [[0, 0]]},
-        {**seen, "environment": "a", "weight": 3.0, "cells": [[1, 0]]},
-        {**seen, "environment": "b", "weight": 3.0, "cells": [[1, 0]]},
-        {**seen, "environment": "b", "weight": 4.0, "cells": [[0, 1]]},
+        {**calls, "environment": "a", "weight": 4.0, "cells": [[0, 0]]},
+        {**calls, "environment": "a", "weight": 3.0, "cells": [[1, 0]]},
+        {**calls, "environment": "b", "weight": 3.0, "cells": [[1, 0]]},
+        {**calls, "environment": "b", "weight": 4.0, "cells": [[0, 1]]},
     ]
     mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
     study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})

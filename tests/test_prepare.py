@@ -137,20 +137,20 @@ def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
 def test_a_digit_of_another_label_or_split_is_noticed(copy, column):
     path = copy / "digits.parquet"
     table = pq.read_table(path)
-    at = table.column_names.index(column)
+    index = table.column_names.index(column)
     turned = table[column].combine_chunks().take(pa.array([*range(len(table))][::-1]))
-    pq.write_table(table.set_column(at, table.schema.field(column), turned), path)
+    pq.write_table(table.set_column(index, table.schema.field(column), turned), path)
     with pytest.raises(DiagvibError, match="the prepared digits and textures are not those"):
         load_pixels(copy)
 
 
 def test_each_digit_names_its_file_and_its_place_there(raw, definitions, tmp_path):
     prepare(definitions, raw, tmp_path / "prepared", "official")
-    found = read_table(tmp_path / "prepared/digits.parquet").to_pandas()
-    for own in read_mnist(raw / "mnist"):
-        rows = found[found["file"] == own.file]
-        assert rows["index"].tolist() == [*range(len(own.labels))]
-        assert rows["label"].tolist() == own.labels.tolist()
+    table = read_table(tmp_path / "prepared/digits.parquet").to_pandas()
+    for part in read_mnist(raw / "mnist"):
+        rows = table[table["file"] == part.file]
+        assert rows["index"].tolist() == [*range(len(part.labels))]
+        assert rows["label"].tolist() == part.labels.tolist()
 
 
 def test_a_folder_that_lacks_a_file_is_not_prepared(copy):

@@ -23,12 +23,12 @@ def square_and_process(number: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("most", "worth", "elsewhere"), [(1, 1, False), (2, 5, False), (2, 4, True)]
+    ("maximum", "worth", "elsewhere"), [(1, 1, False), (2, 5, False), (2, 4, True)]
 )
-def test_results_keep_the_order_and_few_things_stay_in_this_process(most, worth, elsewhere):
-    found = list(in_processes(square_and_process, range(9), most, worth))
-    assert [square for square, _ in found] == [number**2 for number in range(9)]
-    processes = {process for _, process in found}
+def test_results_keep_the_order_and_few_things_stay_in_this_process(maximum, worth, elsewhere):
+    result = list(in_processes(square_and_process, range(9), maximum, worth))
+    assert [square for square, _ in result] == [number**2 for number in range(9)]
+    processes = {process for _, process in result}
     assert (os.getpid() not in processes) if elsewhere else processes == {os.getpid()}
 
 

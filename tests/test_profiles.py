@@ -23,7 +23,7 @@ TRAINING = (
     "mkdir busy || touch together; sleep 1; rmdir busy; "
     "if [ -e broken ] && mkdir failed; then echo error: broken; exit 1; fi"
 )
-OTHER = ("--config", "training={max_epochs: 2}")
+ALTERNATIVE = ("--config", "training={max_epochs: 2}")
 # Prints the settings with which Snakemake plans.
 SETTINGS = """
 import sys
@@ -45,8 +45,8 @@ def made(tmp_path_factory) -> Path:
     folder = repository_with_stand_in(tmp_path_factory.mktemp("profiles"), CONFIG, TRAINING)
     (folder / "site").mkdir()
     (folder / "site/config.yaml").write_text("rerun-triggers: [mtime]\nresources: [mem_mb=8000]\n")
-    said = snakemake(folder, "runs", "--resources", "mem_mb=8000", cores=4)
-    assert "Nothing to be done" not in said
+    message = snakemake(folder, "runs", "--resources", "mem_mb=8000", cores=4)
+    assert "Nothing to be done" not in message
     return folder
 
 
@@ -58,21 +58,21 @@ def lab(made, monkeypatch) -> Path:
 
 def test_trainings_take_turns_on_a_gpu_whatever_other_resources_are_named(made, lab):
     assert not (made / "together").exists()
-    said = snakemake(lab, "runs", "-n", "--resources", "gpu_share=200", cores=4)
-    assert "Nothing to be done" in said
+    message = snakemake(lab, "runs", "-n", "--resources", "gpu_share=200", cores=4)
+    assert "Nothing to be done" in message
 
 
 @pytest.mark.parametrize("options", [(), ("--workflow-profile", "site"), ("--profile", "site")])
 def test_a_profile_does_not_make_results_of_other_settings_count(lab, options):
-    assert count(snakemake(lab, "runs", "-n", *options, *OTHER)) == {"train": 3, "runs": 1}
+    assert count(snakemake(lab, "runs", "-n", *options, *ALTERNATIVE)) == {"train": 3, "runs": 1}
     assert "Nothing to be done" in snakemake(lab, "runs", "-n", *options)
 
 
 @pytest.mark.parametrize("flag", [("--rerun-triggers", "mtime"), ("--rerun-triggers=mtime",)])
 def test_on_the_command_line_it_wins_and_is_explained(made, flag):
-    said = snakemake(made, "runs", "-n", *OTHER, *flag)
-    assert "Nothing to be done" in said
-    (line,) = (line for line in said.splitlines() if "--rerun-triggers" in line)
+    message = snakemake(made, "runs", "-n", *ALTERNATIVE, *flag)
+    assert "Nothing to be done" in message
+    (line,) = (line for line in message.splitlines() if "--rerun-triggers" in line)
     assert "results of other settings, code or images are taken for those asked for" in line
 
 
@@ -83,8 +83,8 @@ def test_without_our_profile_unfinished_files_are_made_again_and_inputs_compared
 
 def test_without_our_profile_one_failed_job_does_not_stop_the_others(made):
     (made / "broken").touch()
-    arguments = command(made, "runs", "--workflow-profile", "none", *OTHER)
-    said = call(made, *arguments, fails=True)
-    assert "error: broken" in said
-    after = count(snakemake(made, "runs", "-n", *OTHER))
+    arguments = command(made, "runs", "--workflow-profile", "none", *ALTERNATIVE)
+    message = call(made, *arguments, fails=True)
+    assert "error: broken" in message
+    after = count(snakemake(made, "runs", "-n", *ALTERNATIVE))
     assert after == {"train": 1, "runs": 1}, os.listdir(made)

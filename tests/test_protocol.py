@@ -48,19 +48,19 @@ def drawn():
 
 def test_all_global_generators_are_seeded_and_restored():
     seed_generators(3)
-    first, second = drawn(), drawn()
+    left, right = drawn(), drawn()
     seed_generators(3)
-    assert drawn() == first
+    assert drawn() == left
     with deterministic(CPU, 1):
         seed_generators(4)
         drawn()
-    assert drawn() == second
+    assert drawn() == right
 
 
 def test_every_dataset_sample_and_epoch_has_a_seed_of_its_own_and_every_baseline_the_same():
     runs = [Run(name, "zgo", "shape-hue", sample) for name in ("a", "b") for sample in (0, 1)]
     seeds = [epoch_seed(run, 1332, epoch) for run in runs for epoch in (1, 2)]
     assert seeds[:4] == seeds[4:] and len(set(seeds)) == 4
-    others = Run("a", "fgo-5", "shape-hue", 0), Run("a", "zgo", "hue-shape", 0)
-    more = [epoch_seed(runs[0], 7, 1), *(epoch_seed(run, 1332, 1) for run in others)]
-    assert len({*seeds, *more}) == 7
+    alternatives = Run("a", "fgo-5", "shape-hue", 0), Run("a", "zgo", "hue-shape", 0)
+    additions = [epoch_seed(runs[0], 7, 1), *(epoch_seed(run, 1332, 1) for run in alternatives)]
+    assert len({*seeds, *additions}) == 7

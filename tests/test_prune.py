@@ -15,8 +15,8 @@ from diagvib.settings.grid import Layout
 
 def asking(root: str | Path, study: str = "zgo", baseline: str = "small_cnn") -> Configuration:
     """A configuration of one dataset and one run."""
-    asked = (f"root={root}", f"studies=[{study}]", f"baselines=[{baseline}]")
-    return load_config(overrides=[*asked, "samples=1", "bindings=[hue-shape]"])
+    request = (f"root={root}", f"studies=[{study}]", f"baselines=[{baseline}]")
+    return load_config(overrides=[*request, "samples=1", "bindings=[hue-shape]"])
 
 
 def touch(path: Path) -> Path:
@@ -58,34 +58,34 @@ def grown(tmp_path, monkeypatch) -> list[str]:
 def test_features_are_kept_also_those_that_tuning_reads(tmp_path):
     settings = {**load_settings("small_cnn"), "model": {"name": "small_cnn", "frozen": True}}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({"frozen": settings}))
-    asked = ["studies=[zgo]", "bindings=[hue-shape]", "baselines=[frozen]", "samples=1"]
-    asked += [f"root={tmp_path}", f"baselines_from=[{tmp_path / 'own.yaml'}]"]
-    config, layout = load_config(overrides=asked), Layout(tmp_path)
+    request = ["studies=[zgo]", "bindings=[hue-shape]", "baselines=[frozen]", "samples=1"]
+    request += [f"root={tmp_path}", f"baselines_from=[{tmp_path / 'own.yaml'}]"]
+    config, layout = load_config(overrides=request), Layout(tmp_path)
     (entry,) = config.baselines
     for study, binding in (("zgo", "hue-shape"), (config.tuning.study, "hue"), ("chgo", "hue")):
         touch(layout.features(entry.network, study, binding) / "features.json")
-    (found,) = find_unneeded([config])
-    assert found.match("*/chgo")
+    (result,) = find_unneeded([config])
+    assert result.match("*/chgo")
 
 
 def test_datasets_of_cues_in_another_order_are_kept(tmp_path):
-    asked = [
+    request = [
         "studies=[whac-95]",
         "bindings=all",
         f"root={tmp_path}",
         "samples=1",
         "counts.test=3240",
     ]
-    asked += ["baselines=[{name: small_cnn, bindings: [shape-hue-position]}]"]
-    config = load_config(overrides=asked)
+    request += ["baselines=[{name: small_cnn, bindings: [shape-hue-position]}]"]
+    config = load_config(overrides=request)
     touch(Layout(tmp_path).recipes("whac-95", "shape-hue-position"))
     assert find_unneeded([config]) == []
 
 
 def test_what_no_configuration_asks_for_is_listed(grown):
     assert sorted(map(str, find_unneeded([asking(".")]))) == grown
-    both = [str(path) for path in find_unneeded([asking("."), asking(".", baseline="resnet18")])]
-    assert "results/runs/resnet18/chgo" in both and "results/runs/resnet18" not in both
+    pair = [str(path) for path in find_unneeded([asking("."), asking(".", baseline="resnet18")])]
+    assert "results/runs/resnet18/chgo" in pair and "results/runs/resnet18" not in pair
 
 
 def test_image_files_are_not_needed_where_images_are_rendered_in_training(grown):
@@ -105,8 +105,8 @@ def test_it_is_deleted_only_after_a_yes(grown, monkeypatch):
         assert files() == before
         monkeypatch.setattr("typer.confirm", lambda question, answer=answer: answer)
         prune([asking(".")], yes=False, dry_run=False)
-    gone = before - files()
-    assert {path for path in before if any(path.is_relative_to(each) for each in grown)} == gone
+    deleted = before - files()
+    assert {path for path in before if any(path.is_relative_to(item) for item in grown)} == deleted
     assert find_unneeded([asking(".")]) == []
 
 
@@ -140,8 +140,10 @@ def test_a_root_is_known_however_it_is_written(tmp_path, monkeypatch):
 
 def test_an_unfinished_training_that_is_asked_for_is_kept(tmp_path):
     layout = Layout(tmp_path)
-    own = touch(layout.checkpoints("small_cnn", "zgo", "hue-shape") / "0.pt")
-    other = touch(layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt")
+    subject = touch(layout.checkpoints("small_cnn", "zgo", "hue-shape") / "0.pt")
+    alternative = touch(layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt")
     touch(layout.digests("zgo", "hue-shape"))
-    (found,) = find_unneeded([asking(tmp_path)])
-    assert other.is_relative_to(found.resolve()) and not own.is_relative_to(found.resolve())
+    (result,) = find_unneeded([asking(tmp_path)])
+    assert alternative.is_relative_to(result.resolve()) and not subject.is_relative_to(
+        result.resolve()
+    )

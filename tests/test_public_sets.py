@@ -75,13 +75,13 @@ def save(path, number):
 
 
 def folders(folder, name):
-    found = {}
+    results = {}
     for place, names, *labels in FOLDERS[name]:
         for _ in range(24 if name == "metashift" else 3):
-            path = f"{place}/{names.format(len(found))}"
-            save(folder / path, len(found))
-            found[path] = tuple(labels)
-    return found
+            path = f"{place}/{names.format(len(results))}"
+            save(folder / path, len(results))
+            results[path] = tuple(labels)
+    return results
 
 
 def waterbirds(folder):
@@ -105,7 +105,7 @@ def celeba(folder):
 
 def biased_mnist(folder, monkeypatch):
     """The table by the lines of the definition's comment, from a file for each split."""
-    further = (
+    additional = (
         "digit_scale",
         "digit_position",
         "texture",
@@ -115,15 +115,15 @@ def biased_mnist(folder, monkeypatch):
     )
     paths = []
     for split, part in enumerate(("full_0.95/trainval", "full_0.5/trainval", "full/test")):
-        own = [(digit, colour) for at, digit, colour in ROWS if at == split]
+        values = [(digit, colour) for position, digit, colour in ROWS if position == split]
         factors = [
-            {"digit": d, "digit_color_ix": c, **{f"{name}_ix": 0 for name in further}}
-            for d, c in own
+            {"digit": d, "digit_color_ix": c, **{f"{name}_ix": 0 for name in additional}}
+            for d, c in values
         ]
         (folder / part).mkdir(parents=True)
         # Images of the other split come first in each file.
         (folder / f"{part}.json").write_text(json.dumps([factors[0]] * 2 * (split < 2) + factors))
-        paths += [f"{part}/{n + 2 * (split < 2)}.jpg" for n in range(len(own))]
+        paths += [f"{part}/{n + 2 * (split < 2)}.jpg" for n in range(len(values))]
     for name, count in (("train", 16), ("val", 12)):
         (folder / f"{name}_ixs.json").write_text(json.dumps([*range(2, count + 2)]))
     text = (REPOSITORY / "config/biased_mnist/biased_mnist.yaml").read_text()
@@ -138,19 +138,21 @@ def defined(name):
 
 @pytest.mark.parametrize("name", ["waterbirds", "celeba", "biased_mnist"])
 def test_every_photo_is_in_its_published_split_with_its_classes(name, tmp_path, monkeypatch):
-    config, its = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
+    config, values = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
     (study,), binding, folder = config.studies, config.bindings[0], tmp_path / name
     folder.mkdir()
-    made = {"waterbirds": waterbirds, "celeba": celeba}
-    paths, targets, cues = made[name](folder) if name in made else biased_mnist(folder, monkeypatch)
+    output = {"waterbirds": waterbirds, "celeba": celeba}
+    paths, targets, cues = (
+        output[name](folder) if name in output else biased_mnist(folder, monkeypatch)
+    )
     for number, path in enumerate(paths):
         save(folder / path, number)
     monkeypatch.chdir(REPOSITORY)
-    listed, every = labelled_photos(its, folder, name)
-    assert every == len(ROWS) == len(listed)
-    target, cue, *_ = its.factors
-    found = listed.set_index("path").loc[paths, ["split", target, cue]]
-    assert [*found.itertuples(index=False, name=None)] == [
+    listed, all_items = labelled_photos(values, folder, name)
+    assert all_items == len(ROWS) == len(listed)
+    target, cue, *_ = values.factors
+    result = listed.set_index("path").loc[paths, ["split", target, cue]]
+    assert [*result.itertuples(index=False, name=None)] == [
         (SPLITS[s], targets[t], cues[c]) for s, t, c in ROWS
     ]
     options = {"studies_from": config.studies_from, "mirror": tmp_path, "image_size": 64}
@@ -159,23 +161,23 @@ def test_every_photo_is_in_its_published_split_with_its_classes(name, tmp_path, 
         for split in ("train", "test")
     }
     assert len(data["train"]) == 16 and len(data["test"]) == 12
-    assert data["train"].comparable == (its.published is None)
+    assert data["train"].comparable == (values.published is None)
     # Who predicts the cue is right on average as often as in training, and never in the worst cell.
-    shown = data["test"].table[cue].to_pandas()
+    display = data["test"].table[cue].to_pandas()
     scores = data["test"].evaluate(
-        [[*its.classes[target]].index(targets[cues.index(c)]) for c in shown]
+        [[*values.classes[target]].index(targets[cues.index(c)]) for c in display]
     )
     assert scores["worst_cell"] == 0 and scores["accuracy"] == scores["plain_accuracy"] == 0.5
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_folders_are_read_as_published(name, tmp_path, capsys):
-    config, its = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
-    made = folders(tmp_path / name, name)
-    listed, every = labelled_photos(its, tmp_path / name, name)
-    assert every == len(made)
-    found = listed.set_index("path")[["split", *its.factors]]
-    assert dict(zip(found.index, found.itertuples(index=False, name=None), strict=True)) == made
+    config, values = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
+    output = folders(tmp_path / name, name)
+    listed, all_items = labelled_photos(values, tmp_path / name, name)
+    assert all_items == len(output)
+    result = listed.set_index("path")[["split", *values.factors]]
+    assert dict(zip(result.index, result.itertuples(index=False, name=None), strict=True)) == output
     options = {"studies_from": config.studies_from, "mirror": tmp_path, "image_size": 64}
     if name == "metashift":  # is drawn; of the other sets, every photo is used
         options["counts"] = {"train": 17, "val": 9, "id": 9, "ood": 9}
@@ -186,8 +188,8 @@ def test_folders_are_read_as_published(name, tmp_path, capsys):
         train = diagvib.load(study, config.bindings[0], "train", **options, sources="official")
         if name != "counteranimal":
             assert not set(train.table["photo"].to_pylist()) & set(test.table["photo"].to_pylist())
-    said = capsys.readouterr().err
-    assert ("all, common: 6 photos, published 7,174" in said) == (name == "counteranimal")
+    output = capsys.readouterr().err
+    assert ("all, common: 6 photos, published 7,174" in output) == (name == "counteranimal")
 
 
 def test_wilds_table_of_any_set_is_proposed_as_published(tmp_path):

@@ -43,7 +43,7 @@ TOY = [
     "training.track_test=true",
 ]
 SEARCH = [*TOY, f"tuning.study={STUDY}"]
-OWN = (
+MINE = (
     "{all: {optimiser.lr: {log10: [-4, -2]}, batch_size: {log2: [3, 4]}}, coral: {method.gamma: {log10: [-1, 1]}}, "
     "fish: {method.meta_lr: {choice: [0.05, 0.1, 0.5]}}}"
 )
@@ -58,21 +58,21 @@ RULES = [
 
 
 def searching(**changed) -> str:
-    given = {"bindings": f"[{BINDING}]", "trials": 3, "ranges": OWN, **changed}
+    options = {"bindings": f"[{BINDING}]", "trials": 3, "ranges": MINE, **changed}
     return (
         "tuning.random_search={"
-        + ", ".join(f"{key}: {value}" for key, value in given.items())
+        + ", ".join(f"{key}: {value}" for key, value in options.items())
         + "}"
     )
 
 
 @cache
-def space(baseline: str, ranges: str = OWN) -> dict:
-    given = validated(Ranges, yaml.safe_load(ranges), "r")
-    return search_space(load_settings(baseline), given, "r", baseline)
+def space(baseline: str, ranges: str = MINE) -> dict:
+    inputs = validated(Ranges, yaml.safe_load(ranges), "r")
+    return search_space(load_settings(baseline), inputs, "r", baseline)
 
 
-def drawn(baseline: str, trial: int, ranges: str = OWN, seed: int = 0) -> dict:
+def drawn(baseline: str, trial: int, ranges: str = MINE, seed: int = 0) -> dict:
     return trial_values(load_settings(baseline), space(baseline, ranges), seed, trial)
 
 
@@ -88,10 +88,12 @@ def test_no_two_trials_are_the_same_and_choices_are_exhausted():
 
 
 def test_ranges_may_be_those_of_a_baseline(tmp_path):
-    shown = "{small_cnn: {optimiser.lr: {log10: [-4, -3]}}, all: {optimiser.lr: {log10: [-2, -1]}}}"
-    assert space("small_cnn", shown)["optimiser.lr"].log10 == [-4, -3]
-    assert space("coral", shown)["optimiser.lr"].log10 == [-2, -1]
-    ranges = validated(Ranges, yaml.safe_load(shown), "r")
+    display = (
+        "{small_cnn: {optimiser.lr: {log10: [-4, -3]}}, all: {optimiser.lr: {log10: [-2, -1]}}}"
+    )
+    assert space("small_cnn", display)["optimiser.lr"].log10 == [-4, -3]
+    assert space("coral", display)["optimiser.lr"].log10 == [-2, -1]
+    ranges = validated(Ranges, yaml.safe_load(display), "r")
     assert read_ranges(ranges, ["small_cnn"]) == ranges
     with pytest.raises(
         DiagvibError, match="unknown method or baseline 'small_cnn'; did you mean sm"
@@ -100,20 +102,20 @@ def test_ranges_may_be_those_of_a_baseline(tmp_path):
 
 
 def test_the_range_of_a_method_takes_precedence_wherever_it_is_written():
-    own = "{coral: {optimiser.lr: {log10: [-4, -3]}}, all: {optimiser.lr: {log10: [-2, -1]}}}"
-    assert space("coral", own)["optimiser.lr"].log10 == [-4, -3]
+    subject = "{coral: {optimiser.lr: {log10: [-4, -3]}}, all: {optimiser.lr: {log10: [-2, -1]}}}"
+    assert space("coral", subject)["optimiser.lr"].log10 == [-4, -3]
 
 
 def test_a_trial_is_drawn_by_seed_number_and_setting_alone():
     """The first has the baseline's own settings."""
-    settings, one = load_settings("coral"), drawn("coral", 7)
-    own = settings["optimiser"]["lr"], settings["batch_size"], settings["method"]["gamma"]
-    assert tuple(drawn("coral", 0).values()) == own
-    assert drawn("erm_env", 7).items() < one.items(), "all methods share what all of them draw"
+    settings, single = load_settings("coral"), drawn("coral", 7)
+    settings_ = settings["optimiser"]["lr"], settings["batch_size"], settings["method"]["gamma"]
+    assert tuple(drawn("coral", 0).values()) == settings_
+    assert drawn("erm_env", 7).items() < single.items(), "all methods share what all of them draw"
     gamma = drawn("coral", 7, "{coral: {method.gamma: {log10: [-1, 1]}}}")
-    assert gamma == {"method.gamma": one["method.gamma"]}
-    for other in (drawn("coral", 8), drawn("coral", 7, seed=1)):
-        assert all(other[key] != one[key] for key in ("optimiser.lr", "method.gamma"))
+    assert gamma == {"method.gamma": single["method.gamma"]}
+    for alternative in (drawn("coral", 8), drawn("coral", 7, seed=1)):
+        assert all(alternative[key] != single[key] for key in ("optimiser.lr", "method.gamma"))
 
 
 def test_a_frozen_network_is_not_searched():
@@ -135,12 +137,12 @@ def test_numbers_have_the_kind_that_the_setting_has():
 
 def test_draws_fill_their_range():
     """Evenly, in the exponent; whole numbers are rounded down."""
-    many = pd.DataFrame([drawn("coral", trial) for trial in range(1, 401)])
-    exponent = np.log10(many["optimiser.lr"])
+    several = pd.DataFrame([drawn("coral", trial) for trial in range(1, 401)])
+    exponent = np.log10(several["optimiser.lr"])
     assert exponent.between(-4 - 1e-4, -2 + 1e-4).all()
     assert exponent.mean() == pytest.approx(-3, abs=0.1)
     assert exponent.std() == pytest.approx(2 / 12**0.5, rel=0.1)
-    assert set(many["batch_size"]) == set(range(8, 16))
+    assert set(several["batch_size"]) == set(range(8, 16))
     epochs = [drawn("xrm", 1, "{xrm: {method.twin_epochs: {uniform: [2, 3]}}}")]
     assert epochs == [{"method.twin_epochs": 2}], "also where null is another value"
     settings = load_settings("small_cnn")
@@ -154,8 +156,8 @@ def test_draws_fill_their_range():
 
 def test_the_shipped_ranges_fit_every_baseline():
     for name in read_yaml(definition_path("baselines/domain_generalisation.yaml")):
-        for known in ("domainbed", "domainbed-small"):
-            assert len(search_space(load_settings(name), read_ranges(known), "r", name)) >= 2
+        for names in ("domainbed", "domainbed-small"):
+            assert len(search_space(load_settings(name), read_ranges(names), "r", name)) >= 2
 
 
 @pytest.mark.parametrize(
@@ -232,11 +234,11 @@ EPOCHS = [
 
 
 def test_each_rule_keeps_its_epoch():
-    found = pd.DataFrame(rule_rows(history(*EPOCHS))).set_index("rule")
-    assert found["epoch"].to_dict() == dict(zip(RULES, (1, 2, 3, 4, 7, 6), strict=True))
-    assert found["test_accuracy"].to_list() == [0.3, 0.4, 0.5, 0.6, 0.1, 0.7]
+    result = pd.DataFrame(rule_rows(history(*EPOCHS))).set_index("rule")
+    assert result["epoch"].to_dict() == dict(zip(RULES, (1, 2, 3, 4, 7, 6), strict=True))
+    assert result["test_accuracy"].to_list() == [0.3, 0.4, 0.5, 0.6, 0.1, 0.7]
     # For the last epoch, the accuracy on validation images of the training environments.
-    assert found["score"].to_list() == [0.1, 0.9, 0.8, 0.8, 0.3, 0.7]
+    assert result["score"].to_list() == [0.1, 0.9, 0.8, 0.8, 0.3, 0.7]
 
 
 def rows(*scores: tuple) -> pd.DataFrame:
@@ -251,10 +253,10 @@ def rows(*scores: tuple) -> pd.DataFrame:
                 "score": score,
                 "test_accuracy": tested,
             }
-            for trial, status, *given in scores
+            for trial, status, *arguments in scores
             for rule, score, tested in (
-                ("val_loss", *given[:2]),
-                ("val_environment_accuracy", *given[2:]),
+                ("val_loss", *arguments[:2]),
+                ("val_environment_accuracy", *arguments[2:]),
             )
         ]
     )
@@ -306,18 +308,18 @@ def test_the_table_says_what_each_rule_would_choose_and_have_got(searched):
     settings = ["batch_size", "optimiser.lr", "method.gamma"]
     recorded = [*RULES[:2], "val_worst_class", *RULES[2:]]
     assert table["rule"].to_list() == recorded * 3 and set(table["epochs"]) == {2}
-    for trial, own in table.groupby("trial"):
+    for trial, part in table.groupby("trial"):
         values = drawn("coral", trial)
-        assert own[list(values)].drop_duplicates().to_dict("records") == [values]
-    for rule, own in table.groupby("rule"):
-        best = own.loc[own["score"].idxmin() if rule == "val_loss" else own["score"].idxmax()]
-        assert own.loc[own["chosen"], "trial"].to_list() == [best["trial"]]
+        assert part[list(values)].drop_duplicates().to_dict("records") == [values]
+    for rule, part in table.groupby("rule"):
+        best = part.loc[part["score"].idxmin() if rule == "val_loss" else part["score"].idxmax()]
+        assert part.loc[part["chosen"], "trial"].to_list() == [best["trial"]]
     best = table[(table["rule"] == "val_environment_accuracy") & table["chosen"]].iloc[0]
     entry = complete(read_yaml(searched / "results/tuning/coral.yaml")["coral"], "coral")
-    found = entry["batch_size"], entry["optimiser"]["lr"], entry["method"]["gamma"]
-    assert found == tuple(best[settings])
-    said = f"trial {best['trial']} of a random search of 3 (seed 0; batch_size 2^U(3, 4); "
-    assert said in entry["origin"]
+    result = entry["batch_size"], entry["optimiser"]["lr"], entry["method"]["gamma"]
+    assert result == tuple(best[settings])
+    message = f"trial {best['trial']} of a random search of 3 (seed 0; batch_size 2^U(3, 4); "
+    assert message in entry["origin"]
 
 
 def test_trials_of_another_seed_are_trained_anew(searched, tmp_path):

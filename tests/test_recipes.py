@@ -66,8 +66,8 @@ def recipes_of(
     return draw_recipes(definition, bound, samples, counts, DIGITS, pool)
 
 
-def draw(study: str, binding: str, pool: DigitCatalogue, **chosen) -> pd.DataFrame:
-    return recipes_of(study, binding, pool, **chosen).to_pandas()
+def draw(study: str, binding: str, pool: DigitCatalogue, **selection) -> pd.DataFrame:
+    return recipes_of(study, binding, pool, **selection).to_pandas()
 
 
 @pytest.mark.parametrize("study", FORMER)
@@ -96,12 +96,12 @@ def test_realizations_are_uniform_in_their_class(factor, zso):
 
 
 def test_only_the_name_decides(pool):
-    alone = draw("zgo", "hue-shape", pool)
+    single = draw("zgo", "hue-shape", pool)
     among = draw("zgo", "hue-shape", pool, numbers=range(3)).query("sample == 0")
-    pd.testing.assert_frame_equal(alone, among)
-    assert not alone["digit"].equals(draw("zgo", "hue-scale", pool)["digit"])
+    pd.testing.assert_frame_equal(single, among)
+    assert not single["digit"].equals(draw("zgo", "hue-scale", pool)["digit"])
     fewer = draw("zgo", "hue-shape", pool, counts=COUNTS | {"train": 90})
-    test = [its[its["split"] == "test"].reset_index(drop=True) for its in (alone, fewer)]
+    test = [values[values["split"] == "test"].reset_index(drop=True) for values in (single, fewer)]
     pd.testing.assert_frame_equal(*test)
 
 
@@ -116,19 +116,19 @@ def narrow_draw(factor: str, spread: float, pool: DigitCatalogue, number: int = 
 
 @pytest.mark.parametrize("factor", DIGITS.spreads)
 def test_a_spread_is_the_share_that_is_left_of_every_difference(factor, pool):
-    usual = draw("zgo", f"shape-{factor}", pool, numbers=[1])
+    defaults = draw("zgo", f"shape-{factor}", pool, numbers=[1])
     narrow, columns = narrow_draw(factor, 0.25, pool), list(SPREAD_COLUMNS[factor])
-    pd.testing.assert_frame_equal(narrow.drop(columns=columns), usual.drop(columns=columns))
-    own, its = (table[columns].to_numpy() for table in (narrow, usual))
+    pd.testing.assert_frame_equal(narrow.drop(columns=columns), defaults.drop(columns=columns))
+    part, its = (table[columns].to_numpy() for table in (narrow, defaults))
     if factor == "texture":  # both colours of an image, around its own lightness
-        own, its = (values - values.mean(1, keepdims=True) for values in (own, its))
+        part, its = (values - values.mean(1, keepdims=True) for values in (part, its))
     else:
-        own, its = own - own[0], its - its[0]
+        part, its = part - part[0], its - its[0]
     if factor == "hue":  # magenta, red and yellow, so no two are 180 degrees apart
-        own, its = ((degrees + 180) % 360 - 180 for degrees in (own, its))
-    np.testing.assert_allclose(own, 0.25 * its, atol=1e-9)
-    same = narrow_draw(factor, 1, pool)
-    np.testing.assert_allclose(same[columns], usual[columns], atol=1e-9)
+        part, its = ((degrees + 180) % 360 - 180 for degrees in (part, its))
+    np.testing.assert_allclose(part, 0.25 * its, atol=1e-9)
+    equal = narrow_draw(factor, 1, pool)
+    np.testing.assert_allclose(equal[columns], defaults[columns], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -142,32 +142,32 @@ def test_a_spread_is_the_share_that_is_left_of_every_difference(factor, pool):
     ],
 )
 def test_classes_without_a_spread_are_alike(factor, number, centre, pool):
-    found = narrow_draw(factor, 0, pool, number)[list(SPREAD_COLUMNS[factor])]
-    np.testing.assert_allclose(found, np.tile(centre, (len(found), 1)), atol=1e-9)
-    assert found.max().max() < 360
+    result = narrow_draw(factor, 0, pool, number)[list(SPREAD_COLUMNS[factor])]
+    np.testing.assert_allclose(result, np.tile(centre, (len(result), 1)), atol=1e-9)
+    assert result.max().max() < 360
 
 
 def test_the_centre_is_that_of_the_classes_that_a_study_uses(pool):
     """Here two, not the dataset sample's three."""
-    given = load_study("zgo").model_dump(exclude={"name"})
-    study = parse_study("two", {**given, "roles": {"target": 2, "cue": 2}, "spread": {"cue": 0}})
+    options = load_study("zgo").model_dump(exclude={"name"})
+    study = parse_study("two", {**options, "roles": {"target": 2, "cue": 2}, "spread": {"cue": 0}})
     binding = bind(study, "shape-scale", DIGITS.factors)
-    chosen = [numbered_sample(1, DIGITS)]
-    found = draw_recipes(study, binding, chosen, COUNTS, DIGITS, pool).to_pandas()
-    used = [REGIONS["scale"][name][0] for name in found["scale"].unique()]
-    assert len(used) == 2 and np.allclose(found["scale_factor"], np.mean(used))
+    selection = [numbered_sample(1, DIGITS)]
+    result = draw_recipes(study, binding, selection, COUNTS, DIGITS, pool).to_pandas()
+    used = [REGIONS["scale"][name][0] for name in result["scale"].unique()]
+    assert len(used) == 2 and np.allclose(result["scale_factor"], np.mean(used))
 
 
 def test_spreads_of_two_factors_count_whatever_their_order(pool):
     """Texture's contrast is that of lightness's colours: 0 stays 0."""
-    given, found = load_study("zgo").model_dump(exclude={"name"}), []
+    options, result = load_study("zgo").model_dump(exclude={"name"}), []
     for roles in (("target", "cue"), ("cue", "target")):
         spread = {role: {"target": 0.0, "cue": 0.5}[role] for role in roles}
-        study = parse_study("zgo", {**given, "spread": spread})
+        study = parse_study("zgo", {**options, "spread": spread})
         binding = bind(study, "texture-lightness", DIGITS.factors)
-        found.append(draw_recipes(study, binding, [dataset_sample(1)], COUNTS, DIGITS, pool))
-    assert found[0].equals(found[1])
-    np.testing.assert_allclose(found[0]["lightness_1"], found[0]["lightness_2"], atol=1e-9)
+        result.append(draw_recipes(study, binding, [dataset_sample(1)], COUNTS, DIGITS, pool))
+    assert result[0].equals(result[1])
+    np.testing.assert_allclose(result[0]["lightness_1"], result[0]["lightness_2"], atol=1e-9)
 
 
 def test_shape_has_no_spread(pool):
@@ -183,10 +183,10 @@ def test_file_round_trip_and_holes(tmp_path, pool):
     facts = {"study": "zgo", "binding": "hue-shape", "scene": "digits"}
     facts |= {"roles": {"target": "hue", "cue": "shape"}, "definition": {}}
     write_recipes(path, recipes, facts)
-    rows, noted = read_recipes(path)
+    rows, record = read_recipes(path)
     val = select_recipes(rows, 0, "val", path)
     assert val.equals(recipes.filter(pc.field("split") == "val"))
-    assert noted["study"] == "zgo" and noted["code_version"]
+    assert record["study"] == "zgo" and record["code_version"]
     says = "no recipes for dataset sample 3, split val; the file has the samples up to 0"
     with pytest.raises(DiagvibError, match=says):
         select_recipes(rows, 3, "val", path)
@@ -213,22 +213,22 @@ def test_every_cell_gets_its_exact_share(pool, study, binding, counts):
         frame[keys[-1]] = frame[factor].map(names.index)
     for part, count in counts.items():
         split = part if part in ("train", "val") else "test"
-        cells, own = definition.cells(split, sample.added_cue), frame[frame["split"] == split]
+        cells, rows = definition.cells(split, sample.added_cue), frame[frame["split"] == split]
         if part in definition.groups:
-            cells, own = (its[its["group"] == part] for its in (cells, own))
+            cells, rows = (values[values["group"] == part] for values in (cells, rows))
         elif split == "test":
             cells["weight"] *= cells["group"].map(definition.group_weights)
-        wanted, found = cells.groupby(keys)["weight"].sum(), own.groupby(keys).size()
-        assert found.sum() == count and set(found.index) == set(wanted.index)
-        assert ((found - count * wanted / wanted.sum()).abs() < 1).all()
+        expected, result = cells.groupby(keys)["weight"].sum(), rows.groupby(keys).size()
+        assert result.sum() == count and set(result.index) == set(expected.index)
+        assert ((result - count * expected / expected.sum()).abs() < 1).all()
 
 
 def test_hues_move_to_the_middle_of_their_arc_wherever_it_lies():
-    for chosen, hues in (
+    for choice, hues in (
         (["red", "yellow", "green"], [0, 60, 120]),
         (["magenta", "red"], [300, 0]),
     ):
         centre = hues[1] if len(hues) == 3 else 330
-        moved = narrowed("hue", chosen, np.array(hues, float)[:, None], 0.5)[:, 0]
-        wanted = [(centre + ((hue - centre + 180) % 360 - 180) / 2) % 360 for hue in hues]
-        assert moved.tolist() == pytest.approx(wanted)
+        moved = narrowed("hue", choice, np.array(hues, float)[:, None], 0.5)[:, 0]
+        expected = [(centre + ((hue - centre + 180) % 360 - 180) / 2) % 360 for hue in hues]
+        assert moved.tolist() == pytest.approx(expected)

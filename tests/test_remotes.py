@@ -85,38 +85,38 @@ def contents(folder: Path) -> dict[str, bytes]:
 def complete(objects: dict[str, bytes]) -> int:
     """The number of objects with their final name; each must be complete, as its name, the hash of
     its content, shows."""
-    found = {
+    result = {
         match[1] + match[2]: content
         for path, content in objects.items()
         if (match := re.search(r"(?:^|/)md5/(..)/([0-9a-f]{30}(?:\.dir)?)$", path))
     }
-    for name, content in found.items():
+    for name, content in result.items():
         assert hashlib.md5(content).hexdigest() == name.removesuffix(".dir")
-    return len(found)
+    return len(result)
 
 
 def kill_in_a_file(folder: Path, size: int, command: str) -> None:
     killed = [BIN / "python", "-c", KILLED_IN_A_FILE, str(size), command]
-    done = subprocess.run(killed, cwd=folder, env=environment(folder), capture_output=True)
-    assert done.returncode == -signal.SIGXFSZ, done.stderr
+    process = subprocess.run(killed, cwd=folder, env=environment(folder), capture_output=True)
+    assert process.returncode == -signal.SIGXFSZ, process.stderr
 
 
 def test_what_is_pushed_is_pulled_whole_and_once_whatever_happens_on_the_way(
     repository, remote, tmp_path
 ):
-    whole = complete(contents(repository / ".dvc/cache"))
+    entire = complete(contents(repository / ".dvc/cache"))
     kill_in_a_file(repository, IN_BIG_FILE, "push")
-    there = complete(contents(remote))
+    present = complete(contents(remote))
     pushed = int(re.search(r"(\d+) files? pushed", dvc(repository, "push"))[1])
-    assert there < whole and 0 < pushed <= whole - there
+    assert present < entire and 0 < pushed <= entire - present
     before = contents(remote)
-    assert complete(before) == whole
+    assert complete(before) == entire
     assert "Everything is up to date" in dvc(repository, "push")
     assert contents(remote) == before
     clone = tmp_path / "clone"
     git(repository, "clone", "--quiet", ".", str(clone))
     kill_in_a_file(clone, IN_BIG_FILE, "pull")
-    assert complete(contents(clone / ".dvc/cache")) < whole
+    assert complete(contents(clone / ".dvc/cache")) < entire
     dvc(clone, "pull")
     for out in FILES:
         assert contents(clone / out) == contents(repository / out)

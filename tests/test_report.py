@@ -187,7 +187,7 @@ def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp
     ):
         assert words in text
     assert "exhibits/small_cnn_zso_hue" not in drawn_in(root)
-    before, after = (matrix_of(one)["cells"] for one in (page, text))
+    before, after = (matrix_of(item)["cells"] for item in (page, text))
     missing = after["fgo-20"]["small_cnn"]["hue shape"]
     assert missing["value"] is None
     assert missing["missing"] == [f"sample {s}: missing (not run)" for s in range(2)]
@@ -214,8 +214,8 @@ def test_headlines_need_no_study_but_zgo():
     row = {"baseline": "m", "target": "shape", "cue": "hue", "group": "ood", "study": "zgo"}
     row |= {"mean": 0.5, "stderr": 0.0, "n": 1, "expected": 1}
     (finding,) = shortcut_findings(material_with(pd.DataFrame([row])))
-    said = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
-    assert finding.text.endswith(said), "and nothing about studies that did not run"
+    message = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
+    assert finding.text.endswith(message), "and nothing about studies that did not run"
     assert len(finding.accuracies) == 1
 
 
@@ -227,14 +227,14 @@ def test_the_watermark_has_a_headline_of_its_own():
     rows = [{**names, "metric": metric, "mean": mean} for metric, mean in values.items()]
     material = SimpleNamespace(known=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)})
     (finding,) = _watermark(material)
-    said = re.findall("[0-9]+(?=\N{NO-BREAK SPACE}%)", finding.text)
-    assert said == ["50", "20", "1", "80"]
+    message = re.findall("[0-9]+(?=\N{NO-BREAK SPACE}%)", finding.text)
+    assert message == ["50", "20", "1", "80"]
     assert [*finding.accuracies.values()] == pytest.approx([0.5, 0.2])
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(item: str, alternative: str) -> float:
     """Of two colours, from 1 to 21 (WCAG 2.2)."""
-    dark, light = sorted(map(luminance, (one, other)))
+    dark, light = sorted(map(luminance, (item, alternative)))
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -252,7 +252,9 @@ def test_texts_have_the_contrast_that_wcag_aa_asks_for_in_both_themes():
         for line in (colours["hatch"], *(set(PALETTE) - {"#4d4d4d"})):  # that is `muted`
             assert contrast(line, colours["paper"]) >= 3, "no text"
     for chance in (1 / 2, 1 / 3, 1 / 10):
-        assert all(contrast(*accuracy_colours(at / 100, chance)) >= 4.5 for at in range(101))
+        assert all(
+            contrast(*accuracy_colours(position / 100, chance)) >= 4.5 for position in range(101)
+        )
 
 
 def test_the_colour_scale_is_palest_at_chance():
@@ -263,14 +265,16 @@ def test_the_colour_scale_is_palest_at_chance():
 
 
 def test_a_heat_map_has_targets_in_rows_cues_in_columns_and_the_chance_of_the_study():
-    known = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
+    known_studies = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
     row = {"baseline": "own", "study": "two-places", "target": "corner", "cue": "colour"}
     row |= {"group": "ood", "mean": 0.25, "stderr": 0.1, "n": 2, "expected": 2}
-    axes, bar = heat_map(pd.DataFrame([row]), "two-places", "own", known).axes
+    axes, bar = heat_map(pd.DataFrame([row]), "two-places", "own", known_studies).axes
     assert [t.get_text() for t in bar.get_yticklabels()] == ["0", "chance 1/4", "0.5", "1"]
-    (column, at) = next(t.get_position() for t in axes.texts if t.get_text().startswith("0.25"))
+    (column, position) = next(
+        t.get_position() for t in axes.texts if t.get_text().startswith("0.25")
+    )
     assert axes.get_xticklabels()[[*axes.get_xticks()].index(column)].get_text() == "colour"
-    assert axes.get_yticklabels()[[*axes.get_yticks()].index(at)].get_text() == "corner"
+    assert axes.get_yticklabels()[[*axes.get_yticks()].index(position)].get_text() == "corner"
 
 
 def test_a_study_without_a_shortcut_stands_beside_the_map():
@@ -286,17 +290,19 @@ def test_a_study_without_a_shortcut_stands_beside_the_map():
 
 def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
     definition = load_study("zgo").model_dump(exclude={"name"})
-    (seen, misled), further = definition["rows"], {"environment": "other", "weight": 3.0}
-    one = parse_study("mine", {**definition, "rows": [seen, {**seen, **further}, misled]})
-    known = KnownStudies(given=(one,))
-    assert set(_study("mine", p_rows(("mine", "hue", 0.1)), known)["train"].values()) == {33.3}
+    (calls, misled), additional = definition["rows"], {"environment": "other", "weight": 3.0}
+    single = parse_study("mine", {**definition, "rows": [calls, {**calls, **additional}, misled]})
+    known_studies = KnownStudies(given=(single,))
+    assert set(_study("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"].values()) == {
+        33.3
+    }
 
 
 def test_a_rare_cell_is_not_said_to_be_never_trained():
     study = load_study("fgo-1").model_dump(exclude={"name"})
     study["rows"][0]["weight"], study["rows"][1]["weight"] = 0.9998, 0.0002
-    known = KnownStudies(given=(parse_study("mine", study),))
-    shares = _study("mine", p_rows(("mine", "hue", 0.1)), known)["train"]
+    known_studies = KnownStudies(given=(parse_study("mine", study),))
+    shares = _study("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"]
     assert min(shares.values()) > 0
 
 
@@ -306,9 +312,9 @@ def material_with(p: pd.DataFrame) -> SimpleNamespace:
 
 def p_rows(*rows: tuple) -> pd.DataFrame:
     """P_ij by study, cue and mean; of one baseline, and of shape."""
-    found = pd.DataFrame(rows, columns=["study", "cue", "mean"])
-    found["group"] = ["ood" if cue else "id" for cue in found["cue"]]
-    return found.assign(baseline="m", target="shape", stderr=0.0, n=1, expected=2)
+    result = pd.DataFrame(rows, columns=["study", "cue", "mean"])
+    result["group"] = ["ood" if cue else "id" for cue in result["cue"]]
+    return result.assign(baseline="m", target="shape", stderr=0.0, n=1, expected=2)
 
 
 @pytest.mark.parametrize(
@@ -321,11 +327,11 @@ def p_rows(*rows: tuple) -> pd.DataFrame:
 )
 def test_a_headline_claims_only_what_its_interval_shows(recovered, says):
     values = {"zgo": (0.49, 0.5, 0.51), "fgo-20": recovered}
-    p = p_rows(*((study, "hue", np.mean(own)) for study, own in values.items()))
+    p = p_rows(*((study, "hue", np.mean(part)) for study, part in values.items()))
     runs = pd.DataFrame(
         {"study": study, "sample": sample, "ood_accuracy": value}
-        for study, own in values.items()
-        for sample, value in enumerate(own)
+        for study, part in values.items()
+        for sample, value in enumerate(part)
     )
     runs = runs.assign(baseline="m", target="shape", cue="hue", status="ok", reason="", ood_n=90)
     runs.loc[0, "reason"] = "predicts 3 for every test image"
@@ -342,8 +348,8 @@ def test_the_clearest_pair_loses_most_and_recovers_most():
         *(("zso", "", 0.9), ("zgo", "hue", 0.1), ("fgo-20", "hue", 0.2)),
         *(("zgo", "scale", 0.0), ("fgo-20", "scale", 0.05)),
     )
-    found = telling_bindings(p, SHIPPED)
-    assert found["cue"].tolist() == ["scale", "hue"]
+    result = telling_bindings(p, SHIPPED)
+    assert result["cue"].tolist() == ["scale", "hue"]
     p.loc[p["study"] == "zgo", "mean"] = [0.0, 0.1]
     assert telling_bindings(p, SHIPPED)["cue"].tolist() == ["hue", "scale"]
 
@@ -358,9 +364,9 @@ def test_a_mean_over_targets_is_of_those_that_ran_in_every_study():
     metrics = pd.DataFrame(rows, columns=["study", "target", "mean"])
     metrics = metrics.assign(metric_set="shortcut", metric="faavg", baseline="m")
     frames = {"p_matrix": p_rows(("zgo", "hue", 0.1)), "metrics": metrics}
-    said = shortcut_sentences(SimpleNamespace(known=SHIPPED, frames=frames))[0]
-    said = said.replace("\N{NO-BREAK SPACE}", " ")
-    assert said == "m, mean over 1 of 2 targets, which ran everywhere: ZSO 90 %, ZGO 10 %."
+    message = shortcut_sentences(SimpleNamespace(known=SHIPPED, frames=frames))[0]
+    message = message.replace("\N{NO-BREAK SPACE}", " ")
+    assert message == "m, mean over 1 of 2 targets, which ran everywhere: ZSO 90 %, ZGO 10 %."
 
 
 def test_each_of_many_baselines_has_a_look_of_its_own():
@@ -372,9 +378,9 @@ def test_the_lowest_pair_is_named():
     metrics = pd.DataFrame([{"metric_set": "shortcut", "metric": "faavg", "mean": 0.3}])
     metrics = metrics.assign(study="zgo", baseline="m", target="shape")
     material = SimpleNamespace(known=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
-    said = shortcut_sentences(material)[1].replace("\N{NO-BREAK SPACE}", " ")
-    assert "below chance in 2 of 3 trained pairs" in said
-    assert "The lowest is shape by hue, 10 % (m)." in said
+    message = shortcut_sentences(material)[1].replace("\N{NO-BREAK SPACE}", " ")
+    assert "below chance in 2 of 3 trained pairs" in message
+    assert "The lowest is shape by hue, 10 % (m)." in message
 
 
 def test_the_matrix_tells_how_many_samples_a_cell_is_of():
@@ -389,8 +395,8 @@ def finding_of(make, name: str, values: dict, known=SHIPPED, **names):
     """The finding from the means of the metrics of baselines."""
     rows = [
         {"baseline": baseline, "metric": metric, "mean": mean, "metric_set": name, **names}
-        for baseline, own in values.items()
-        for metric, mean in own.items()
+        for baseline, part in values.items()
+        for metric, mean in part.items()
     ]
     material = SimpleNamespace(known=known, frames={"metrics": pd.DataFrame(rows)})
     (finding,) = make(material)
@@ -403,24 +409,24 @@ def test_the_best_of_the_other_baselines_stands_beside_the_first():
         for name, mean in (("first", 0.2), ("low", 0.1), ("high", 0.6))
     }
     names = {"study": "o2o-easy", "binding": "shape-hue", "target": "shape", "cue": "hue"}
-    found = finding_of(_average, "average", values, **names)
-    assert "The highest of 2 other baselines is high, with 60" in found.text
-    assert [*found.accuracies.values()] == [0.9, 0.2, 0.6]
+    result = finding_of(_average, "average", values, **names)
+    assert "The highest of 2 other baselines is high, with 60" in result.text
+    assert [*result.accuracies.values()] == [0.9, 0.2, 0.6]
 
 
 def test_a_baseline_that_has_not_run_takes_no_headline():
     metrics = ("in1k_accuracy", "in_w_gap", "p_carton", "delta_p_carton")
     values = {"first": dict.fromkeys(metrics, np.nan), "second": dict.fromkeys(metrics, 0.2)}
     names = {"study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue"}
-    found = finding_of(_watermark, "watermark", values, **names)
-    assert found.text.startswith("second recognises")
+    result = finding_of(_watermark, "watermark", values, **names)
+    assert result.text.startswith("second recognises")
 
 
 def test_bars_of_a_finding_about_gaps_are_accuracies():
-    gaps, judged = tables()
-    frames = {"metrics": gaps.assign(metric_set="gaps"), "whac_a_mole": judged}
-    (found,) = _gaps(SimpleNamespace(known=SHIPPED, frames=frames))
-    assert [*found.accuracies.values()] == pytest.approx([0.93, 0.53, 0.63, 0.27])
+    gaps, judgement = tables()
+    frames = {"metrics": gaps.assign(metric_set="gaps"), "whac_a_mole": judgement}
+    (result,) = _gaps(SimpleNamespace(known=SHIPPED, frames=frames))
+    assert [*result.accuracies.values()] == pytest.approx([0.93, 0.53, 0.63, 0.27])
 
 
 def test_a_study_without_cues_stands_beside_those_of_its_own_scene():

@@ -80,8 +80,8 @@ def test_run_folder(root, capsys):
     expected |= {"target": "hue", "cue": "shape", "sources": "embedded", "comparable": False}
     assert expected.items() <= metrics.items()
     assert {name: group["n"] for name, group in metrics["groups"].items()} == {"id": 12, "ood": 12}
-    seen = ImageFiles(root / "images").table(0, "train").to_pandas()
-    counts = (seen["hue"] + "-" + seen["shape"]).value_counts().to_dict()
+    calls = ImageFiles(root / "images").table(0, "train").to_pandas()
+    counts = (calls["hue"] + "-" + calls["shape"]).value_counts().to_dict()
     assert metrics["trained"] == counts == read_metadata(run / "predictions.parquet")["trained"]
     frame = predictions.to_pandas()
     ood = frame[frame.group == "ood"]
@@ -114,25 +114,25 @@ def test_accuracy_on_the_test_groups_in_every_epoch(root):
 
 def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(root, capsys):
     out = train(root, "runs", samples=[0])
-    first = (out / "0/run.json").read_bytes()
-    whole = contents(train(root, "runs"))
-    assert (out / "0/run.json").read_bytes() == first
-    kept = "0: kept, because it was made with the same settings, images and code"
-    assert capsys.readouterr().out.count(kept) == 1
-    assert contents(train(root, "other order", samples=(1, 0))) == whole
+    first_bytes = (out / "0/run.json").read_bytes()
+    entire = contents(train(root, "runs"))
+    assert (out / "0/run.json").read_bytes() == first_bytes
+    retained = "0: kept, because it was made with the same settings, images and code"
+    assert capsys.readouterr().out.count(retained) == 1
+    assert contents(train(root, "other order", samples=(1, 0))) == entire
     history = out / "0/history.jsonl"
     for change in (history.unlink, lambda: (out / "0/run.json").write_text("{")):
         change()
         train(root, "runs")
-        assert contents(out) == whole
-        said = capsys.readouterr().out
-        assert "0: kept" not in said and "1: kept" in said
+        assert contents(out) == entire
+        output = capsys.readouterr().out
+        assert "0: kept" not in output and "1: kept" in output
     train(root, "runs", seed=2)
-    assert "kept" not in capsys.readouterr().out and contents(out) != whole
+    assert "kept" not in capsys.readouterr().out and contents(out) != entire
     write_dataset(root / "images", "zgo", "hue-shape", 1, counts=(48, 16, 36))
     train(root, "runs", seed=2)
-    said = capsys.readouterr().out
-    assert "0: kept" in said and "1: kept" not in said
+    output = capsys.readouterr().out
+    assert "0: kept" in output and "1: kept" not in output
 
 
 EDITED = """
@@ -160,9 +160,9 @@ def test_code_that_changes_while_it_is_loaded_makes_no_run(root, monkeypatch):
 
 def test_another_version_of_a_package_is_named_and_trains_nothing(root, capsys):
     mark = train(root, "runs", samples=[0]) / "0/run.json"
-    made = read_json(mark)
-    now, made["versions"]["torch"] = made["versions"]["torch"], "1.0"
-    mark.write_text(json.dumps(made))
+    provenance = read_json(mark)
+    now, provenance["versions"]["torch"] = provenance["versions"]["torch"], "1.0"
+    mark.write_text(json.dumps(provenance))
     train(root, "runs", samples=[0])
     assert f"images and code, but with torch 1.0 (now {now})\n" in capsys.readouterr().out
 
@@ -211,10 +211,14 @@ KILLED = """
 
 def test_killed_job_continues_to_the_same_bytes(root, monkeypatch, capsys):
     """With other threads outside; then the same command again. Other code starts over."""
-    here = Path(__file__).parent
+    folder_ = Path(__file__).parent
     killed = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(root)],
-        env={**os.environ, "OMP_NUM_THREADS": "3", "PYTHONPATH": f"{here}:{here.parent / 'src'}"},
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "3",
+            "PYTHONPATH": f"{folder_}:{folder_.parent / 'src'}",
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -230,7 +234,7 @@ def test_killed_job_continues_to_the_same_bytes(root, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "fit", counted)
         continued = contents(train(root, "runs"))
-    assert [len(each.timings) for each in trained] == [2], "epochs two and three of sample 1"
+    assert [len(item.timings) for item in trained] == [2], "epochs two and three of sample 1"
     assert not (root / "checkpoints").exists()
     assert contents(train(root, "whole")) == continued
     (root / "checkpoints").mkdir()
@@ -260,8 +264,8 @@ def test_too_little_gpu_memory(root, monkeypatch, error, place):
         raise error
 
     monkeypatch.setattr(runs, place, out_of_memory)
-    said = r"hue-shape/0: the GPU's memory is too small; lower the batch_size of small_cnn \(now"
-    with pytest.raises(DiagvibError, match=said):
+    message = r"hue-shape/0: the GPU's memory is too small; lower the batch_size of small_cnn \(now"
+    with pytest.raises(DiagvibError, match=message):
         train(root, "runs", max_epochs=1)
 
 
@@ -292,9 +296,9 @@ def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, mo
         train(root, "runs", samples=[0], curves=curves)
     assert len(scalars(curves / "0")["val_loss"]) == 2
     history = history_of(train(root, "runs", samples=[0], curves=curves) / "0")
-    shown = scalars(curves / "0")
-    assert set(shown) == set(history[0]) - {"epoch", "phase"}
-    for name, points in shown.items():
+    display = scalars(curves / "0")
+    assert set(display) == set(history[0]) - {"epoch", "phase"}
+    for name, points in display.items():
         assert points == [(row["epoch"], pytest.approx(row[name])) for row in history]
 
 
@@ -320,19 +324,19 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
     assert re.search("chosen by val_worst_group, with only [0-7] validation images? of", doubt)
     assert f"small_cnn/zgo/hue-shape/0: doubtful, {doubt}" in capsys.readouterr().err
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_names", lambda test, run, found: np.full(len(found), "red"))
+        patch.setattr(runs, "_names", lambda test, run, result: np.full(len(result), "red"))
         metrics = read_json(train(root, "other", samples=[0]) / "0/metrics.json")
     assert metrics["doubts"] == ["predicts red for every test image"]
     # The groups of a single cue are those of the target and that cue.
     job = SimpleNamespace(settings={"selection": "val_worst_group_cue_2"})
-    few = runs._FEW_IMAGES
-    validated = {("0", "x", "p"): few, ("0", "y", "p"): 1, ("0", "x", "q"): few - 1}
+    subset = runs._FEW_IMAGES
+    validated = {("0", "x", "p"): subset, ("0", "y", "p"): 1, ("0", "x", "q"): subset - 1}
     (doubt,) = runs._doubts(job, np.array(["0", "1"]), {}, validated, set())
-    assert f"with only {few - 1} validation images of 0-q, so" in doubt
+    assert f"with only {subset - 1} validation images of 0-q, so" in doubt
 
 
 @pytest.mark.parametrize(
-    ("there", "absent"),
+    ("present", "missing"),
     [
         ("ax by ay", []),
         ("ax ay", ["b-y"]),  # a class of the target
@@ -341,9 +345,9 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
         ("bz", ["a-x"]),  # other cues, and a class of the target
     ],
 )
-def test_combinations_that_a_split_lacks_are_named(there, absent):
-    split = {tuple(cell) for cell in there.split()}
-    assert [*runs._absent([("a", "x"), ("b", "y")], split)] == absent
+def test_combinations_that_a_split_lacks_are_named(present, missing):
+    split = {tuple(cell) for cell in present.split()}
+    assert [*runs._absent([("a", "x"), ("b", "y")], split)] == missing
 
 
 def test_environments_are_numbered_by_name_and_others_are_none(tmp_path):
@@ -352,9 +356,9 @@ def test_environments_are_numbered_by_name_and_others_are_none(tmp_path):
     images = ImageFiles(tmp_path / "images")
 
     def load(sample, split):
-        found = images.load(sample, split)
-        names = {"train": ["b", "a"], "val": ["c", "b"]}[split] * (len(found.table) // 2)
-        return replace(found, table=found.table.append_column("environment", [names]))
+        dataset = images.load(sample, split)
+        names = {"train": ["b", "a"], "val": ["c", "b"]}[split] * (len(dataset.table) // 2)
+        return replace(dataset, table=dataset.table.append_column("environment", [names]))
 
     job = Job(SETTINGS, Protocol(**TRAINING), torch.device("cpu"), SimpleNamespace(load=load))
     run = Run("net", "zgo", "hue-shape", 0)
@@ -372,18 +376,18 @@ def test_all_splits_are_scaled_as_the_training_images(tmp_path):
     run = Run("net", "zgo", "hue-shape", 0)
     data = runs.load(job, run)
     _, tested = runs.load_test(job, run, data.train.scaling)
-    usual = Scaling.of_parts([data.train.pixels])
-    assert data.train.scaling == data.val.scaling == tested.scaling == usual
-    assert Scaling.of_parts([tested.pixels]) != usual != Scaling.of_parts([data.val.pixels])
+    defaults = Scaling.of_parts([data.train.pixels])
+    assert data.train.scaling == data.val.scaling == tested.scaling == defaults
+    assert Scaling.of_parts([tested.pixels]) != defaults != Scaling.of_parts([data.val.pixels])
 
 
 def test_a_checkpoint_of_other_conditions_is_not_continued(tmp_path):
     """Threads change the last bits, so that the end would not be that of either."""
-    one, two = (
+    single, two = (
         Job(SETTINGS, Protocol(**{**TRAINING, "threads": threads}), torch.device("cpu"), None)
         for threads in (1, 2)
     )
-    one.checkpoint({"run": "a"}, tmp_path / "0.pt").write({"weights": {}})
-    assert one.checkpoint({"run": "a"}, tmp_path / "0.pt").read() == {"weights": {}}
+    single.checkpoint({"run": "a"}, tmp_path / "0.pt").write({"weights": {}})
+    assert single.checkpoint({"run": "a"}, tmp_path / "0.pt").read() == {"weights": {}}
     assert two.checkpoint({"run": "a"}, tmp_path / "0.pt").read() is None
-    assert one.checkpoint({"run": "b"}, tmp_path / "0.pt").read() is None
+    assert single.checkpoint({"run": "b"}, tmp_path / "0.pt").read() is None

@@ -39,25 +39,25 @@ def method():
     return make_baseline(load_settings("small_cnn"), 3, SIZE, seed=0)
 
 
-def read_only(method, kept) -> None:
+def read_only(method, retained) -> None:
     """Let the head read only these cells, bool[4, 4], of the last map."""
     with torch.no_grad():
-        method.model.head.weight.view(3, 128, 4, 4)[..., ~kept] = 0
+        method.model.head.weight.view(3, 128, 4, 4)[..., ~retained] = 0
         method.model.head.bias.zero_()
 
 
 def corner() -> torch.Tensor:
-    kept = torch.zeros(4, 4, dtype=torch.bool)
-    kept[0, 0] = True
-    return kept
+    retained = torch.zeros(4, 4, dtype=torch.bool)
+    retained[0, 0] = True
+    return retained
 
 
 def test_a_network_that_reads_one_corner_looks_there(batches, method):
     read_only(method, corner())
-    logits, where = saliency(method, batches, ROWS, PROTOCOL)
-    assert where.shape == (20, SIZE, SIZE) and (where >= 0).all()
-    assert torch.allclose(where.sum((1, 2)), torch.ones(20), atol=1e-5)
-    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+    logits, location = saliency(method, batches, ROWS, PROTOCOL)
+    assert location.shape == (20, SIZE, SIZE) and (location >= 0).all()
+    assert torch.allclose(location.sum((1, 2)), torch.ones(20), atol=1e-5)
+    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
     assert torch.equal(logits.argmax(1), predict(method, batches, PROTOCOL)[0])
 
 
@@ -80,8 +80,8 @@ class Darkened(Corner):
 
 def test_a_network_may_change_its_inputs_in_place(batches, method):
     method.model = Network(Darkened(), nn.Identity())
-    _, where = saliency(method, batches, ROWS, PROTOCOL)
-    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+    _, location = saliency(method, batches, ROWS, PROTOCOL)
+    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
 
 
 class Hidden(Corner):
@@ -90,8 +90,8 @@ class Hidden(Corner):
 
 def test_without_a_map_the_gradient_at_the_pixels_counts(batches, method):
     method.model = Network(Corner(), nn.Identity())
-    where = saliency(method, batches, ROWS, PROTOCOL)[1]
-    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+    location = saliency(method, batches, ROWS, PROTOCOL)[1]
+    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
 
 
 class SideBranch(Corner):
@@ -109,8 +109,8 @@ class SideBranch(Corner):
 
 def test_a_map_that_the_prediction_does_not_depend_on_is_passed_over(batches, method):
     method.model = Network(SideBranch(), nn.Identity())
-    where = saliency(method, batches, ROWS, PROTOCOL)[1]
-    assert torch.allclose(where[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+    location = saliency(method, batches, ROWS, PROTOCOL)[1]
+    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
 
 
 def test_features_and_predictions_without_a_gradient_have_none(batches, method):
@@ -159,16 +159,16 @@ def test_the_share_on_a_digit_is_that_of_its_pixels(method):
 
 def test_share_and_area_are_of_the_same_images(monkeypatch):
     """Those with any saliency: not the second one, which shows its digit at four times the size."""
-    where = torch.zeros(2, SIZE, SIZE)
-    where[0, 0, 0] = 1
-    monkeypatch.setattr("diagvib.training.saliency.saliency", lambda *_: (None, where))
+    location = torch.zeros(2, SIZE, SIZE)
+    location[0, 0, 0] = 1
+    monkeypatch.setattr("diagvib.training.saliency.saliency", lambda *_: (None, location))
     grey = torch.full((2, SIZE, SIZE, 3), 127, dtype=torch.uint8)
     grey[0, :16, :16], grey[1, 32:, 32:] = 200, 200
     test = Images(grey, pa.table({"shape": ["0", "0"]}), {"scene": "digits"})
-    found = shares(None, None, test, ["shape"], np.arange(2), PROTOCOL)
-    assert found == {"shape": {"share": 1, "area": 1 / 16}}
-    shown = (grey[..., 0] != 127).numpy().astype(np.uint8) * 255
-    monkeypatch.setattr(Digits, "region", lambda *_: shown)
+    result = shares(None, None, test, ["shape"], np.arange(2), PROTOCOL)
+    assert result == {"shape": {"share": 1, "area": 1 / 16}}
+    display = (grey[..., 0] != 127).numpy().astype(np.uint8) * 255
+    monkeypatch.setattr(Digits, "region", lambda *_: display)
     with pytest.raises(DiagvibError, match=r"region gives uint8\[2, .* for shape; bool"):
         shares(None, None, test, ["shape"], np.arange(2), PROTOCOL)
 
@@ -194,8 +194,8 @@ def test_what_speaks_against_a_class_does_not_count():
     with torch.no_grad():
         weights = method.model.head.weight.view(3, 128, 4, 4)
         weights[..., 3, 3] = -weights[..., 0, 0] / 10
-    where = saliency(method, Batches(*separable(20), CPU), ROWS, PROTOCOL)[1]
-    assert (where[:, -1, -1] == 0).any()
+    location = saliency(method, Batches(*separable(20), CPU), ROWS, PROTOCOL)[1]
+    assert (location[:, -1, -1] == 0).any()
 
 
 def test_where_an_image_shows_a_digit():
@@ -213,10 +213,10 @@ def test_where_an_image_shows_a_digit():
 
 
 def test_the_columns_of_a_run_are_named_by_role():
-    noted = {"shape": {"share": 0.5, "area": 0.1}, "hue": {"share": 0.2, "area": 0.3}}
+    record = {"shape": {"share": 0.5, "area": 0.1}, "hue": {"share": 0.2, "area": 0.3}}
     target = {"saliency_target": 0.5, "area_target": 0.1}
-    assert measures(noted, "shape-hue") == target | {"saliency_cue": 0.2, "area_cue": 0.3}
-    assert measures(noted, "shape-position-hue") == (
+    assert measures(record, "shape-hue") == target | {"saliency_cue": 0.2, "area_cue": 0.3}
+    assert measures(record, "shape-position-hue") == (
         target | {"saliency_cue_2": 0.2, "area_cue_2": 0.3}
     )
 
@@ -239,6 +239,6 @@ def test_where_networks_look_is_the_mean_over_the_runs_that_say_so():
         ["ZGO", "one", "30 % (10 %)", "70 % (30 %)", "2"],
         ["ZGO", "two", "60 % (10 %)", "10 % (30 %)", "1"],
     ]
-    said = saliency_sentence(runs, SHIPPED).replace("\N{NO-BREAK SPACE}", " ")
-    assert said.startswith("one, ZGO: 30 % of what speaks for its predictions")
+    message = saliency_sentence(runs, SHIPPED).replace("\N{NO-BREAK SPACE}", " ")
+    assert message.startswith("one, ZGO: 30 % of what speaks for its predictions")
     assert saliency_sentence(runs[["study", "baseline"]], SHIPPED) == ""

@@ -45,8 +45,8 @@ def scene(request) -> Iterator[Scene]:
     """With few stand-ins."""
     loaded = load_scene(request.param)
     if isinstance(loaded, Photos):
-        few = loaded.definition.stand_ins.model_copy(update={"each": 8})
-        loaded = Photos(loaded.path, loaded.definition.model_copy(update={"stand_ins": few}))
+        subset = loaded.definition.stand_ins.model_copy(update={"each": 8})
+        loaded = Photos(loaded.path, loaded.definition.model_copy(update={"stand_ins": subset}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cars_prepare, "COUNT", 60)
         yield loaded
@@ -62,8 +62,8 @@ def prepared(scene, tmp_path_factory) -> Path:
 def recipes(scene, prepared: Path, split: str, n: int = 40, seed: str = "x", **keys) -> pa.Table:
     generator = named_generator(scene.name, split, seed)
     classes = {
-        factor: generator.choice(np.array(known, dtype=object), n)
-        for factor, known in scene.factors.items()
+        factor: generator.choice(np.array(names, dtype=object), n)
+        for factor, names in scene.factors.items()
     }
     catalogue = keys["catalogue"] if keys else scene.catalogue(prepared)
     realized = scene.realized(classes, split, catalogue, generator)
@@ -109,8 +109,10 @@ def test_a_preparation_that_lacks_a_file_is_refused(scene, prepared, tmp_path):
 
 
 def test_realizations_come_from_the_generator(scene, prepared):
-    first, again, other = (recipes(scene, prepared, "train", seed=seed) for seed in ("x", "x", "y"))
-    assert first.equals(again) and not first.equals(other)
+    left, again, alternative = (
+        recipes(scene, prepared, "train", seed=seed) for seed in ("x", "x", "y")
+    )
+    assert left.equals(again) and not left.equals(alternative)
 
 
 def test_splits_share_no_source(scene, prepared):
@@ -151,22 +153,22 @@ def test_every_factor_is_seen(scene, prepared):
 def test_a_factor_is_exchanged_and_nothing_else(scene, prepared):
     if not scene.can("exchange"):
         pytest.skip(f"{scene.name} cannot exchange")
-    own, donors = (recipes(scene, prepared, "train", seed=seed) for seed in "ab")
+    part, donors = (recipes(scene, prepared, "train", seed=seed) for seed in "ab")
     moved = []
     for factor in scene.factors:
-        changed = scene.exchange(own, factor, donors)
-        assert changed.schema.equals(own.schema)
+        changed = scene.exchange(part, factor, donors)
+        assert changed.schema.equals(part.schema)
         moved.append(
-            {column for column in own.column_names if not changed[column].equals(own[column])}
+            {column for column in part.column_names if not changed[column].equals(part[column])}
         )
         assert all(changed[column].equals(donors[column]) for column in moved[-1])
         assert factor in moved[-1]
-    assert sum(map(len, moved)) == len(set.union(*moved)) == len(own.column_names), (
+    assert sum(map(len, moved)) == len(set.union(*moved)) == len(part.column_names), (
         "each column belongs to one factor"
     )
     for factor in scene.factors:
-        own = scene.exchange(own, factor, donors)
-    assert own.equals(donors)
+        part = scene.exchange(part, factor, donors)
+    assert part.equals(donors)
 
 
 def test_objects_lie_in_their_boxes(scene, prepared):
@@ -180,8 +182,8 @@ def test_objects_lie_in_their_boxes(scene, prepared):
     inside = np.zeros((len(rows), size, size), bool)
     for boxes in (scene.object_boxes(rows, size), scene.object_boxes(exchanged, size)):
         assert boxes.shape == (len(rows), 4) and (boxes >= 0).all() and (boxes <= size).all()
-        for image, (top, left, bottom, right) in zip(inside, boxes, strict=True):
-            image[top:bottom, left:right] = True
+        for image, (top, remaining, bottom, right) in zip(inside, boxes, strict=True):
+            image[top:bottom, remaining:right] = True
     differ = (render(rows) != render(exchanged)).any(3).numpy()
     assert not differ[~inside].any()
     another = np.array(rows[thing].to_pylist()) != np.array(donors[thing].to_pylist())
@@ -190,7 +192,7 @@ def test_objects_lie_in_their_boxes(scene, prepared):
 
 # A scene of a user's own that does not hold to it.
 
-OWN = """
+MINE = """
 import squares
 from diagvib.scenes.scene import Scene
 class Good(squares.Squares): pass
@@ -237,7 +239,7 @@ class Broken(squares.Squares):
     ],
 )
 def test_a_scene_that_cannot_be_used_is_named(tmp_path, monkeypatch, name, says):
-    (tmp_path / "own_scene.py").write_text(OWN)
+    (tmp_path / "own_scene.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(DiagvibError) as error:
         load_scene(name)
@@ -247,17 +249,17 @@ def test_a_scene_that_cannot_be_used_is_named(tmp_path, monkeypatch, name, says)
 
 def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    here = Path(__file__).parent
-    text = (here / "square_studies.yaml").read_text()
+    folder_ = Path(__file__).parent
+    text = (folder_ / "square_studies.yaml").read_text()
     for name in ("one", "two"):
-        shutil.copy2(here / "squares.py", f"{name}.py")
-        own = text.replace("squares:Squares", f"{name}:Squares").replace("two-", f"{name}-")
-        Path(f"{name}.yaml").write_text(own)
-    chosen = ["studies=[one-cues, two-cues]", "studies_from=[one.yaml, two.yaml]"]
+        shutil.copy2(folder_ / "squares.py", f"{name}.py")
+        subject = text.replace("squares:Squares", f"{name}:Squares").replace("two-", f"{name}-")
+        Path(f"{name}.yaml").write_text(subject)
+    selection = ["studies=[one-cues, two-cues]", "studies_from=[one.yaml, two.yaml]"]
     counts = "counts={train: 300, val: 120, common: 30, neither: 24}"
-    said = "their scenes one:Squares and two:Squares would share the folder Squares; rename one"
-    with pytest.raises(DiagvibError, match=said):
-        load_config(None, [*chosen, counts, "bindings=all", "baselines=[small_cnn]"])
+    message = "their scenes one:Squares and two:Squares would share the folder Squares; rename one"
+    with pytest.raises(DiagvibError, match=message):
+        load_config(None, [*selection, counts, "bindings=all", "baselines=[small_cnn]"])
 
 
 @pytest.mark.parametrize("third", ["pink", "red"])
@@ -282,15 +284,15 @@ def test_a_published_sample_is_of_the_scenes_classes(third, monkeypatch):
 )
 def test_a_scene_that_makes_something_else_is_named(tmp_path, monkeypatch, changes, says):
     """Images of another type or number would be read as other images, without any other sign."""
-    (tmp_path / "own_scene.py").write_text(OWN)
+    (tmp_path / "own_scene.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_scene", raising=False)
     scene = importlib.import_module("own_scene").Broken(changes)
     classes = {factor: np.array(names[:3] * 3) for factor, names in scene.factors.items()}
 
     with pytest.raises(DiagvibError) as error:
-        made = scene.realized(classes, "train", None, np.random.default_rng(0))
-        scene.rendering(tmp_path, 64, CPU)(pa.table({**classes, **made}))
+        output = scene.realized(classes, "train", None, np.random.default_rng(0))
+        scene.rendering(tmp_path, 64, CPU)(pa.table({**classes, **output}))
     assert str(error.value).startswith("scene Broken: ") and says in str(error.value)
 
 
@@ -354,8 +356,8 @@ def test_values_that_come_from_another_generator_are_refused(tmp_path, draw):
 
     class Drawing(type(load_scene("squares:Squares"))):
         def realize(self, classes, split, catalogue, generator):
-            made = super().realize(classes, split, catalogue, generator)
-            return {**made, "side": [draw(chance) / 1000 for _ in made["side"]]}
+            output = super().realize(classes, split, catalogue, generator)
+            return {**output, "side": [draw(chance) / 1000 for _ in output["side"]]}
 
     with pytest.raises(DiagvibError, match="scene Drawing: realize gives another side"):
         recipes(Drawing(), tmp_path, "train", catalogue=None)
@@ -364,7 +366,7 @@ def test_values_that_come_from_another_generator_are_refused(tmp_path, draw):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("realise", lambda self, *drawn: {}, "realise is not a hook .* did you mean realize"),
+        ("realise", lambda self, *draws: {}, "realise is not a hook .* did you mean realize"),
         ("render", lambda self, recipes: None, "render is not a hook .* did you mean renderer"),
         ("realised_by", {}, "realised_by is not an attribute; did you mean realized_by"),
         ("renderer", lambda self, size: None, r"renderer\(self, size\) cannot be called as "),
@@ -386,11 +388,11 @@ def test_a_renderer_may_draw_all_batches_into_the_same_memory(tmp_path):
 
     squares.make(tmp_path, tmp_path, "embedded")
     rows = recipes(squares, tmp_path, "train", 3 * BATCH)
-    wanted, found = (
-        torch.cat(list(render_batches(rows, one.rendering(tmp_path, 16, CPU))))
-        for one in (squares, Reusing())
+    expected, result = (
+        torch.cat(list(render_batches(rows, item.rendering(tmp_path, 16, CPU))))
+        for item in (squares, Reusing())
     )
-    assert torch.equal(found, wanted)
+    assert torch.equal(result, expected)
 
 
 def test_a_scene_cannot_change_the_classes_of_images(tmp_path):
@@ -398,9 +400,9 @@ def test_a_scene_cannot_change_the_classes_of_images(tmp_path):
     squares = load_scene("squares:Squares")
 
     class Painting(type(squares)):
-        def realize(self, classes, *more):
+        def realize(self, classes, *arguments):
             classes["colour"][:] = "red"
-            return super().realize(classes, *more)
+            return super().realize(classes, *arguments)
 
     scene = Painting()
     scene.make(tmp_path, tmp_path, "embedded")
@@ -445,7 +447,7 @@ FORMER = {
 def test_datasets_of_stand_ins_stay_as_they_were(scene, prepared):
     if scene.name not in FORMER:
         pytest.skip(f"{scene.name} is no scene of a paper")
-    name, binding, counts, *wanted = FORMER[scene.name]
+    name, binding, counts, *expected = FORMER[scene.name]
     study = load_studies()[name]
     numbers = (0, 1, 7) if scene.replicates == "samples" else (0,)
     samples = [dataset_sample(number, scene) for number in numbers]
@@ -455,8 +457,8 @@ def test_datasets_of_stand_ins_stay_as_they_were(scene, prepared):
     with pa.BufferOutputStream() as sink:
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table.combine_chunks())
-        found = [sink.getvalue(), scene.rendering(prepared, 64, CPU)(table).numpy().tobytes()]
-    assert [hashlib.sha256(its).hexdigest() for its in found] == wanted
+        rows = [sink.getvalue(), scene.rendering(prepared, 64, CPU)(table).numpy().tobytes()]
+    assert [hashlib.sha256(values).hexdigest() for values in rows] == expected
 
 
 OWN_SOURCES = """
@@ -485,7 +487,7 @@ def test_a_users_scene_of_other_code_or_files_is_other_sources(tmp_path, monkeyp
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_a_value_that_is_not_finite_is_refused(value):
     class Own(type(load_scene("squares:Squares"))):
-        def realize(self, classes, *more):
+        def realize(self, classes, *arguments):
             return {"side": np.array([0.1, value]), "shade": np.array([0, 0])}
 
     with pytest.raises(DiagvibError, match="realize gives side with infinite or missing"):
@@ -494,6 +496,6 @@ def test_a_value_that_is_not_finite_is_refused(value):
 
 def test_works_of_one_licence_are_all_named():
     works = [SimpleNamespace(licence="CC0-1.0", citation=name) for name in ("A", "A", "B")]
-    own = type("Own", (Scene,), {"sources": works})
-    assert own().licences("official") == [("CC0-1.0", "A"), ("CC0-1.0", "B")]
-    assert own().licences("embedded") == []
+    subject = type("Own", (Scene,), {"sources": works})
+    assert subject().licences("official") == [("CC0-1.0", "A"), ("CC0-1.0", "B")]
+    assert subject().licences("embedded") == []

@@ -36,9 +36,9 @@ def test_shipped_files_follow_their_schema(schema, name):
 def test_a_pattern_is_of_the_whole_value():
     validator = Draft202012Validator(yaml.safe_load(schema_texts()["baselines.schema.yaml"]))
     entry = yaml.safe_load(definition_path("baselines/diagvib6.yaml").read_text())["resnet18"]
-    for wrong in (
+    for mistakes in (
         {"model": {"name": "resnet 18!"}},
         {"selection": "val_loss_typo"},
         {"selection": "blast"},
     ):
-        assert list(validator.iter_errors({"mine": {**entry, **wrong}})), wrong
+        assert list(validator.iter_errors({"mine": {**entry, **mistakes}})), mistakes

@@ -24,10 +24,12 @@ from diagvib.results.selection import (
 EPOCHS = [(0.5, 0.6, 0.7), (0.9, 0.8, 0.4), (0.9, 0.9, 0.5), (0.8, 0.7, 0.3)]
 
 
-def history(rows=EPOCHS, more=0.0):
+def history(rows=EPOCHS, additions=0.0):
     val, id_, ood = np.transpose(rows)
     epochs = pd.DataFrame(0.0, range(len(rows)), EPOCH_COLUMNS).assign(selectable=True)
-    return epochs.assign(val_accuracy=val, id_accuracy=id_ + more, ood_accuracy=ood + more)
+    return epochs.assign(
+        val_accuracy=val, id_accuracy=id_ + additions, ood_accuracy=ood + additions
+    )
 
 
 def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
@@ -60,19 +62,24 @@ def means(table, metric):
 
 
 def test_only_epochs_of_the_last_phase_can_be_chosen(tmp_path):
-    noted = [{**dict.fromkeys(EPOCH_COLUMNS, 0.5), "phase": name} for name in ("first", "last", "last")]
+    record = [
+        {**dict.fromkeys(EPOCH_COLUMNS, 0.5), "phase": name} for name in ("first", "last", "last")
+    ]
     path = tmp_path / "history.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in noted))
+    path.write_text("".join(json.dumps(row) + "\n" for row in record))
     assert read_history(path, EPOCH_COLUMNS)[:, -1].tolist() == [False, True, True]
     best_of_all = history([(1.0, 1.0, 1.0)]).assign(selectable=False)
     epochs = [pd.concat([best_of_all, history()], ignore_index=True)] * 4
-    found = means(table_of(runs(), epochs), "faavg")
-    assert found == means(table_of(runs(), [history()] * 4), "faavg")
+    rows = means(table_of(runs(), epochs), "faavg")
+    assert rows == means(table_of(runs(), [history()] * 4), "faavg")
 
 
 def test_epochs_have_the_columns_of_their_studies():
     columns = {study: history_columns(SHIPPED, [study]) for study in ("zso", "zgo", "whac-95")}
-    zso, cue = [*EPOCH_COLUMNS, "id_accuracy", "ood_accuracy", "val_worst_class"], "val_follows_cue_1"
+    zso, cue = (
+        [*EPOCH_COLUMNS, "id_accuracy", "ood_accuracy", "val_worst_class"],
+        "val_follows_cue_1",
+    )
     assert columns["zso"] == zso
     assert columns["zgo"] == [*zso, cue, "val_worst_group"]
     assert columns["whac-95"][-3:] == [
@@ -109,8 +116,8 @@ def test_only_epochs_that_were_noted_can_be_chosen():
     epoch."""
     epochs = history()
     epochs.loc[[0, 3], "ood_accuracy"] = np.nan
-    found = means(table_of(runs(cues=["hue"], samples=1), [epochs]), "faavg")
-    assert found == pytest.approx(
+    rows = means(table_of(runs(cues=["hue"], samples=1), [epochs]), "faavg")
+    assert rows == pytest.approx(
         {AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.5, "oracle": 0.5}
     )
 
@@ -134,8 +141,8 @@ def test_what_was_run_is_named_by_the_baselines_own_rule():
     by."""
     epochs, rule = history().assign(val_loss=[0.1, 0.3, 0.2, 0.4]), "val_worst_group_cue_2"
     table = table_of(runs(cues=["hue"], samples=1), [epochs], {"m": {"selection": rule}})
-    shown = next(selection_tables(table, SHIPPED))
-    assert [row[2:4] for row in shown.rows][:2] == [
+    display = next(selection_tables(table, SHIPPED))
+    assert [row[2:4] for row in display.rows][:2] == [
         ["worst group by cue 2, as run", "45.0 (n = 1)"],
         ["validation loss", "70.0 (n = 1) (+25.0)"],
     ]

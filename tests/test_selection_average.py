@@ -18,55 +18,55 @@ from test_random_search import EPOCHS, RULES, history
 BY_RULE = dict(zip(RULES, (0.3, 0.4, 0.5, 0.6, 0.1, 0.7), strict=True))
 
 
-def shifted(more: float) -> list[dict]:
-    return history(*((*own, tested + more) for *own, tested in EPOCHS))
+def shifted(additions: float) -> list[dict]:
+    return history(*((*part, tested + additions) for *part, tested in EPOCHS))
 
 
-def found_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
+def found_of(folder, expected: list[dict], epochs) -> pd.DataFrame:
     """The table of runs whose epochs are given by a function of the run; none: not recorded."""
-    for run in wanted:
+    for run in expected:
         place = write_cells(folder / "runs", run, perfect(run))
         if rows := epochs(run):
             write_text(place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
             note_files(place)
-    settings = configured({run["baseline"]: SETTINGS for run in wanted})
-    tabulate(folder / "runs", folder / "tables", wanted, settings, 1, folder / "tuning")
+    settings = configured({run["baseline"]: SETTINGS for run in expected})
+    tabulate(folder / "runs", folder / "tables", expected, settings, 1, folder / "tuning")
     return read_tables(folder / "tables")["selection"]
 
 
 def means(
-    found: pd.DataFrame, baseline: str, study: str, over: str = "runs", value: str = "mean"
+    result: pd.DataFrame, baseline: str, study: str, over: str = "runs", value: str = "mean"
 ) -> dict:
-    own = found[
-        (found["baseline"] == baseline) & (found["study"] == study) & (found["over"] == over)
+    subject = result[
+        (result["baseline"] == baseline) & (result["study"] == study) & (result["over"] == over)
     ]
-    return own.set_index("rule")[value].to_dict()
+    return subject.set_index("rule")[value].to_dict()
 
 
 def test_each_rule_gives_what_it_would_have_got(tmp_path):
     # Epochs of a first phase cannot be kept. `b` recorded nothing.
     studies = ["o2o-easy", "m2m-hard"]
-    first = {"phase": "identify", "ood_accuracy": 1.0, "val_accuracy": 1.0, "val_loss": 0.0}
+    left = {"phase": "identify", "ood_accuracy": 1.0, "val_accuracy": 1.0, "val_loss": 0.0}
 
     def epochs(run):
-        own = shifted(0.1 * run["sample"])
-        both = [{**own[0], **first}, *own] if run["baseline"] == "a" else []
-        return [{**row, "epoch": number} for number, row in enumerate(both, 1)]
+        subject = shifted(0.1 * run["sample"])
+        pair = [{**subject[0], **left}, *subject] if run["baseline"] == "a" else []
+        return [{**row, "epoch": number} for number, row in enumerate(pair, 1)]
 
-    found = found_of(tmp_path, expected(["a", "b"], studies), epochs)
-    assert set(found["baseline"]) == {"a"}, "a baseline without test accuracies has no rows"
+    result = found_of(tmp_path, expected(["a", "b"], studies), epochs)
+    assert set(result["baseline"]) == {"a"}, "a baseline without test accuracies has no rows"
     for study in (*studies, ""):
-        assert means(found, "a", study) == pytest.approx(
+        assert means(result, "a", study) == pytest.approx(
             {rule: value + 0.05 for rule, value in BY_RULE.items()}
         )
-    row = found.query("baseline == 'a' and study == 'o2o-easy' and rule == 'oracle'").iloc[0]
+    row = result.query("baseline == 'a' and study == 'o2o-easy' and rule == 'oracle'").iloc[0]
     assert row[["n", "expected", "binding"]].to_list() == [2, 2, "shape-hue"]
     assert row["stderr"] == pytest.approx(0.05) and pd.isna(row["trial"])
     markdown = (tmp_path / "tables/tables.md").read_text()
     assert "| O2O-Easy | a | erm | none | shape-hue | 35.0 ± 5.0 |" in markdown
 
 
-def search(folder, baseline: str, chosen: dict[str, int], samples: int = 2) -> None:
+def search(folder, baseline: str, selection: dict[str, int], samples: int = 2) -> None:
     """A table as `diagvib tune` writes it, of three trials; trial t tests as 0.2 + 0.1 t, and 0.1
     more in sample 1."""
     rows = [
@@ -81,7 +81,7 @@ def search(folder, baseline: str, chosen: dict[str, int], samples: int = 2) -> N
             "rule": rule,
             "score": 0.5,
             "test_accuracy": 0.2 + 0.1 * trial + 0.1 * sample,
-            "chosen": chosen[rule] == trial,
+            "chosen": selection[rule] == trial,
         }
         for sample in range(samples)
         for trial in range(3)
@@ -95,18 +95,18 @@ def test_random_searches_count_with_the_trial_that_each_rule_would_choose(tmp_pa
     search(tmp_path, "b", {**dict.fromkeys(RULES, 1), "val_loss": 2, "oracle": 2})
     search(tmp_path, "other", dict.fromkeys(RULES, 2))
     (tmp_path / "tuning/grid.csv").write_text("baseline,batch_size,lr\nc,32,0.001\n")
-    found = found_of(
+    result = found_of(
         tmp_path, expected(["a", "b"]), lambda run: shifted(0) if run["baseline"] == "b" else None
     )
-    assert set(found["over"]) == {"runs", "trials"} and "other" not in set(found["baseline"])
-    assert means(found, "a", "o2o-easy", "trials") == pytest.approx(dict.fromkeys(RULES, 0.45))
-    assert means(found, "b", "o2o-easy", "trials", "trial") == {
+    assert set(result["over"]) == {"runs", "trials"} and "other" not in set(result["baseline"])
+    assert means(result, "a", "o2o-easy", "trials") == pytest.approx(dict.fromkeys(RULES, 0.45))
+    assert means(result, "b", "o2o-easy", "trials", "trial") == {
         **dict.fromkeys(RULES, 1),
         "val_loss": 2,
         "oracle": 2,
     }
     tables = shown_tables(read_tables(tmp_path / "tables"), SHIPPED)
-    (trials,) = (one for one in tables if one.title == "Random searches")
+    (trials,) = (item for item in tables if item.title == "Random searches")
     assert next(row for row in trials.rows if row[1] == "b")[-1] == "45.0 ± 5.0 (trial 2)"
 
 

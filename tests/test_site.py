@@ -25,14 +25,14 @@ from test_docs import PAGES
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
         cwd=REPOSITORY,
         text=True,
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr  # any warning, such as of a broken link, ends it
+    assert process.returncode == 0, process.stderr  # any warning, such as of a broken link, ends it
     return folder
 
 
@@ -59,10 +59,10 @@ def test_a_page_opened_from_disk_can_be_searched_and_is_dark_where_that_is_wante
             input.focus(); input.value = "spectral decoupling";
             input.dispatchEvent(new Event("keyup")); })()""")
         links = "[...document.querySelectorAll('.md-search-result__link')]"
-        until, found = time.monotonic() + 30, []
-        while not found and time.monotonic() < until:
-            found = browser.run(f"{links}.map(link => link.pathname)")
-        assert str(site / "methods.html") in found
+        until, result = time.monotonic() + 30, []
+        while not result and time.monotonic() < until:
+            result = browser.run(f"{links}.map(link => link.pathname)")
+        assert str(site / "methods.html") in result
         assert browser.run("document.body.dataset.mdColorScheme") == "slate"
         assert all(url.startswith(("file:", "about:", "data:")) for url in browser.requests)
 
@@ -107,9 +107,9 @@ def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
     entry = json.loads((REPOSITORY / "leaderboard/whac-95/lite0_erm.json").read_text())
     entry |= {"doubts": HOSTILE, "by": " ".join(HOSTILE), "link": "https://a.example/b_(c)?d=*e*&f"}
     entry["metrics"][0].update(metric=HOSTILE[0], binding=HOSTILE[1])
-    own = tmp_path / "leaderboard/whac-95/lite0_erm.json"
-    own.parent.mkdir(parents=True)
-    own.write_text(json.dumps(entry))
+    subject = tmp_path / "leaderboard/whac-95/lite0_erm.json"
+    subject.parent.mkdir(parents=True)
+    subject.write_text(json.dumps(entry))
     page = Tags(markdown.markdown(site_pages.leaderboard(), extensions=["tables"]))
     links = [
         tag
@@ -118,9 +118,9 @@ def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
     ]
     assert links == [("a", ("href", entry["link"]))]
     text = " ".join(page.text.split())
-    assert all(" ".join(said.split()) in text for said in HOSTILE), text
+    assert all(" ".join(message.split()) in text for message in HOSTILE), text
     for link in ("javascript:alert(1)", "data:text/html,x", 'https://a" onclick="b', "//a.example"):
-        own.write_text(json.dumps(entry | {"link": link}))
+        subject.write_text(json.dumps(entry | {"link": link}))
         with pytest.raises(DiagvibError, match="link: .*begins with http:// or https://"):
             site_pages.leaderboard()
 
@@ -133,10 +133,10 @@ def commands() -> dict:
 def test_the_reference_has_every_command_option_and_key(site):
     text = (site / "commands.html").read_text()
     for name, command in commands().items():
-        for one in getattr(command, "commands", {name: command}).values():
+        for item in getattr(command, "commands", {name: command}).values():
             assert all(
                 option in text
-                for parameter in one.params
+                for parameter in item.params
                 for option in parameter.opts
                 if option.startswith("--")
             ), name

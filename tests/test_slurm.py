@@ -120,10 +120,10 @@ def training_process(job: str) -> psutil.Process | None:
     return None
 
 
-def wait_for(head: subprocess.Popen, what: Callable[[], object], seconds: float = 600):
+def wait_for(head: subprocess.Popen, subject_text: Callable[[], object], seconds: float = 600):
     """The first true value of `what`; fails if the head process ends before, or nothing comes."""
     until = time.monotonic() + seconds
-    while not (value := what()):
+    while not (value := subject_text()):
         assert head.poll() is None, "snakemake ended early"
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.1)
@@ -133,9 +133,9 @@ def wait_for(head: subprocess.Popen, what: Callable[[], object], seconds: float 
 def test_jobs_that_share_a_local_gpu_ask_slurm_for_one():
     """Else they would wait for one another on a head node with a GPU."""
     rules = {path.stem: path.read_text() for path in (REPOSITORY / "rules").glob("*.smk")}
-    asked = read_yaml(REPOSITORY / "profiles/slurm/config.yaml")["set-resources"]
+    request = read_yaml(REPOSITORY / "profiles/slurm/config.yaml")["set-resources"]
     for rule in (name for name, text in rules.items() if "gpu_share=" in text):
-        assert asked[rule]["gpu_share"] == 0 and asked[rule]["gpu"] == 1, rule
+        assert request[rule]["gpu_share"] == 0 and request[rule]["gpu"] == 1, rule
 
 
 def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
@@ -143,12 +143,12 @@ def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
 ):
     with submitted(cluster, repository) as head:
         orphans = wait_for(head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs)
-        asked = cluster.run(
+        request = cluster.run(
             "squeue", "-h", "-j", min(orphans), "-O", "tres-per-job,MinMemory,TimeLimit"
         )
-        assert asked.split() == ["gres:gpu:1", "16000M", "1:00:00"]
-        second, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
-        assert "Directory cannot be locked" in second
+        assert request.split() == ["gres:gpu:1", "16000M", "1:00:00"]
+        right, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
+        assert "Directory cannot be locked" in right
     cluster.run("scancel", *orphans)
     assert submit(cluster, repository, "--unlock").wait() == 0
 

@@ -78,8 +78,8 @@ def started(repository: Path, *arguments: str, code: str = "") -> Iterator[subpr
 
 def ended(repository: Path, *arguments: str) -> tuple[int, str]:
     with started(repository, *arguments) as running:
-        said, _ = running.communicate()
-        return running.returncode, said
+        message, _ = running.communicate()
+        return running.returncode, message
 
 
 @contextmanager
@@ -95,47 +95,47 @@ def training(repository: Path) -> Iterator[subprocess.Popen]:
 
 def test_stopped_it_says_how_to_continue_and_finished_jobs_leave_no_timers(repository):
     with training(repository) as running:
-        code, said = ended(repository, "runs")
-        assert code == 1 and "Directory cannot be locked" in said
-        assert "It can be removed with the --unlock argument" in " ".join(said.split())
+        code, output = ended(repository, "runs")
+        assert code == 1 and "Directory cannot be locked" in output
+        assert "It can be removed with the --unlock argument" in " ".join(output.split())
         time.sleep(3)
         timers, looks = map(int, (repository / "timers.txt").read_text().split())
         assert timers == 0 and looks > 100
         os.killpg(running.pid, signal.SIGTERM)
-        said, _ = running.communicate()
-        assert running.returncode == 1 and "no backup found" not in said
+        output, _ = running.communicate()
+        assert running.returncode == 1 and "no backup found" not in output
         last = "error: stopped by SIGTERM; the same command goes on from there"
-        assert said.splitlines()[-1] == last
+        assert output.splitlines()[-1] == last
     with training(repository) as running:
         os.killpg(running.pid, signal.SIGKILL)
     assert ended(repository, "--unlock")[0] == 0
     (repository / "go").touch()
-    code, said = ended(repository, "runs")
-    assert code == 0, said
+    code, output = ended(repository, "runs")
+    assert code == 0, output
     assert len(list((repository / "toy/results/runs").rglob("run.json"))) == 10
 
 
 def test_a_rate_limit_of_the_users_still_limits(repository):
     with started(repository, "--max-jobs-per-timespan", "5/1h", "recipes") as running:
-        said = ""
-        while "rate limit reached" not in said:
-            assert running.poll() is None, said
-            said += running.stdout.readline()
+        message = ""
+        while "rate limit reached" not in message:
+            assert running.poll() is None, message
+            message += running.stdout.readline()
         time.sleep(2)
         assert running.poll() is None
-    drawn = list((repository / "toy/data/recipes").rglob("*.parquet"))
-    assert len(drawn) == 4, "prepare, and four of draw"
+    recipes = list((repository / "toy/data/recipes").rglob("*.parquet"))
+    assert len(recipes) == 4, "prepare, and four of draw"
 
 
 def test_only_a_job_without_a_traceback_may_have_lacked_memory_or_time(tmp_path):
     log = tmp_path / "log"
     job = SimpleNamespace(is_group=lambda: False, log=[str(log)])
-    for text, said in (
+    for text, message in (
         ("epoch 1\n", "perhaps because memory or time ran out; the log ends with: epoch 1"),
         ("Traceback (most\n  ...\nTypeError: x\n", "by an error in the code; the log ends with: T"),
     ):
         log.write_text(text)
-        assert what_failed([job]).startswith(f"error: a job was ended, {said}")
+        assert what_failed([job]).startswith(f"error: a job was ended, {message}")
 
 
 def test_the_last_error_of_each_log_is_told_once_with_its_latest_log(tmp_path):

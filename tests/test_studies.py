@@ -77,8 +77,8 @@ def test_cells_are_the_papers_and_id_is_tested_as_it_was_trained(study):
         assert as_dict(study_cells(study, split, ADDED)) == pytest.approx(trained)
     ood = as_dict(study_cells(study, "ood", ADDED))
     assert ood == pytest.approx(dict.fromkeys(held_out, 1 / max(len(held_out), 1)))
-    own = study_cells(study, "train", ADDED).query("group == 'id'")
-    expected = {cell: weight / own["weight"].sum() for cell, weight in as_dict(own).items()}
+    rows = study_cells(study, "train", ADDED).query("group == 'id'")
+    expected = {cell: weight / rows["weight"].sum() for cell, weight in as_dict(rows).items()}
     assert as_dict(study_cells(study, "id", ADDED)) == pytest.approx(expected)
 
 
@@ -97,13 +97,13 @@ def test_further_samples_are_drawn_from_their_number():
         added != target for n in range(40) for target, added in enumerate(sample_of(n).added_cue)
     )
     known = DIGITS.factors["hue"]
-    chosen = [sample_of(number).chosen("hue", 4, known) for number in range(20)]
-    assert chosen == [sample_of(number).chosen("hue", 4, known) for number in range(20)]
-    assert all(len(set(names)) == 4 and set(names) <= set(known) for names in chosen)
-    assert len(set(chosen)) > 5
+    choice = [sample_of(number).chosen("hue", 4, known) for number in range(20)]
+    assert choice == [sample_of(number).chosen("hue", 4, known) for number in range(20)]
+    assert all(len(set(names)) == 4 and set(names) <= set(known) for names in choice)
+    assert len(set(choice)) > 5
     lightness = [f"lightness {name}" for name in known]
-    others = [sample_of(number).chosen("lightness", 4, lightness) for number in range(20)]
-    assert [tuple(f"lightness {name}" for name in names) for names in chosen] != others
+    alternatives = [sample_of(number).chosen("lightness", 4, lightness) for number in range(20)]
+    assert [tuple(f"lightness {name}" for name in names) for names in choice] != alternatives
 
 
 def test_what_cannot_be_meant_is_named():
@@ -114,13 +114,13 @@ def test_what_cannot_be_meant_is_named():
 
 
 MINE = {"title": "Mine", "meaning": "m", "metrics": "accuracy"}
-SEEN = {"splits": ["train", "val"], "group": "seen"}
+CALLS = {"splits": ["train", "val"], "group": "seen"}
 TWO_CUES = {
     **MINE,
     "roles": {"target": 2, "first": 2, "second": 3},
     "rows": [
-        {**SEEN, "weight": 0.9, "cells": {"first": "same", "second": "same"}},
-        {**SEEN, "weight": 0.1, "cells": {"first": "other"}},
+        {**CALLS, "weight": 0.9, "cells": {"first": "same", "second": "same"}},
+        {**CALLS, "weight": 0.1, "cells": {"first": "other"}},
         {"splits": ["test"], "group": "one", "cells": {"first": "same", "second": "other"}},
         {"splits": ["test"], "group": "both", "cells": {"first": "other", "second": "other"}},
     ],
@@ -129,9 +129,9 @@ ENVIRONMENTS = {
     **MINE,
     "roles": {"target": 2, "cue": 2},
     "rows": [
-        {**SEEN, "weight": 3.0, "environment": "a", "cells": {"cue": "same"}},
-        {**SEEN, "weight": 1.0, "environment": "b", "cells": {"cue": "same"}},
-        {**SEEN, "weight": 2.0, "environment": "b", "cells": {"cue": "other"}},
+        {**CALLS, "weight": 3.0, "environment": "a", "cells": {"cue": "same"}},
+        {**CALLS, "weight": 1.0, "environment": "b", "cells": {"cue": "same"}},
+        {**CALLS, "weight": 2.0, "environment": "b", "cells": {"cue": "other"}},
         {"splits": ["test"], "group": "crossed", "environment": "c", "cells": {"cue": "other"}},
     ],
 }
@@ -169,14 +169,14 @@ def test_bindings_of_a_study():
     assert bind(two, "shape-hue-texture", DIGITS.factors).cues == ("hue", "texture")
     # Its cues have different numbers of classes, so their order matters.
     assert len(all_bindings(two, DIGITS.factors)) == 6 * 5 * 4
-    alike = parse_study("two", {**TWO_CUES, "roles": {"target": 2, "first": 3, "second": 3}})
-    assert len(all_bindings(alike, DIGITS.factors)) == 60
-    unlike = parse_study("two", {**TWO_CUES, "roles": alike.roles, "spread": {"first": 0.5}})
+    equals = parse_study("two", {**TWO_CUES, "roles": {"target": 2, "first": 3, "second": 3}})
+    assert len(all_bindings(equals, DIGITS.factors)) == 60
+    unlike = parse_study("two", {**TWO_CUES, "roles": equals.roles, "spread": {"first": 0.5}})
     assert len(all_bindings(unlike, DIGITS.factors)) == 120
     assert [b.name for b in all_bindings(load_study("zso"), DIGITS.factors)] == list(FACTORS)
     assert len(all_bindings(load_study("zgo"), DIGITS.factors)) == 30
-    most = len(DIGITS.factors["lightness"])
-    for classes, fits in ((most, True), (most + 1, False)):
+    maximum = len(DIGITS.factors["lightness"])
+    for classes, fits in ((maximum, True), (maximum + 1, False)):
         study = parse_study(
             "two", {**TWO_CUES, "roles": {"target": classes, "first": 2, "second": 2}}
         )
@@ -185,12 +185,13 @@ def test_bindings_of_a_study():
         ) == fits
         if not fits:
             with pytest.raises(
-                DiagvibError, match=f"target has {most + 1} classes, but lightness has only {most}"
+                DiagvibError,
+                match=f"target has {maximum + 1} classes, but lightness has only {maximum}",
             ):
                 bind(study, "lightness-hue-shape", DIGITS.factors)
     names = ["shape-hue", "hue-shape", "shape-hue-texture", "colour-corner"]
-    for study, found in ((load_study("zgo"), names[:2]), (load_study("zso"), ["hue", "shape"])):
-        assert [b.name for b in chosen_bindings(study, names, DIGITS.factors)] == found
+    for study, case in ((load_study("zgo"), names[:2]), (load_study("zso"), ["hue", "shape"])):
+        assert [b.name for b in chosen_bindings(study, names, DIGITS.factors)] == case
 
 
 @pytest.mark.parametrize(
@@ -248,11 +249,11 @@ def test_bindings_without_a_spread_are_left_out(tmp_path):
     mine = tmp_path / "mine.yaml"
     write_studies(mine, narrow=narrow(cue=0.5))
     config = load_config(None, [f"studies_from=[{mine}]", "studies=[zgo, narrow]"])
-    found = [binding for study, binding in config.datasets if study == "narrow"]
-    assert len(found) == 25 and not any(binding.endswith("-shape") for binding in found)
-    chosen = [f"studies_from=[{mine}]", "studies=[narrow]", "bindings=[hue-shape]"]
+    case = [binding for study, binding in config.datasets if study == "narrow"]
+    assert len(case) == 25 and not any(binding.endswith("-shape") for binding in case)
+    selection = [f"studies_from=[{mine}]", "studies=[narrow]", "bindings=[hue-shape]"]
     with pytest.raises(DiagvibError, match="none of them fits study narrow"):
-        load_config(None, chosen)
+        load_config(None, selection)
 
 
 @pytest.mark.parametrize("study", TRAINED)
@@ -273,23 +274,25 @@ def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
 
 
 def test_a_group_counts_as_often_as_all_its_rows():
-    given = load_study("zgo").model_dump(exclude={"name"})
-    seen, misled = given["rows"]
-    rows = [{**seen, "weight": 2.0}, {**misled, "cells": [[0, 1]]}, {**misled, "cells": [[1, 0]]}]
-    assert parse_study("mine", {**given, "rows": rows}).group_weights == {"id": 2, "ood": 2}
+    options = load_study("zgo").model_dump(exclude={"name"})
+    calls, misled = options["rows"]
+    rows = [{**calls, "weight": 2.0}, {**misled, "cells": [[0, 1]]}, {**misled, "cells": [[1, 0]]}]
+    assert parse_study("mine", {**options, "rows": rows}).group_weights == {"id": 2, "ood": 2}
 
 
 def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
-    given = load_study("urbancars").model_dump(exclude={"name"})
-    other = {"common": "no-cue-1", "no-cue-1": "common"}
-    swapped = [{**row, "group": other.get(row["group"], row["group"])} for row in given["rows"]]
+    options = load_study("urbancars").model_dump(exclude={"name"})
+    other_values = {"common": "no-cue-1", "no-cue-1": "common"}
+    swapped = [
+        {**row, "group": other_values.get(row["group"], row["group"])} for row in options["rows"]
+    ]
     for changed, says in (
         (
             {"bound": ["target", "cue-1"]},
             "roles: the metrics `gaps` need 2 bound roles besides the target, not 1",
         ),
         (
-            {"rows": given["rows"][:-1]},
+            {"rows": options["rows"][:-1]},
             "no row of the split test has the group neither, which the metrics `gaps` need",
         ),
         (
@@ -298,4 +301,4 @@ def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
         ),
     ):
         with pytest.raises(DiagvibError, match=says):
-            parse_study("cars", {**given, **changed})
+            parse_study("cars", {**options, **changed})

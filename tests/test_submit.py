@@ -34,8 +34,8 @@ def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("root")
     for run in RUNS:
         path = write_run(folder / "results/runs", run)
-        made = json.loads((path / "run.json").read_text())
-        (path / "run.json").write_text(json.dumps(made | {"code": "c"}))
+        provenance = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps(provenance | {"code": "c"}))
     shutil.rmtree(folder / "results/runs/resnet18/zgo/shape-hue/2")
     settings = load_config(None, ["samples=3"]).model_dump(mode="json")
     tabulate(folder / "results/runs", folder / "results/tables", RUNS, settings)
@@ -49,8 +49,8 @@ def submitted(root, out, *options):
 def test_an_entry_can_be_computed_again_from_the_predictions(root, tmp_path):
     result = submitted(root, tmp_path / "board")
     assert result.exit_code == 0 and "zgo, resnet18: left out" in result.output
-    found = sorted(path.parent.name for path in (tmp_path / "board").rglob("*.json"))
-    assert found == ["fgo-20", "fgo-20", "zgo"]
+    case = sorted(path.parent.name for path in (tmp_path / "board").rglob("*.json"))
+    assert case == ["fgo-20", "fgo-20", "zgo"]
     entry = read_entry(tmp_path / "board/zgo/small_cnn.json")
     accuracies = []
     for sample in range(3):
@@ -59,7 +59,7 @@ def test_an_entry_can_be_computed_again_from_the_predictions(root, tmp_path):
         right = table["prediction"] == table["shape"]
         accuracies.append(right.groupby(table["shape"]).mean().mean())
         assert entry.runs[f"shape-hue/{sample}"].predictions == file_sha256(path)
-    (faavg,) = (one for one in entry.metrics if one.metric == "faavg")
+    (faavg,) = (item for item in entry.metrics if item.metric == "faavg")
     assert faavg.mean == pytest.approx(np.mean(accuracies)) and faavg.n == 3
     assert faavg.low < faavg.mean < faavg.high and faavg.binding == "shape (1 of 5 cues)"
     assert entry.protocol["training"]["max_epochs"] == 30 and entry.supervision == "none"
@@ -82,17 +82,17 @@ def test_tables_of_earlier_runs_are_refused(root, tmp_path):
     backwards = table["prediction"].take([*range(len(table))][::-1])
     flipped = table.set_column(column, "prediction", backwards)
     pq.write_table(flipped, path / "predictions.parquet")
-    made = json.loads((path / "run.json").read_text())
-    made["files"]["predictions.parquet"] = file_sha256(path / "predictions.parquet")
-    (path / "run.json").write_text(json.dumps(made))
+    provenance = json.loads((path / "run.json").read_text())
+    provenance["files"]["predictions.parquet"] = file_sha256(path / "predictions.parquet")
+    (path / "run.json").write_text(json.dumps(provenance))
     assert "made from other runs of small_cnn on zgo" in str(submitted(root, tmp_path).exception)
 
 
 def test_an_entry_is_replaced_only_by_those_who_made_it(root, tmp_path):
     for _ in range(2):
         assert submitted(root, tmp_path).exit_code == 0
-    other = submitted(root, tmp_path, "--by", "someone else")
-    assert "zgo/small_cnn.json: this entry is by me; rename" in str(other.exception)
+    alternative = submitted(root, tmp_path, "--by", "someone else")
+    assert "zgo/small_cnn.json: this entry is by me; rename" in str(alternative.exception)
     assert "by: who submits is missing" in str(submitted(root, tmp_path, "--by", " ").exception)
 
 
@@ -114,29 +114,33 @@ def test_studies_with_other_metrics_can_be_submitted(tmp_path):
     names = ["shape-hue", "hue-shape", "shape-hue-position"]
     runs = expected_runs(["small_cnn"], ["whac-95", "o2o-easy"], names, samples=3)
     for run in runs:
-        path = write_cells(tmp_path / "results/runs", run, lambda cell, at: at % 2)
-        made = json.loads((path / "run.json").read_text())
-        (path / "run.json").write_text(json.dumps(made | {"code": "c"}))
+        path = write_cells(tmp_path / "results/runs", run, lambda cell, position: position % 2)
+        provenance = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps(provenance | {"code": "c"}))
     settings = load_config(None, ["samples=3"]).model_dump(mode="json")
     tabulate(tmp_path / "results/runs", tmp_path / "results/tables", runs, settings)
     assert submitted(tmp_path, tmp_path / "board").exit_code == 0
-    found = {
+    result = {
         path.parent.name: read_entry(path).metrics
         for path in (tmp_path / "board").rglob("small_cnn.json")
     }
-    assert {one.metric for one in found["whac-95"]} >= {"cue_1_gap", "worst_group"}
+    assert {row.metric for row in result["whac-95"]} >= {"cue_1_gap", "worst_group"}
     (mean,) = (
-        one for one in found["o2o-easy"] if (one.metric, one.binding[:4]) == ("accuracy", "mean")
+        item
+        for item in result["o2o-easy"]
+        if (item.metric, item.binding[:4]) == ("accuracy", "mean")
     )
     assert mean.binding == "mean of 2 of 15 bindings"
 
 
 def renumbered(entry):
     """The three best of more runs."""
-    entry["runs"] = {f"shape-hue/{2 * at}": run for at, run in enumerate(entry["runs"].values())}
+    entry["runs"] = {
+        f"shape-hue/{2 * position}": run for position, run in enumerate(entry["runs"].values())
+    }
 
 
-WRONG = {
+MISTAKES = {
     "a changed number": (
         lambda e: e["metrics"][0].update(mean=0.9),
         r"metrics: faavg shape \(1 of 5 cues\) is .*0.9",
@@ -160,7 +164,7 @@ WRONG = {
         r"runs\.shape-hue/1\.cells",
     ),
     "a single run": (
-        lambda e: [e["runs"].pop(f"shape-hue/{at}") for at in (1, 2)],
+        lambda e: [e["runs"].pop(f"shape-hue/{position}") for position in (1, 2)],
         r"numbers \[0\]; at least 3 are needed",
     ),
     "no run": (lambda e: e.update(runs={}), "runs: must have at least 1"),
@@ -184,7 +188,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("change", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_wrong_entry_is_refused(root, tmp_path, change, message):
     assert submitted(root, tmp_path).exit_code == 0
     path = tmp_path / "zgo/small_cnn.json"
@@ -207,12 +211,12 @@ def test_records_of_every_eval_ever_are_valid_and_say_the_same(root, tmp_path):
         assert record["schema_version"] == schema["version"]
     found = {
         tuple(
-            one["score_details"]["score"]
-            for one in json.loads(path.read_text())["evaluation_results"]
+            item["score_details"]["score"]
+            for item in json.loads(path.read_text())["evaluation_results"]
         )
         for path in paths
     }
-    assert found == {tuple(one.mean for one in entry.metrics) for entry in entries(root, "me")}
+    assert found == {tuple(row.mean for row in entry.metrics) for entry in entries(root, "me")}
 
 
 def test_a_record_says_what_values_a_metric_can_have_and_whether_less_is_better(root, tmp_path):
@@ -220,9 +224,9 @@ def test_a_record_says_what_values_a_metric_can_have_and_whether_less_is_better(
     names = "faavg", "cue_1_gap", "confusion", "carton_gap", "carton_rank"
     metrics = [entry.metrics[0].model_copy(update={"metric": name}) for name in names]
     path = write_every_eval_ever(entry.model_copy(update={"metrics": metrics}), tmp_path)
-    found = [one["metric_config"] for one in read_json(path)["evaluation_results"]]
-    assert [one["lower_is_better"] for one in found] == [False, False, True, True]
-    assert [(one["min_score"], one["max_score"]) for one in found] == [
+    content = [item["metric_config"] for item in read_json(path)["evaluation_results"]]
+    assert [item["lower_is_better"] for item in content] == [False, False, True, True]
+    assert [(item["min_score"], item["max_score"]) for item in content] == [
         *((0, 1), (-1, 1), (0, 1), (-1, 1)),
     ], "a rank has no bounds"
 
@@ -238,18 +242,18 @@ def test_every_eval_ever_accepts_the_names_of_files(root, tmp_path):
 
 
 def test_a_mean_of_zero_may_differ_in_its_last_bits():
-    one = Number(metric="faavg", binding="shape", mean=0.0, low=-0.1, high=0.1, n=3)
-    assert _alike(one, one.model_copy(update={"mean": 1e-17, "low": -0.1 + 1e-16}))
-    assert not _alike(one, one.model_copy(update={"mean": 1e-3}))
-    assert not _alike(one, one.model_copy(update={"low": None}))
+    single = Number(metric="faavg", binding="shape", mean=0.0, low=-0.1, high=0.1, n=3)
+    assert _alike(single, single.model_copy(update={"mean": 1e-17, "low": -0.1 + 1e-16}))
+    assert not _alike(single, single.model_copy(update={"mean": 1e-3}))
+    assert not _alike(single, single.model_copy(update={"low": None}))
 
 
 def test_results_for_model_cards_are_read_by_the_hubs_library(root, tmp_path):
     assert submitted(root, tmp_path, "--format", "model-index").exit_code == 0
     content = yaml.safe_load((tmp_path / "zgo/small_cnn.yaml").read_text())
     name, results = model_index_to_eval_results(content["model-index"])
-    assert name == "small_cnn" and {one.dataset_type for one in results} == {"diagvib-zgo"}
-    assert {one.metric_type for one in results} == {"faavg", "famin", "id_accuracy"}
+    assert name == "small_cnn" and {row.dataset_type for row in results} == {"diagvib-zgo"}
+    assert {row.metric_type for row in results} == {"faavg", "famin", "id_accuracy"}
 
 
 def test_the_repositorys_entries_are_valid_and_those_of_the_published_results():
@@ -259,24 +263,24 @@ def test_the_repositorys_entries_are_valid_and_those_of_the_published_results():
         table = pd.read_csv(REPOSITORY / f"docs/results/{folder}/metrics.csv")
         means = table.set_index(["baseline", "metric"])["mean"]
         for entry in entries:
-            for one in entry.metrics if entry.study == study else ():
-                assert one.mean == pytest.approx(means[entry.baseline, one.metric], abs=1e-9)
+            for item in entry.metrics if entry.study == study else ():
+                assert item.mean == pytest.approx(means[entry.baseline, item.metric], abs=1e-9)
 
 
 def test_an_entry_says_what_its_runs_say(root, tmp_path):
     root = shutil.copytree(root, tmp_path / "root")
-    made, table = (
+    output, table = (
         root / "results" / path
         for path in ("runs/small_cnn/zgo/shape-hue/1/run.json", "tables/runs.parquet")
     )
-    write_json(made, read_json(made) | {"code": "b"})
+    write_json(output, read_json(output) | {"code": "b"})
     runs = pd.read_parquet(table)
     runs.loc[(runs["study"] == "zgo") & (runs["sample"] == 1), ["reason", "sources"]] = (
         "odd",
         "mine",
     )
     runs.to_parquet(table)
-    (entry,) = (one for one in entries(root, "me") if one.study == "zgo")
+    (entry,) = (item for item in entries(root, "me") if item.study == "zgo")
     assert (entry.code, entry.doubts, entry.sources) == (["b", "c"], ["odd"], ["mine", "official"])
 
 
@@ -298,19 +302,19 @@ def test_records_and_cards_have_the_numbers_of_the_entry(root, tmp_path):
         assert submitted(root, tmp_path / form, "--format", form).exit_code == 0
     entry = read_json(tmp_path / "leaderboard/zgo/small_cnn.json")
     (record,) = (
-        one
+        single
         for path in (tmp_path / "every-eval-ever").rglob("*.json")
-        if (one := read_json(path))["evaluation_id"].startswith("diagvib_zgo/me/small_cnn/")
+        if (single := read_json(path))["evaluation_id"].startswith("diagvib_zgo/me/small_cnn/")
     )
     card = yaml.safe_load((tmp_path / "model-index/zgo/small_cnn.yaml").read_text())
-    shown = card["model-index"][0]["results"]
+    display = card["model-index"][0]["results"]
     for ours, theirs, on_card in zip(
-        entry["metrics"], record["evaluation_results"], shown, strict=True
+        entry["metrics"], record["evaluation_results"], display, strict=True
     ):
         assert on_card["metrics"] == [{"type": ours["metric"], "value": ours["mean"]}]
-        given = theirs["score_details"]["uncertainty"]
-        ends = given["confidence_interval"]
-        assert (given["num_samples"], ends["lower"], ends["upper"]) == (
+        inputs = theirs["score_details"]["uncertainty"]
+        ends = inputs["confidence_interval"]
+        assert (inputs["num_samples"], ends["lower"], ends["upper"]) == (
             ours["n"],
             ours["low"],
             ours["high"],
@@ -318,15 +322,18 @@ def test_records_and_cards_have_the_numbers_of_the_entry(root, tmp_path):
         assert theirs["source_data"]["dataset_name"] == f"diagvib zgo {ours['binding']}"
 
 
-@pytest.mark.parametrize(("metric", "least"), [("cue_1_gap", -1), ("id_accuracy", 0)])
-def test_a_difference_may_be_negative_and_days_are_kept(tmp_path, metric, least):
+@pytest.mark.parametrize(("metric", "minimum"), [("cue_1_gap", -1), ("id_accuracy", 0)])
+def test_a_difference_may_be_negative_and_days_are_kept(tmp_path, metric, minimum):
     path = min((REPOSITORY / "leaderboard/whac-95").glob("*.json"))
     entry = read_entry(path)
-    fewer = [one.model_copy(update={"n": 3 + at}) for at, one in enumerate(entry.metrics)]
+    fewer = [
+        single.model_copy(update={"n": 3 + position})
+        for position, single in enumerate(entry.metrics)
+    ]
     entry = entry.model_copy(update={"date": "2026-03-17", "metrics": fewer})
     record = read_json(write_every_eval_ever(entry, tmp_path))
     assert record["retrieved_timestamp"] == "1773705600"
-    configs = [one["metric_config"] for one in record["evaluation_results"]]
-    assert {one["min_score"] for one in configs if one["metric_name"] == metric} == {least}
-    given = [one["score_details"]["uncertainty"] for one in record["evaluation_results"]]
-    assert [one["num_samples"] for one in given] == [one.n for one in entry.metrics]
+    configs = [item["metric_config"] for item in record["evaluation_results"]]
+    assert {row["min_score"] for row in configs if row["metric_name"] == metric} == {minimum}
+    inputs = [item["score_details"]["uncertainty"] for item in record["evaluation_results"]]
+    assert [item["num_samples"] for item in inputs] == [item.n for item in entry.metrics]

@@ -94,8 +94,8 @@ def test_aggregates_equal_the_closed_form(tables):
     zso = cell(tables["metrics"], study="zso", baseline="resnet18", target="hue", metric="faavg")
     assert zso["mean"] == pytest.approx(0.95)
     overall = cell(tables["overall"], study="zgo", baseline="resnet18")
-    both = (acc.mean() + acc_array("zgo", "hue").mean()) / 2
-    assert overall["mean"] == pytest.approx(both) and overall["n"] == 3
+    pair = (acc.mean() + acc_array("zgo", "hue").mean()) / 2
+    assert overall["mean"] == pytest.approx(pair) and overall["n"] == 3
 
 
 def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
@@ -105,23 +105,29 @@ def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
     assert row["stderr"] == pytest.approx(change.std(ddof=1) / np.sqrt(3))
     runs = tables["runs"].query("baseline == 'small_cnn'")
     fewer = runs[(runs["study"] != "zgo") | (runs["binding"] != "hue-shape")]
-    (other,) = (each["mean"] for each in _contrasts(fewer, SHIPPED) if each["target"] == "hue")
-    cues = [at for at, cue in enumerate([f for f in FACTORS if f != "hue"]) if cue != "shape"]
-    assert other == pytest.approx(
+    (alternative,) = (
+        item["mean"] for item in _contrasts(fewer, SHIPPED) if item["target"] == "hue"
+    )
+    cues = [
+        position
+        for position, cue in enumerate([f for f in FACTORS if f != "hue"])
+        if cue != "shape"
+    ]
+    assert alternative == pytest.approx(
         (acc_array("chgo", "hue") - acc_array("zgo", "hue"))[:, cues].mean()
     )
-    shown = {"mean": 0.1, "stderr": 0.02, "n": 4, "expected": 4, "metric": row["metric"]}
-    assert METRIC_SETS["shortcut"].text(shown) == "10.0 ± 4.0"
+    display = {"mean": 0.1, "stderr": 0.02, "n": 4, "expected": 4, "metric": row["metric"]}
+    assert METRIC_SETS["shortcut"].text(display) == "10.0 ± 4.0"
 
 
 def test_a_contrast_is_the_mean_of_its_cues():
-    own = [(study, cue) for study in ("zgo", "chgo") for cue in ("hue", "scale")]
-    runs = pd.DataFrame(own, columns=["study", "cue"]).assign(
+    values = [(study, cue) for study in ("zgo", "chgo") for cue in ("hue", "scale")]
+    runs = pd.DataFrame(values, columns=["study", "cue"]).assign(
         baseline="m", target="shape", sample=0
     )
     runs["binding"], runs["ood_accuracy"] = "shape-" + runs["cue"], [0.1, 0.2, 0.2, 0.7]
-    (found,) = _contrasts(runs, SHIPPED)
-    assert found["mean"] == pytest.approx(0.3)
+    (result,) = _contrasts(runs, SHIPPED)
+    assert result["mean"] == pytest.approx(0.3)
 
 
 def test_the_papers_number_stands_beside_ours_where_it_has_one(tables):
@@ -178,11 +184,11 @@ def harm(folder, damage):
         shutil.copytree(folder.parent / "2", folder)
     elif damage in ("prediction", "shape"):
         path = folder / "predictions.parquet"
-        table, noted = read_table(path), read_metadata(path)
+        table, record = read_table(path), read_metadata(path)
         nothing = pa.array([None] * len(table), pa.string())
         less = table.drop(damage)
         write_table(
-            path, less if damage == "prediction" else less.append_column(damage, nothing), noted
+            path, less if damage == "prediction" else less.append_column(damage, nothing), record
         )
     if damage in WITH_HASHES:
         note_files(folder)
@@ -195,11 +201,11 @@ DAMAGES += WITH_HASHES[2:]
 
 
 def test_every_damage_is_named(runs):
-    wanted = [run for run in EXPECTED if run["cue"] and run["sample"] == 1][: len(DAMAGES)]
-    for damage, run in zip(DAMAGES, wanted, strict=True):
+    expected = [run for run in EXPECTED if run["cue"] and run["sample"] == 1][: len(DAMAGES)]
+    for damage, run in zip(DAMAGES, expected, strict=True):
         harm(run_folder(runs, run), damage)
     missing = {"absent": "not run", **{name: f"unfinished: no {name}" for name in RUN_FILES}}
-    for damage, row in zip(DAMAGES, read_runs(runs, wanted).frame.itertuples(), strict=True):
+    for damage, row in zip(DAMAGES, read_runs(runs, expected).frame.itertuples(), strict=True):
         assert row.status == ("missing" if damage in missing else "damaged"), damage
         assert row.reason == missing.get(damage, row.reason)
         assert row.reason and str(runs) not in row.reason and "\n" not in row.reason
@@ -208,10 +214,10 @@ def test_every_damage_is_named(runs):
 
 @pytest.mark.parametrize(("by", "name"), [("baseline", TRACKED), ("study", "zso")])
 def test_epochs_are_read_of_one_baseline_or_study(tables, complete, by, name):
-    found = read_history(complete.parent / "tables", by, name)
-    assert set(found[by]) == {name}
+    rows = read_history(complete.parent / "tables", by, name)
+    assert set(rows[by]) == {name}
     names = {run["baseline"] for run in EXPECTED} if by == "study" else {TRACKED}
-    assert set(found["baseline"]) == names
+    assert set(rows["baseline"]) == names
 
 
 def test_speeds_of_several_devices_are_not_averaged():
@@ -261,18 +267,20 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
 
 
 def test_several_versions_of_a_package_are_named():
-    made = {"device": ["cpu", "cuda"], "numpy": ["2.0"], "torch": ["2.4", "2.5"]}
-    said = "The runs were made with several versions of packages: torch 2.4, 2.5."
-    assert mixed_note(made) == said and mixed_note(made | {"torch": ["2.4"]}) == ""
+    output = {"device": ["cpu", "cuda"], "numpy": ["2.0"], "torch": ["2.4", "2.5"]}
+    message = "The runs were made with several versions of packages: torch 2.4, 2.5."
+    assert mixed_note(output) == message and mixed_note(output | {"torch": ["2.4"]}) == ""
 
 
 def test_when_where_and_from_which_commit_runs_were_made_is_told():
-    made = {"date": "2026-11-24", "machine": "a, 2 cores", "device": "cpu"}
+    output = {"date": "2026-11-24", "machine": "a, 2 cores", "device": "cpu"}
     git = {"commit": "0123456789abcdef", "changed": True}
     frame = pd.DataFrame({"baseline": ["one", "one", "one"]})
-    found = versions(Collected(frame, [{**made, "git": git}, made, None], frame, frame))["versions"]
-    each = {key: [value] for key, value in made.items()}
-    assert found == each | {"commit": ["0123456789, code changed since"]}
+    result = versions(Collected(frame, [{**output, "git": git}, output, None], frame, frame))[
+        "versions"
+    ]
+    item = {key: [value] for key, value in output.items()}
+    assert result == item | {"commit": ["0123456789, code changed since"]}
 
 
 def test_words_that_are_the_same_in_all_rows_stand_below_the_table():
@@ -282,10 +290,10 @@ def test_words_that_are_the_same_in_all_rows_stand_below_the_table():
         ["paper", "", "", "", "12"],
         ["two", "cnn", "last", "some", "10.0"],
     ]
-    found = narrowed(Table("T", heads, rows, ["A note."]))
-    assert found.heads == ["baseline", "binding", "accuracy"]
-    assert found.rows == [["one", "all", "10.0"], ["paper", "", "12"], ["two", "some", "10.0"]]
-    assert found.notes == ["A note.", "The same in all rows: model cnn, selection last."]
+    result = narrowed(Table("T", heads, rows, ["A note."]))
+    assert result.heads == ["baseline", "binding", "accuracy"]
+    assert result.rows == [["one", "all", "10.0"], ["paper", "", "12"], ["two", "some", "10.0"]]
+    assert result.notes == ["A note.", "The same in all rows: model cnn, selection last."]
     strengths = [["one", "> 50 (20.1 to > 50)", "< 0.5", "no loss"]] * 2
     table = Table("T", ["baseline", "hue", "scale", "texture"], strengths)
     assert narrowed(table) == table, "results, not words"
@@ -328,18 +336,18 @@ def test_the_note_names_sources_and_what_was_left_out(sources, comparable, note)
 
 
 def test_doubtful_runs_are_counted_and_named(runs, tmp_path):
-    wanted = EXPECTED[:6]
-    path = run_folder(runs, wanted[0]) / "metrics.json"
-    noted = {**json.loads(path.read_text()), "doubts": ["predicts a for every test image"]}
-    path.write_text(json.dumps(noted))
+    expected = EXPECTED[:6]
+    path = run_folder(runs, expected[0]) / "metrics.json"
+    record = {**json.loads(path.read_text()), "doubts": ["predicts a for every test image"]}
+    path.write_text(json.dumps(record))
     note_files(path.parent)
-    tabulate(runs, tmp_path, wanted, {})
-    frame = read_runs(runs, wanted).frame
+    tabulate(runs, tmp_path, expected, {})
+    frame = read_runs(runs, expected).frame
     assert set(frame["status"]) == {"ok"}
     (line,) = describe_doubtful(frame)
     assert line.endswith("doubtful (predicts a for every test image)")
-    shown = (tmp_path / "tables.md").read_text()
-    assert f"## Doubtful runs\n\n- {line}\n" in shown
+    text = (tmp_path / "tables.md").read_text()
+    assert f"## Doubtful runs\n\n- {line}\n" in text
 
 
 def test_marks_that_markdown_and_latex_read_otherwise_are_escaped():

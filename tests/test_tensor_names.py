@@ -159,9 +159,9 @@ CONTRADICTING = {
 
 @pytest.mark.parametrize("kind", CONTRADICTING)
 def test_names_that_contradict_their_order_are_refused(load, kind):
-    order, said = CONTRADICTING[kind]
+    order, message = CONTRADICTING[kind]
     state = {renamed(key): value for key, value in trained().items()}
-    with pytest.raises(DiagvibError, match=said):
+    with pytest.raises(DiagvibError, match=message):
         load(order(state))
 
 
@@ -236,8 +236,8 @@ def test_names_decide_whatever_the_order(load, kind, classes):
     network = load(WRAPPED[kind](state)).eval()
     assert torch.allclose(network.features(IMAGES), features(state))
     headless = kind in ("beside a projector", "a wrapped pair", "a head of two layers")
-    kept = torch.equal(network.head.weight[:3], state["fc.weight"][:3])
-    assert kept == (classes == 3 and not headless)
+    retained = torch.equal(network.head.weight[:3], state["fc.weight"][:3])
+    assert retained == (classes == 3 and not headless)
 
 
 @pytest.mark.parametrize("make", [plain, auxiliary])
@@ -256,8 +256,8 @@ def test_a_head_of_several_layers_says_its_classes_in_its_last(load, classes):
     state = dict(sorted(deep({}, classes, SIZE).state_dict().items()))
     network = load(state, deep)
     assert network.head[2].out_features == 3
-    same = [torch.equal(network.state_dict()[key], state[key]) for key in state if "head" in key]
-    assert all(same) == (classes == 3)
+    equal = [torch.equal(network.state_dict()[key], state[key]) for key in state if "head" in key]
+    assert all(equal) == (classes == 3)
 
 
 def test_a_tied_tensor_needs_to_be_there_once(load):
@@ -270,7 +270,7 @@ def test_a_tied_tensor_needs_to_be_there_once(load):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (
             lambda w: {"query.weight": (w["query.weight"] * 9).to(torch.int8)},
@@ -286,7 +286,7 @@ def test_a_tied_tensor_needs_to_be_there_once(load):
         (lambda w: {"bn0.weight": torch.rand(4)}, "do not fit: bn0.weight"),
     ],
 )
-def test_tensors_of_another_kind_are_named(load, changed, said):
+def test_tensors_of_another_kind_are_named(load, changed, message):
     state = trained()
-    with pytest.raises(DiagvibError, match=said):
+    with pytest.raises(DiagvibError, match=message):
         load(state | changed(state))

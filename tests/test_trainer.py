@@ -82,18 +82,18 @@ def test_learns_what_is_separable(data):
 
 
 def test_the_best_epochs_weights_are_kept_if_a_later_one_is_worse(data):
-    model, kept = small_cnn(), {}
+    model, retained = small_cnn(), {}
 
     class Ruined(Callback):
         def on_epoch(self, row):
             if row["epoch"] == 2:
-                kept.update({name: value.clone() for name, value in model.state_dict().items()})
+                retained.update({name: value.clone() for name, value in model.state_dict().items()})
                 for group in trainer.optimisers["model"].param_groups:
                     group["lr"] = 1.0
 
     trainer = Trainer(model, *data, RUN, PROTOCOL)
     assert trainer.fit(callback=Ruined()).selected_epoch == 2
-    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, retained[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_phases_with_frozen_parts_and_several_optimisers(data):
 
 def test_a_phase_begins_with_the_best_weights_of_the_last(data):
     """Of the second, which leaves the encoder alone, with those of the first's first epoch."""
-    model, first = two_phases(), {}
+    model, left = two_phases(), {}
 
     class Ruined(Callback):
         def on_epoch(self, row):
-            first.setdefault("weights", model.encoder[2].weight.clone())
+            left.setdefault("weights", model.encoder[2].weight.clone())
             for optimiser in trainer.optimisers.values():
                 for group in optimiser.param_groups:
                     group["lr"] = 10.0
@@ -170,7 +170,7 @@ def test_a_phase_begins_with_the_best_weights_of_the_last(data):
     trainer = Trainer(model, *data, RUN, PROTOCOL)
     history = trainer.fit(callback=Ruined()).history
     assert history[1]["phase"] == "encode" and history[0]["val_loss"] < history[1]["val_loss"]
-    assert torch.equal(model.encoder[2].weight, first["weights"])
+    assert torch.equal(model.encoder[2].weight, left["weights"])
 
 
 class Loose(TwoPhases):
@@ -228,11 +228,11 @@ class ByLosses(TwoPhases):
 
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_what_is_drawn_by_the_network_is_the_same_after_a_kill(tmp_path, data, epoch):
-    whole = fitted(two_phases(ByLosses), data)
+    entire = fitted(two_phases(ByLosses), data)
     checkpoint = Checkpoint(tmp_path / "state.pt", "d")
     with pytest.raises(Interrupted):
         fit(two_phases(ByLosses), data, checkpoint, Interruption(epoch=epoch))
-    assert fitted(two_phases(ByLosses), data, checkpoint=checkpoint) == whole
+    assert fitted(two_phases(ByLosses), data, checkpoint=checkpoint) == entire
 
 
 class Late(TwoPhases):
@@ -266,7 +266,7 @@ def test_an_update_is_of_the_parameters_of_its_optimiser_alone(data):
     before = model.encoder[2].weight.clone()
     fit(model, data)
     assert torch.equal(model.encoder[2].weight, before)
-    assert all(each.grad is None for each in model.encoder.parameters())
+    assert all(item.grad is None for item in model.encoder.parameters())
 
 
 class NoisyPrediction(TwoPhases):
@@ -281,11 +281,11 @@ def test_predictions_are_those_of_evaluation_mode_and_their_noise_is_seeded(data
     model.eval()
     logits = torch.cat([model.predict(batch) for batch in data[1].in_order()])
     assert torch.allclose(confidence, logits.softmax(1).max(1)[0], atol=5e-3)  # of bf16
-    found = []
+    results = []
     for seed in (1, 2):  # of what happened before
         torch.manual_seed(seed)
-        found.append(predict(two_phases(NoisyPrediction), data[1], PROTOCOL)[1])
-    assert torch.equal(*found)
+        results.append(predict(two_phases(NoisyPrediction), data[1], PROTOCOL)[1])
+    assert torch.equal(*results)
 
 
 def test_only_epochs_that_classify_are_tracked(data):
@@ -295,14 +295,14 @@ def test_only_epochs_that_classify_are_tracked(data):
 
 def test_continues_bit_for_bit_and_ends_once(tmp_path, data):
     """Interrupted at a step; `test_methods` does so after every epoch."""
-    whole = fitted(two_phases(), data)
+    entire = fitted(two_phases(), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     for step in (3, 20):
         with pytest.raises(Interrupted):
             fit(two_phases(), data, checkpoint, Interruption(step=step))
-    assert fitted(two_phases(), data, checkpoint=checkpoint) == whole
+    assert fitted(two_phases(), data, checkpoint=checkpoint) == entire
     nothing_left = Interruption(step=1)
-    assert fitted(two_phases(), data, checkpoint=checkpoint, callback=nothing_left) == whole
+    assert fitted(two_phases(), data, checkpoint=checkpoint, callback=nothing_left) == entire
 
 
 @pytest.mark.parametrize("damage", ["truncated", "one bit", "other digest"])
@@ -353,12 +353,12 @@ def test_scaling_is_that_of_all_pixels():
 def test_loss_that_is_no_number(tmp_path, data, split):
     class Diverging(TwoPhases):
         def training_step(self, phase, batch, update):
-            found = super().training_step(phase, batch, update)
-            return StepOutput(found.loss * (math.inf if split == "train" else 1))
+            result = super().training_step(phase, batch, update)
+            return StepOutput(result.loss * (math.inf if split == "train" else 1))
 
         def validation_step(self, phase, batch):
-            found = super().validation_step(phase, batch)
-            return StepOutput(found.loss * math.inf)
+            result = super().validation_step(phase, batch)
+            return StepOutput(result.loss * math.inf)
 
     model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
@@ -371,12 +371,12 @@ def test_loss_that_is_no_number(tmp_path, data, split):
     assert not checkpoint.path.exists()
 
 
-@pytest.mark.parametrize(("own", "epochs"), [({}, 4), ({"max_epochs": 2}, 2)])
-def test_a_method_knows_the_validation_images_and_its_own_number_of_epochs(data, own, epochs):
-    model = small_cnn(**own)
-    known = Trainer(model, *data, RUN, PROTOCOL).data
-    assert len(known.labels) == 100 and len(known.validation.labels) == 30
-    assert known.max_epochs == epochs == len(fit(model, data).history)
+@pytest.mark.parametrize(("subject", "epochs"), [({}, 4), ({"max_epochs": 2}, 2)])
+def test_a_method_knows_the_validation_images_and_its_own_number_of_epochs(data, subject, epochs):
+    model = small_cnn(**subject)
+    names = Trainer(model, *data, RUN, PROTOCOL).data
+    assert len(names.labels) == 100 and len(names.validation.labels) == 30
+    assert names.max_epochs == epochs == len(fit(model, data).history)
 
 
 def test_batch_larger_than_the_data(data):
@@ -416,18 +416,18 @@ def test_a_job_tells_the_workflows_terminal_its_epoch_and_the_time_left(
         monkeypatch.setenv(TERMINAL, str(tmp_path / place))
         with callbacks.training_callback("a run") as callback:
             fit(small_cnn(), data, callback=callback)
-    first, *_ = (tmp_path / "terminal").read_text().splitlines()
+    first_bytes, *_ = (tmp_path / "terminal").read_text().splitlines()
     words = r"a run: epoch 1, val loss \d\.\d{4}, at most \d+\.\d min left in this phase"
-    assert re.fullmatch(words, first)
+    assert re.fullmatch(words, first_bytes)
 
 
 def test_a_cosine_schedule_halves_the_rate_in_the_middle(data):
     trainer = Trainer(small_cnn(lr=0.1, schedule="cosine"), *data, RUN, PROTOCOL)
     rates, learn = [], trainer._learn
 
-    def noted(*its):
+    def noted(*arguments):
         rates.append(trainer.optimisers["model"].param_groups[0]["lr"])
-        return learn(*its)
+        return learn(*arguments)
 
     trainer._learn = noted
     trainer.fit()
@@ -442,12 +442,12 @@ class Counting(Callback):
         self.images.append(images)
 
 
-@pytest.mark.parametrize(("drop_last", "rest"), [(True, []), (False, [4])])
-def test_an_incomplete_batch_is_left_out_if_asked(data, drop_last, rest):
+@pytest.mark.parametrize(("drop_last", "remainder"), [(True, []), (False, [4])])
+def test_an_incomplete_batch_is_left_out_if_asked(data, drop_last, remainder):
     counted = Counting()
     protocol = replace(PROTOCOL, max_epochs=1)
     fit(small_cnn(drop_last=drop_last), data, None, counted, protocol=protocol)
-    assert counted.images == [16] * 6 + rest
+    assert counted.images == [16] * 6 + remainder
 
     class Constant(TwoPhases):
         def training_step(self, phase, batch, update):
@@ -471,10 +471,10 @@ def test_noise_is_the_same_in_every_validation(data):
 
 def test_forward_passes_are_in_bf16_also_in_validation_and_gradients_are_not(data, monkeypatch):
     monkeypatch.setattr("diagvib.training.protocol.has_bf16", lambda device: True)
-    seen = {}
+    calls = {}
 
     def note(name):
-        seen.setdefault(name, set()).add(torch.is_autocast_enabled("cpu"))
+        calls.setdefault(name, set()).add(torch.is_autocast_enabled("cpu"))
 
     class Noted(TwoPhases):
         def training_step(self, phase, batch, update):
@@ -490,7 +490,7 @@ def test_forward_passes_are_in_bf16_also_in_validation_and_gradients_are_not(dat
             return super().validation_step(phase, batch)
 
     fit(two_phases(Noted), data)
-    assert seen == {"training": {True}, "validation": {True}, "backward": {False}}
+    assert calls == {"training": {True}, "validation": {True}, "backward": {False}}
 
 
 def test_scaling_is_exact_for_bright_images():

@@ -34,25 +34,25 @@ def disturbed(finished) -> Path:
     write(finished, {"lab/models.py": EDITED})
     by_hand(finished, "train", "tiny", *ZGO)
     write(finished, {"lab/models.py": MODELS})
-    other = ("--root", "other", "--set", "counts.train=63")
-    by_hand(finished, "prepare", *other)
+    alternative = ("--root", "other", "--set", "counts.train=63")
+    by_hand(finished, "prepare", *alternative)
     for stage in (("draw",), ("render",), ("train", "small_cnn")):
-        by_hand(finished, *stage, *ZGO, *other)
+        by_hand(finished, *stage, *ZGO, *alternative)
     shutil.copytree(finished / CNN.replace("toy", "other", 1), finished / CNN, dirs_exist_ok=True)
     shutil.copytree(finished / CORNERS / "0", finished / CORNERS / "1", dirs_exist_ok=True)
     return finished
 
 
-def test_runs_that_are_not_those_asked_for_are_named_not_counted_and_made_again(made, disturbed):
+def test_runs_that_are_not_those_asked_for_are_named_not_counted_and_made_again(output, disturbed):
     trained = {f"train {name}" for name in ("focal", "tiny", "small_cnn")}
     assert planned(disturbed) == {*trained, "tabulate", "plot"}
     by_hand(disturbed, "tabulate")
     runs = pd.read_csv(disturbed / "toy/results/tables/runs.csv")
     runs = runs[runs["status"] == "missing"]
-    said = {
+    message = {
         (run.baseline, run.study): run.reason.partition(" than")[0] for run in runs.itertuples()
     }
-    assert said == {
+    assert message == {
         ("focal", "zgo"): "another run is there, of other training",
         ("tiny", "zgo"): "another run is there, of other code",
         ("small_cnn", "zgo"): "another run is there, of other images",
@@ -61,8 +61,8 @@ def test_runs_that_are_not_those_asked_for_are_named_not_counted_and_made_again(
     assert len(runs) == 7, "of two places only one"
     toy(disturbed, "--", f"{TINY}/sha256.json")
     runs = [
-        {path: one for path, one in hashes(folder / "toy").items() if "runs/tiny" in path}
-        for folder in (disturbed, made)
+        {path: single for path, single in hashes(folder / "toy").items() if "runs/tiny" in path}
+        for folder in (disturbed, output)
     ]
     assert runs[0] == runs[1]
     assert planned(disturbed) == {"train focal", "train small_cnn", "tabulate", "plot"}
@@ -105,14 +105,14 @@ def test_features_and_sources_of_other_settings_are_made_again(finished):
     assert count(toy(finished, "-n", "--", "runs")) == {"encode": 1, "train": 1, "runs": 1}
     by_hand(finished, "encode", "frozen", *ZGO)
     assert count(toy(finished, "-n", "--", "runs")) == {}
-    (noted,) = (finished / "toy/data/features").rglob("features.json")
-    said = read_json(noted)
-    write_json(noted, said | {"made_from": said["made_from"] | {"code": "other"}})
+    (record,) = (finished / "toy/data/features").rglob("features.json")
+    message = read_json(record)
+    write_json(record, message | {"made_from": message["made_from"] | {"code": "other"}})
     assert count(toy(finished, "-n", "--", "runs")) == {"encode": 1, "train": 1, "runs": 1}
-    made = noted.with_name("0") / "train.npy"
-    before = made.stat().st_mtime_ns
+    output = record.with_name("0") / "train.npy"
+    before = output.stat().st_mtime_ns
     toy(finished, "--forcerun", "encode", "--", "runs")
-    assert made.stat().st_mtime_ns != before, "not only looked at"
+    assert output.stat().st_mtime_ns != before, "not only looked at"
     (described,) = (finished / "toy/data/prepared").glob("digits/sources.json")
     write_json(described, read_json(described) | {"sources": "official"})
     assert "prepare" in count(toy(finished, "-n", "--", "runs"))
@@ -120,10 +120,10 @@ def test_features_and_sources_of_other_settings_are_made_again(finished):
 
 def test_damaged_runs_are_made_again_and_those_from_another_machine_count(finished):
     for path in (finished / TINY).glob("*/run.json"):
-        said = read_json(path)
-        said |= {"device": "NVIDIA H100", "precision": "bf16", "threads": 16}
-        said["versions"]["python"] = "3.13.0"
-        write_json(path, said)
+        message = read_json(path)
+        message |= {"device": "NVIDIA H100", "precision": "bf16", "threads": 16}
+        message["versions"]["python"] = "3.13.0"
+        write_json(path, message)
     before = (finished / TINY / "0/run.json").read_bytes()
     (finished / FOCAL / "1/run.json").write_text(json.dumps({"code": "mine", "training": []}))
     predictions = finished / CNN / "0/predictions.parquet"

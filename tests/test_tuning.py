@@ -82,38 +82,38 @@ def test_the_lowest_mean_validation_loss_wins(root, capsys):
     now["optimiser"]["lr"] = lr
     assert entry == {**now, "batch_size": batch_size, "origin": entry["origin"]}
     assert f"lowest validation loss ({means.min():.4g}) on ZSO (position, hue; " in entry["origin"]
-    made = "64 training images of 64 pixels from embedded sources and 2 epochs"
-    assert entry["origin"].endswith(made)
-    shown = capsys.readouterr().out
-    assert f"chosen: batch {batch_size}, lr {lr:g}" in shown
-    assert f"lr {lr:g} is the" in shown and "a better one may be outside the grid" in shown
+    output = "64 training images of 64 pixels from embedded sources and 2 epochs"
+    assert entry["origin"].endswith(output)
+    text = capsys.readouterr().out
+    assert f"chosen: batch {batch_size}, lr {lr:g}" in text
+    assert f"lr {lr:g} is the" in text and "a better one may be outside the grid" in text
 
 
 def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
     table = tune(root)
     config = load_config(None, TOY)
     settings = stage_settings(config, "train", study="zso", baseline="small_cnn")
-    own = BaselineSettings(**grid([16], [1e-4])[0].applied(settings.settings))
-    settings = settings.model_copy(update={"baseline": own})
+    settings_ = BaselineSettings(**grid([16], [1e-4])[0].applied(settings.settings))
+    settings = settings.model_copy(update={"baseline": settings_})
     jobs.train(Layout(root), settings, "small_cnn", "zso", "hue", "cpu")
-    made = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
+    provenance = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
     (row,) = table[
         (table["binding"] == "hue") & (table["batch_size"] == 16) & (table["optimiser.lr"] == 1e-4)
     ].to_dict("records")
-    assert (row["score"], row["epoch"]) == (made["val_loss"], made["selected_epoch"])
+    assert (row["score"], row["epoch"]) == (provenance["val_loss"], provenance["selected_epoch"])
 
 
 def trainings(monkeypatch) -> list:
     """The trainings from now on, as (learning rate, epochs trained)."""
-    found, fit = [], Trainer.fit
+    results, fit = [], Trainer.fit
 
     def counted(self, *arguments):
         fitted = fit(self, *arguments)
-        found.append((self.method.settings["optimiser"]["lr"], len(fitted.timings)))
+        results.append((self.method.settings["optimiser"]["lr"], len(fitted.timings)))
         return fitted
 
     monkeypatch.setattr(Trainer, "fit", counted)
-    return found
+    return results
 
 
 SHORT = ["tuning.factors=[hue]"]
@@ -125,18 +125,18 @@ def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, mo
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(run, "training_callback", lambda *_: nullcontext(next(callbacks)))
         tune(root, *SHORT)
-    kept = root / "data/tuning/small_cnn"
-    assert not (root / "results").exists() and len(list(kept.rglob("*.json"))) == 2
+    retained = root / "data/tuning/small_cnn"
+    assert not (root / "results").exists() and len(list(retained.rglob("*.json"))) == 2
     trained = trainings(monkeypatch)
     continued = tune(root, *SHORT)
     assert [epochs for _, epochs in trained] == [1, 2], "of the third and fourth"
-    assert not list(kept.rglob("*.pt"))
+    assert not list(retained.rglob("*.pt"))
     trained.clear()
     pd.testing.assert_frame_equal(tune(root, *SHORT), continued)
     assert not trained
     tune(root, *SHORT, "tuning.learning_rates=[1.0e-3, 1.0e-4, 3.0e-4]")
     assert trained == [(3e-4, 2)] * 2
-    shutil.rmtree(kept)
+    shutil.rmtree(retained)
     pd.testing.assert_frame_equal(tune(root, *SHORT), continued)
     trained.clear()
     tune(root, *SHORT, "training.seed=2")
@@ -205,21 +205,21 @@ def test_a_head_fitted_to_validation_images_is_not_judged_by_them(root):
         "net: {model: small_cnn, method: {name: llr, images: validation}, batch_size: 16,\n"
         "      optimiser: {name: adam, lr: 0.001}, origin: mine}\n"
     )
-    given = f"baselines_from=[{root / 'mine.yaml'}]", "baselines=[net]"
+    inputs = f"baselines_from=[{root / 'mine.yaml'}]", "baselines=[net]"
     with pytest.raises(DiagvibError, match="tune net: method.images: validation fits the head"):
-        tune(root, *SHORT, *given, baseline="net")
+        tune(root, *SHORT, *inputs, baseline="net")
     text = (root / "mine.yaml").read_text()
     (root / "mine.yaml").write_text(text.replace("images: validation", "images: training"))
-    drawn = "{llr: {method.images: {choice: [validation]}}}"
-    search = f"tuning.random_search={{bindings: [hue], trials: 2, ranges: {drawn}}}"
+    draws = "{llr: {method.images: {choice: [validation]}}}"
+    search = f"tuning.random_search={{bindings: [hue], trials: 2, ranges: {draws}}}"
     with pytest.raises(DiagvibError, match="tune net: method.images: validation fits the head"):
-        tune(root, *SHORT, *given, search, baseline="net")
+        tune(root, *SHORT, *inputs, search, baseline="net")
 
 
-@pytest.mark.parametrize(("rule", "first"), [("val_loss", 0), ("val_accuracy", 1)])
-def test_the_ranking_begins_with_the_best(rule, first, monkeypatch):
-    shown = []
-    monkeypatch.setattr(tuning, "print_rows", lambda title, heads, rows: shown.extend(rows))
+@pytest.mark.parametrize(("rule", "left"), [("val_loss", 0), ("val_accuracy", 1)])
+def test_the_ranking_begins_with_the_best(rule, left, monkeypatch):
+    display = []
+    monkeypatch.setattr(tuning, "print_rows", lambda title, heads, rows: display.extend(rows))
     table = pd.DataFrame({"trial": [0, 1], "binding": "hue", "rule": rule, "score": [0.1, 0.2]})
     task = SimpleNamespace(
         baseline="m", study="ZSO", job=SimpleNamespace(settings=settings_of(batch_size=9))
@@ -227,4 +227,4 @@ def test_the_ranking_begins_with_the_best(rule, first, monkeypatch):
     tuning._print_ranking(
         task, table.assign(status="ok"), tuning.grid([16], [1e-4, 1e-3]), rule, "c"
     )
-    assert [int(row[0]) for row in shown] == [first, 1 - first]
+    assert [int(row[0]) for row in display] == [left, 1 - left]

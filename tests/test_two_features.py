@@ -34,8 +34,8 @@ def drawn(counts, seed, easier=1, noise=0):
     n, wide = len(label), 0.5 if easier > 1 else 1.0
     core = 2 * label - 1 + wide * torch.randn(n, generator=generator)
     shortcut = easier * (2 * cue - 1 + 0.3 * torch.randn(n, generator=generator) / easier)
-    others = torch.randn(n, noise, generator=generator)
-    return torch.cat([torch.stack([core, shortcut], 1), others], 1), label, cue
+    alternatives = torch.randn(n, noise, generator=generator)
+    return torch.cat([torch.stack([core, shortcut], 1), alternatives], 1), label, cue
 
 
 def trainer(
@@ -43,8 +43,8 @@ def trainer(
 ) -> Trainer:
     def split(counts, seed):
         features, label, cue = drawn(counts, seed, easier, noise)
-        about = Annotations(cue[:, None], None, ("0", "1"), {"cue": ("0", "1")})
-        return Batches(features, label, CPU, None, about)
+        description = Annotations(cue[:, None], None, ("0", "1"), {"cue": ("0", "1")})
+        return Batches(features, label, CPU, None, description)
 
     linear = {"name": "linear", "options": {"features": 2 + noise}}
     method = {"name": name, **options}
@@ -56,8 +56,8 @@ def trainer(
     return trainer
 
 
-def worst_group(*about, **settings) -> float:
-    trained = trainer(*about, **settings)
+def worst_group(*description, **settings) -> float:
+    trained = trainer(*description, **settings)
     trained.fit()
     test, method = trained.test, trained.method
     with torch.inference_mode():
@@ -65,9 +65,11 @@ def worst_group(*about, **settings) -> float:
     return right.view(4, 200).float().mean(1).min().item()
 
 
-def both(name, *about, noise=0, lr=1e-2, **options):
+def both(name, *description, noise=0, lr=1e-2, **options):
     given = {"noise": noise, "lr": lr}
-    return worst_group("erm", *about, **given), worst_group(name, *about, **given, **options)
+    return worst_group("erm", *description, **given), worst_group(
+        name, *description, **given, **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,14 +85,14 @@ def both(name, *about, noise=0, lr=1e-2, **options):
     ],
 )
 def test_a_cue_that_is_mostly_right(name, options):
-    plain, own = both(name, WATERBIRDS, 10, **options)
-    assert plain < 0.4 and own > plain + 0.25
+    plain, subject = both(name, WATERBIRDS, 10, **options)
+    assert plain < 0.4 and subject > plain + 0.25
 
 
 @pytest.mark.parametrize("name", ["rwy", "suby", "llr"])
 def test_a_cue_in_a_rare_class(name):
-    plain, own = both(name, CELEBA, 10, **({"class_balanced": True} if name == "llr" else {}))
-    assert plain < 0.25 and own > plain + 0.25
+    plain, subject = both(name, CELEBA, 10, **({"class_balanced": True} if name == "llr" else {}))
+    assert plain < 0.25 and subject > plain + 0.25
 
 
 @pytest.mark.parametrize(
@@ -98,21 +100,21 @@ def test_a_cue_in_a_rare_class(name):
     [("self", {"finetuned": 20, "early": 0.1}), ("ula", {"bias_epochs": 1})],
 )
 def test_a_cue_that_is_learnt_first(name, options):
-    plain, own = both(name, WATERBIRDS, 20, EASIER, lr=3e-3, **options)
-    assert plain < 0.5 and own > plain + 0.3
+    plain, subject = both(name, WATERBIRDS, 20, EASIER, lr=3e-3, **options)
+    assert plain < 0.5 and subject > plain + 0.3
 
 
 def test_retraining_the_last_layer_alone_is_no_remedy():
     """Without balance, it learns the same from fewer images: the control for the others."""
-    plain, own = both("llr", WATERBIRDS, 10)
-    assert abs(own - plain) < 0.15
+    plain, subject = both("llr", WATERBIRDS, 10)
+    assert abs(subject - plain) < 0.15
 
 
 def test_a_head_that_overshoots_is_kept_as_it_was_at_its_best():
     """The steps of AFR, which weighs the rare images most, end below plain training."""
     plain, last = both("afr", WATERBIRDS, 10, head_lr=0.1)
-    kept = worst_group("afr", WATERBIRDS, 10, head_lr=0.1, selection="val_worst_group")
-    assert last < 0.05 and plain > 0.2 and kept > 0.7
+    retained = worst_group("afr", WATERBIRDS, 10, head_lr=0.1, selection="val_worst_group")
+    assert last < 0.05 and plain > 0.2 and retained > 0.7
 
 
 @pytest.mark.parametrize(
@@ -135,10 +137,10 @@ def test_the_best_epoch_of_a_head_is_kept(name, length, selection, options):
     sign = -1 if selection == "val_loss" else 1
     scores = [(sign * row[selection], row["val_accuracy"]) for row in rows]
     best = scores.index(max(scores))
-    whole = trainer(name, WATERBIRDS, 1, selection=selection, **options, **{length: 6})
-    whole.fit()
-    assert whole.method.selections == {"head_epochs": [best + 1]} and best < 5
-    for key, value in whole.method.state_dict().items():
+    entire = trainer(name, WATERBIRDS, 1, selection=selection, **options, **{length: 6})
+    entire.fit()
+    assert entire.method.selections == {"head_epochs": [best + 1]} and best < 5
+    for key, value in entire.method.state_dict().items():
         assert torch.equal(value, states[best][key])
 
 
@@ -157,7 +159,7 @@ def test_a_run_killed_while_it_retrains_ends_the_same(name, options, tmp_path):
         state = {key: value.tolist() for key, value in trainer.method.state_dict().items()}
         return history, state, trainer.method.selections
 
-    whole, killed, ranks = result(start()), start(), itertools.count(1)
+    entire, killed, ranks = result(start()), start(), itertools.count(1)
 
     def rank(logits):
         if next(ranks) == 4:
@@ -170,7 +172,7 @@ def test_a_run_killed_while_it_retrains_ends_the_same(name, options, tmp_path):
         with pytest.raises(Interrupted):
             begun.fit(checkpoint, callback)
         torch.manual_seed(9)
-    assert result(start(), checkpoint) == whole
+    assert result(start(), checkpoint) == entire
 
 
 def test_xrm_selects_by_groups_that_it_infers_in_validation():
@@ -179,10 +181,10 @@ def test_xrm_selects_by_groups_that_it_infers_in_validation():
     epochs = fitted.fit()
     batch, right = fitted.val.batch(torch.arange(200)), torch.zeros(200, dtype=torch.bool)
     with torch.inference_mode():
-        wrong = (fitted.method.both(batch).argmax(2) != batch.labels).any(0)
+        mistakes = (fitted.method.both(batch).argmax(2) != batch.labels).any(0)
         right = fitted.method.predict(batch).argmax(1) == batch.labels
     groups = [
-        right[(batch.labels == label) & (wrong == part)] for label in (0, 1) for part in (0, 1)
+        right[(batch.labels == label) & (mistakes == part)] for label in (0, 1) for part in (0, 1)
     ]
     worst = min(group.double().mean().item() for group in groups if len(group))
     column = [row.get(INFERRED) for row in epochs.history]

@@ -21,14 +21,14 @@ LEAST = 0.95 - 3 * (0.05 * 0.95 / TIMES) ** 0.5
 
 @pytest.mark.parametrize("mean", [0.003, 0.5])
 def test_intervals_contain_the_truth_though_hardly_any_sample_shows_it(mean):
-    drawn = accuracies(np.random.default_rng(3), [mean], (3, TIMES))[0]
-    assert share(sample_interval, drawn, mean) > LEAST
+    draws = accuracies(np.random.default_rng(3), [mean], (3, TIMES))[0]
+    assert share(sample_interval, draws, mean) > LEAST
 
 
 @pytest.mark.parametrize("means", [(0.97, 0.99), (0.3, 0.99)])
 def test_differences_are_covered(means):
-    drawn = accuracies(np.random.default_rng(4), means, (3, TIMES))
-    covered = share(lambda pair: sample_interval(*pair), drawn, means[0] - means[1])
+    draws = accuracies(np.random.default_rng(4), means, (3, TIMES))
+    covered = share(lambda pair: sample_interval(*pair), draws, means[0] - means[1])
     assert covered > LEAST
 
 
@@ -46,9 +46,9 @@ def test_differences_are_covered(means):
 )
 def test_the_edge_is_covered(means, n, world):
     """With failed runs, skewed laws, and samples whose effects are shared."""
-    drawn = accuracies(np.random.default_rng(5), means, (n, TIMES), world)
-    first, *second = truths(means, world)
-    assert share(lambda terms: sample_interval(*terms), drawn, first - sum(second)) > LEAST
+    draws = accuracies(np.random.default_rng(5), means, (n, TIMES), world)
+    left, *right = truths(means, world)
+    assert share(lambda terms: sample_interval(*terms), draws, left - sum(right)) > LEAST
 
 
 def test_the_interval_is_students_over_the_samples_means():
@@ -57,22 +57,22 @@ def test_the_interval_is_students_over_the_samples_means():
     assert (low, high) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
     assert sample_interval(np.array([0.1, 0.5, 0.9])) == (0, 1)
     # Of differences too, which may be as low as -1; a common sample effect cancels.
-    first, second = np.array([0.3, 0.5, 0.7]), np.array([0.51, 0.7, 0.89])
+    left, right = np.array([0.3, 0.5, 0.7]), np.array([0.51, 0.7, 0.89])
     half = 4.3027 * 0.01 / 3**0.5
-    assert sample_interval(first, second) == pytest.approx((-0.2 - half, -0.2 + half), abs=1e-5)
+    assert sample_interval(left, right) == pytest.approx((-0.2 - half, -0.2 + half), abs=1e-5)
     assert sample_interval([0.0, 0.0, 1.0], [1.0, 0.9, 0.3])[0] == -1
 
 
 def test_what_is_no_accuracy_has_students_interval_within_its_bounds():
     errors = np.array([0.019, 0.02, 0.021])
     half = 4.3027 * 0.001 / 3**0.5
-    found = sample_interval(errors, bounds=(0, 1))
-    assert found == pytest.approx((0.02 - half, 0.02 + half), abs=1e-6)
+    result = sample_interval(errors, bounds=(0, 1))
+    assert result == pytest.approx((0.02 - half, 0.02 + half), abs=1e-6)
     low, high = sample_interval(np.array([0.001, 0.002, 0.02]), bounds=(0, 1))
     assert low == 0 and 0.03 < high < 0.05
     for beyond in (-20, 5):
-        found = sample_interval(errors + beyond)
-        assert found == pytest.approx((beyond + 0.02 - half, beyond + 0.02 + half), abs=1e-6)
+        result = sample_interval(errors + beyond)
+        assert result == pytest.approx((beyond + 0.02 - half, beyond + 0.02 + half), abs=1e-6)
 
 
 def test_samples_that_are_all_alike_give_a_bound_at_the_edge_and_nothing_elsewhere():
@@ -152,11 +152,11 @@ def test_a_sample_that_lacks_a_binding_does_not_count():
     """Else one without a hard binding would look better."""
     values = np.add.outer([0, 0.02, 0.04, 0.1], np.array([0.9, 0.8, 0.2]))
     values[3, 2] = np.nan
-    (found,) = overall_table(runs_frame(net=values)).to_dict("records")
-    assert found["mean"] == pytest.approx(np.mean([1.9, 1.96, 2.02]) / 3)
-    assert (found["n"], found["expected"], found["bindings"]) == (3, 4, 3)
-    (found,) = baseline_comparisons(runs_frame(net=values, other=values * 0)).to_dict("records")
-    assert found["samples"] == 3
+    (rows,) = overall_table(runs_frame(net=values)).to_dict("records")
+    assert rows["mean"] == pytest.approx(np.mean([1.9, 1.96, 2.02]) / 3)
+    assert (rows["n"], rows["expected"], rows["bindings"]) == (3, 4, 3)
+    (rows,) = baseline_comparisons(runs_frame(net=values, other=values * 0)).to_dict("records")
+    assert rows["samples"] == 3
     values[:, 1] = np.nan
     assert np.isnan(overall_table(runs_frame(net=values))["mean"][0])
 
@@ -168,23 +168,23 @@ def test_with_a_cue_the_accuracy_counts_where_it_misleads():
     assert overall_table(frame)["mean"].to_list() == pytest.approx([0.4, 0.1])
     pairs = baseline_comparisons(frame)
     assert pairs["difference"][0] == pytest.approx(0.3)
-    said = "(of 1); the largest measured: net minus other in ZSO, +30.0 points"
-    assert said in overall_sentence(pairs, SHIPPED)
+    message = "(of 1); the largest measured: net minus other in ZSO, +30.0 points"
+    assert message in overall_sentence(pairs, SHIPPED)
 
 
 def test_baselines_are_compared_on_the_bindings_that_both_have():
     fewer = runs_frame(net=np.full((3, 2), 0.5), other=np.full((3, 4), 0.25))
-    (found,) = baseline_comparisons(fewer).to_dict("records")
-    assert (found["difference"], found["bindings"]) == (0.25, 2)
-    other = fewer["baseline"] == "other"
-    apart = fewer.assign(binding=fewer["binding"].where(other, "own " + fewer["binding"]))
-    assert baseline_comparisons(apart).empty
+    (result,) = baseline_comparisons(fewer).to_dict("records")
+    assert (result["difference"], result["bindings"]) == (0.25, 2)
+    alternative = fewer["baseline"] == "other"
+    separate = fewer.assign(binding=fewer["binding"].where(alternative, "own " + fewer["binding"]))
+    assert baseline_comparisons(separate).empty
 
 
 def test_a_baseline_that_is_always_five_points_better():
-    second = np.random.default_rng(3).random((12, 30)) * 0.9
+    right = np.random.default_rng(3).random((12, 30)) * 0.9
     gain = 0.05 + 0.001 * np.arange(-6, 6)[:, None]
-    (result,) = baseline_comparisons(runs_frame(net=second + gain, other=second)).to_dict("records")
+    (result,) = baseline_comparisons(runs_frame(net=right + gain, other=right)).to_dict("records")
     assert result["difference"] == pytest.approx(0.0495)
     assert 0.045 < result["low"] < 0.0495 < result["high"] < 0.055
     assert (result["samples"], result["bindings"]) == (12, 30)

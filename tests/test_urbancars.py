@@ -43,16 +43,16 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
     )
     metrics = over_samples(values, MEASURES, settings, METRIC_SET.differences)
     table = beside_papers(metrics.assign(metric_set="gaps", note=""), runs, SHIPPED, settings)
-    shown = table.dropna(subset="paper").pivot(index="baseline", columns="metric", values="paper")
+    display = table.dropna(subset="paper").pivot(index="baseline", columns="metric", values="paper")
     described = {b.name for b in config.baselines if b.settings["method"].get("head") == "logistic"}
     paper = read_urbancars_tables().pivot(
         index=["table", "method", "option", "supervision", "selection"],
         columns="metric",
         values="value",
     )
-    found = set(map(tuple, shown[list(paper.columns)].to_numpy()))
-    assert found == set(map(tuple, paper.to_numpy()))
-    assert set(table["baseline"]) - set(shown.index) == described, (
+    result = set(map(tuple, display[list(paper.columns)].to_numpy()))
+    assert result == set(map(tuple, paper.to_numpy()))
+    assert set(table["baseline"]) - set(display.index) == described, (
         "DFR as its own authors describe it"
     )
 
@@ -69,10 +69,10 @@ def test_replicates_differ_in_their_seeds_and_share_one_dataset(config):
 
 
 def test_scenes_of_both_kinds_need_configurations_of_their_own():
-    both = f"studies=[{STUDY}, whac-95]", f"bindings=[{BINDING}, shape-hue-texture]"
-    said = "studies: repetitions are dataset samples in digits, but seeds in cars"
-    with pytest.raises(DiagvibError, match=said):
-        load_config(None, [*both, "baselines=[erm]", "counts.test=540"])
+    pair = f"studies=[{STUDY}, whac-95]", f"bindings=[{BINDING}, shape-hue-texture]"
+    message = "studies: repetitions are dataset samples in digits, but seeds in cars"
+    with pytest.raises(DiagvibError, match=message):
+        load_config(None, [*pair, "baselines=[erm]", "counts.test=540"])
 
 
 def test_stand_ins_run_to_their_report(tmp_path):

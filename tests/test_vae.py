@@ -87,9 +87,11 @@ def test_what_is_reconstructed_is_compressed_by_a_frozen_encoder(batch, likeliho
     """z-scores or pixels, not both; and it learns nothing from labels."""
     model = made(likelihood=likelihood).train()
     logits = model.predict(batch)
-    others = [replace(batch, **{name: getattr(batch, name) * 0}) for name in ("inputs", "pixels")]
-    same = [torch.equal(logits, model.predict(other)) for other in others]
-    assert same == [likelihood == "bernoulli", likelihood == "gaussian"]
+    alternatives = [
+        replace(batch, **{name: getattr(batch, name) * 0}) for name in ("inputs", "pixels")
+    ]
+    equal = [torch.equal(logits, model.predict(alternative)) for alternative in alternatives]
+    assert equal == [likelihood == "bernoulli", likelihood == "gaussian"]
     logits.sum().backward()
     reached = {name for name, weight in model.named_parameters() if weight.grad is not None}
     assert reached == {f"head.{name}" for name, _ in model.head.named_parameters()}
@@ -105,17 +107,17 @@ def test_shuffling_keeps_every_dimension_and_breaks_their_relation():
 
 def test_the_discriminator_tells_codes_of_images_from_shuffled_ones():
     """Probabilities of 3/4 and 1/4, and of 1/2."""
-    images, others = torch.tensor([[3.0, 1.0]]).log(), torch.zeros(1, 2)
+    images, alternatives = torch.tensor([[3.0, 1.0]]).log(), torch.zeros(1, 2)
     assert total_correlation(images).item() == pytest.approx(math.log(3))
     expected = (math.log(4 / 3) + math.log(2)) / 2
-    assert discriminator_loss(images, others).item() == pytest.approx(expected)
+    assert discriminator_loss(images, alternatives).item() == pytest.approx(expected)
     expected = (math.log(2) + math.log(4)) / 2
-    assert discriminator_loss(others, images).item() == pytest.approx(expected)
+    assert discriminator_loss(alternatives, images).item() == pytest.approx(expected)
 
 
 def test_the_discriminators_betas_may_be_whole_numbers():
-    given = made("factor_vae", discriminator_betas=[0, 0.9]).optimisers("encode")["discriminator"]
-    assert make_optimiser(given).param_groups[0]["betas"] == (0.0, 0.9)
+    inputs = made("factor_vae", discriminator_betas=[0, 0.9]).optimisers("encode")["discriminator"]
+    assert make_optimiser(inputs).param_groups[0]["betas"] == (0.0, 0.9)
 
 
 def test_head_and_discriminator_have_optimisers_of_their_own():
@@ -123,14 +125,14 @@ def test_head_and_discriminator_have_optimisers_of_their_own():
     settings["optimiser"] |= {"lr": 0.5, "weight_decay": 0.1}
     settings["method"] |= SMALL["factor_vae"] | {"head_lr": 0.25, "discriminator_lr": 0.125}
     model = make_baseline(settings, 6, SIZE, 0)
-    own = {**model.optimisers("encode"), **model.optimisers("classify")}
-    found = {name: make_optimiser(one).param_groups[0] for name, one in own.items()}
-    assert {name: group["lr"] for name, group in found.items()} == {
+    options = {**model.optimisers("encode"), **model.optimisers("classify")}
+    case = {name: make_optimiser(row).param_groups[0] for name, row in options.items()}
+    assert {name: group["lr"] for name, group in case.items()} == {
         "vae": 0.5,
         "discriminator": 0.125,
         "head": 0.25,
     }
-    assert found["discriminator"]["weight_decay"] == 0 and found["vae"]["weight_decay"] == 0.1
+    assert case["discriminator"]["weight_decay"] == 0 and case["vae"]["weight_decay"] == 0.1
 
 
 def test_gamma_weighs_the_estimate(batch):

@@ -45,17 +45,18 @@ def frame_of_the_paper(samples: int = 5) -> pd.DataFrame:
         keys = frame.assign(study=study)[["study", "baseline", "target"]]
         return paper[column][metric].reindex(pd.MultiIndex.from_frame(keys)).to_numpy()
 
-    own, improvement = frame["study"], "improvement_over_zgo"
-    mean, least = (
-        printed("paper_mean", metric, own.replace("chgo", "zgo")) for metric in ("faavg", "famin")
+    subject, improvement = frame["study"], "improvement_over_zgo"
+    mean, minimum = (
+        printed("paper_mean", metric, subject.replace("chgo", "zgo"))
+        for metric in ("faavg", "famin")
     )
-    values = np.where(frame["cue"] == "", mean, (5 * mean - least) / 4)
+    values = np.where(frame["cue"] == "", mean, (5 * mean - minimum) / 4)
     lowest = frame["cue"] == frame.groupby("target")["cue"].transform("max")
-    values = np.where(lowest, least, values)
-    values += np.nan_to_num(printed("paper_mean", improvement, own))
+    values = np.where(lowest, minimum, values)
+    values += np.nan_to_num(printed("paper_mean", improvement, subject))
     if samples == 5:  # the paper's spread is a standard error of FAAvg, but a deviation of changes
-        spread = 5**0.5 * np.nan_to_num(printed("paper_spread", "faavg", own))
-        spread += np.nan_to_num(printed("paper_spread", improvement, own))
+        spread = 5**0.5 * np.nan_to_num(printed("paper_spread", "faavg", subject))
+        spread += np.nan_to_num(printed("paper_spread", improvement, subject))
         values += np.array([-1, 1, 0, -1, 1])[frame["sample"]] * spread
     return frame.assign(
         status="ok",
@@ -73,14 +74,14 @@ _aggregated: dict[int, tuple] = {}
 
 
 def compare(
-    frame: pd.DataFrame, settings: dict | None = None, judged: dict | None = None
+    frame: pd.DataFrame, settings: dict | None = None, judgement: dict | None = None
 ) -> pd.DataFrame:
     if id(frame) not in _aggregated:  # frames of 11,070 runs, which take seconds
         metrics = METRIC_SETS["shortcut"].metrics(Results(frame, frame[:0], SHIPPED, {}))
         _aggregated[id(frame)] = frame, metrics
-    judged = judged or judge_runs(frame, [None] * len(frame), settings or {})
+    judgement = judgement or judge_runs(frame, [None] * len(frame), settings or {})
     paper = read_paper_tables().query("baseline in @BASELINES")
-    return comparison_table(_aggregated[id(frame)][1], frame, judged, paper)
+    return comparison_table(_aggregated[id(frame)][1], frame, judgement, paper)
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +203,8 @@ def test_published_settings_are_compared_with_the_configured_ones(change, reason
     frame = pd.DataFrame([{"baseline": "resnet18", "study": "zgo", "target": "hue"}])
     for settings, reasons in ((PUBLISHED | change, [reason]), (PUBLISHED, [])):
         configured = {"baselines": [{"name": "resnet18", "settings": settings}]}
-        judged = judge_runs(frame, [None], configured)
-        assert judged["resnet18", "zgo", "hue"] == (reasons, [])
+        judgement = judge_runs(frame, [None], configured)
+        assert judgement["resnet18", "zgo", "hue"] == (reasons, [])
 
 
 @pytest.mark.parametrize(
@@ -248,11 +249,11 @@ def test_every_shipped_baseline_of_the_paper_has_its_protocol():
 
 
 def test_precision_seed_and_untuned_settings_are_mentioned_and_compared(papers_own):
-    made = [
+    outputs = [
         {"precision": "bf16" if name == "alexnet" else "fp32"} for name in papers_own["baseline"]
     ]
-    judged = judge_runs(papers_own, made, {"training": {"seed": 7}})
-    comparison = compare(papers_own, judged=judged)
+    judgement = judge_runs(papers_own, outputs, {"training": {"seed": 7}})
+    comparison = compare(papers_own, judgement=judgement)
     mentions = {name: set(rows["mentions"]) for name, rows in comparison.groupby("baseline")}
     seed = "seed 7 (paper: 1332)"
     assert mentions["resnet18"] == {seed}

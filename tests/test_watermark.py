@@ -24,14 +24,14 @@ def font() -> Font:
 
 
 def plain(
-    pixels: np.ndarray, font: Font, text: str, points: int, opacity: float, at: tuple
+    pixels: np.ndarray, font: Font, text: str, points: int, opacity: float, position: tuple
 ) -> np.ndarray:
     """The watermark by plain PIL: uint8[H, W, 3] in and out."""
     image = Image.fromarray(pixels).convert("RGBA")
     layer = Image.new("RGBA", image.size, (255, 255, 255, 0))
     face = ImageFont.truetype(font.path, points, font.index, layout_engine=ImageFont.Layout.BASIC)
     ImageDraw.Draw(layer).text(
-        (at[0] * image.width, at[1] * image.height),
+        (position[0] * image.width, position[1] * image.height),
         text,
         (255, 255, 255, round(opacity * 255)),
         face,
@@ -48,7 +48,7 @@ def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, 
         .numpy()
     )
     theirs = np.stack(
-        [plain(each, font, "捷径捷径捷径", points, 0.5, (0.01, 0.4)) for each in pixels]
+        [plain(item, font, "捷径捷径捷径", points, 0.5, (0.01, 0.4)) for item in pixels]
     )
     assert (ours == theirs).all()
     assert 0.03 < (ours != pixels).any(3).mean() < 0.2
@@ -58,14 +58,14 @@ def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, 
 
 def test_random_watermarks_are_those_of_the_augmentation(font):
     """At the left edge, of many heights, sizes and opacities; the same from the same generator."""
-    drawn = [random_watermark(224, font, np.random.default_rng(seed)) for seed in range(60)]
+    draws = [random_watermark(224, font, np.random.default_rng(seed)) for seed in range(60)]
     again = random_watermark(224, font, np.random.default_rng(7))
-    assert (again.alpha == drawn[7].alpha).all()
-    opacities = {int(each.alpha.max()) for each in drawn}
+    assert (again.alpha == draws[7].alpha).all()
+    opacities = {int(item.alpha.max()) for item in draws}
     assert opacities <= {round(tenth / 10 * 255) for tenth in range(1, 10)} and len(opacities) > 5
-    assert {each.column for each in drawn} <= set(range(12))
-    assert len({(each.row + 12) // 22 for each in drawn}) > 5
-    assert len({each.alpha.shape[1] for each in drawn}) > 5
+    assert {item.column for item in draws} <= set(range(12))
+    assert len({(item.row + 12) // 22 for item in draws}) > 5
+    assert len({item.alpha.shape[1] for item in draws}) > 5
 
 
 def test_a_font_without_the_characters_is_refused(tmp_path):
@@ -123,9 +123,9 @@ def test_the_nearest_font_to_the_papers_comes_first(tmp_path):
 
 
 def test_a_random_watermark_has_eight_characters_in_proportion_to_the_image(monkeypatch):
-    drawn = []
-    monkeypatch.setattr(watermarks, "_overlay", lambda *its: drawn.append(its))
+    draws = []
+    monkeypatch.setattr(watermarks, "_overlay", lambda *arguments: draws.append(arguments))
     for seed in range(100):
         watermarks.random_watermark(112, None, np.random.default_rng(seed))
-    assert {len(text) for _, _, text, *_ in drawn} == {8}
-    assert {points for _, _, _, points, *_ in drawn} == {16, 18, 20, 22, 24, 26}
+    assert {len(text) for _, _, text, *_ in draws} == {8}
+    assert {points for _, _, _, points, *_ in draws} == {16, 18, 20, 22, 24, 26}

@@ -58,12 +58,12 @@ def made(path, seed=0, name=NAME, **options):
 
 
 def test_weights_come_from_the_file_and_the_head_from_the_seed(file):
-    one, other = (made(file, seed).model for seed in (0, 1))
+    single, alternative = (made(file, seed).model for seed in (0, 1))
     state = torch.load(file, weights_only=True)
-    for net in (one, other):
+    for net in (single, alternative):
         assert all(torch.equal(value, state[key]) for key, value in net.body.state_dict().items())
-    assert one.head.weight.shape == (6, 1024)
-    assert not torch.equal(one.head.weight, other.head.weight)
+    assert single.head.weight.shape == (6, 1024)
+    assert not torch.equal(single.head.weight, alternative.head.weight)
 
 
 def test_frozen_statistics_stay_while_everything_else_learns(file):
@@ -72,9 +72,9 @@ def test_frozen_statistics_stay_while_everything_else_learns(file):
     train = Batches(*separable(32), CPU)
     run = Run("resnet50_in", "zso", "hue", 0)
     Trainer(model, train, train, run, Protocol(2, None, 0)).fit()
-    kept = {key for key, value in model.state_dict().items() if torch.equal(value, before[key])}
+    retained = {key for key, value in model.state_dict().items() if torch.equal(value, before[key])}
     statistics = ("running_mean", "running_var", "num_batches_tracked")
-    assert kept == {key for key in before if key.rsplit(".")[-1] in statistics}
+    assert retained == {key for key in before if key.rsplit(".")[-1] in statistics}
 
 
 def older(key):
@@ -124,8 +124,8 @@ def test_a_head_may_have_several_layers(tmp_path, classes):
     torch.save(saved, path)
     weights = {"file": str(path), "package": None, "sha256": file_sha256(path)}
     network = of_file(make, {"name": "my:net", "weights": weights}, classes, 2)
-    same = {key: torch.equal(saved[key], value) for key, value in network.state_dict().items()}
-    assert same["body.1.weight"] and same["head.1.weight"] == (classes == 3)
+    equal = {key: torch.equal(saved[key], value) for key, value in network.state_dict().items()}
+    assert equal["body.1.weight"] and equal["head.1.weight"] == (classes == 3)
     assert network.head[3].out_features == classes
 
 
@@ -146,8 +146,8 @@ def test_downloads_are_hashed_too_and_without_a_network_it_says_what_to_do(
     cache.parent.mkdir()
     cache.write_bytes(file.read_bytes())
 
-    def refused(said):
-        with pytest.raises(DiagvibError, match=said):
+    def refused(message):
+        with pytest.raises(DiagvibError, match=message):
             make_baseline(settings(), 6, SIZE, 0)
 
     refused("wrong hash.*delete it; the next run downloads it again")
@@ -184,14 +184,14 @@ def test_a_training_takes_them_from_there_and_keeps_quiet_about_the_path(
     file, tmp_path, monkeypatch
 ):
     write_dataset(tmp_path / "images", "zso", "hue", 0, counts=(16, 8, 12))
-    images, given = ImageFiles(tmp_path / "images"), settings()
-    job = Job(given, Protocol(1, None, 3), CPU, images, weights=file.parent)
+    images, inputs = ImageFiles(tmp_path / "images"), settings()
+    job = Job(inputs, Protocol(1, None, 3), CPU, images, weights=file.parent)
     folders = Folders(tmp_path / "runs", tmp_path / "checkpoints")
     with pytest.raises(DiagvibError, match=f"{FILE}: wrong hash: expected sha256 f707e7126e"):
         train_runs(job, [RUN], folders)
     monkeypatch.setattr(weights, "named_hash", lambda url: file_sha256(file)[:8])
     train_runs(job, [RUN], folders)
-    assert read_json(tmp_path / "runs/0/run.json")["settings"] == given
+    assert read_json(tmp_path / "runs/0/run.json")["settings"] == inputs
 
 
 def test_photos_without_published_weights_are_another_experiment():
@@ -220,9 +220,9 @@ def test_dropout_is_of_the_features_and_only_in_training():
     method.train()
     method.model.body.eval()
     dropped = method.model.features(inputs)
-    kept = dropped != 0
-    assert kept.float().mean() < 0.6 * (features != 0).float().mean()
-    assert torch.allclose(dropped[kept], features[kept] / 0.5)
+    retained = dropped != 0
+    assert retained.float().mean() < 0.6 * (features != 0).float().mean()
+    assert torch.allclose(dropped[retained], features[retained] / 0.5)
     with pytest.raises(DiagvibError, match="dropout: this is for networks that are trained"):
         settings_of({"name": "resnet18", "frozen": True, "dropout": 0.1})
     with pytest.raises(DiagvibError, match="squeezenet1_1 has no last layer for dropout"):

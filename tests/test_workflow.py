@@ -19,16 +19,16 @@ from toy import BASELINES, RUN, command, count, environment, hashes, toy, write
 FEWER = ("--config", "studies=[zgo]", "bindings=[hue-shape]", "baselines=[small_cnn]")
 
 
-def test_everything_is_made(made):
-    files = hashes(made / "toy")
+def test_everything_is_made(output):
+    files = hashes(output / "toy")
     assert sum(name.endswith("predictions.parquet") for name in files) == 8
     assert sum(name.endswith("test.parquet") for name in files) == 4
-    assert (made / "toy/results/report.html").stat().st_size > 10_000
-    assert "Nothing to be done" in toy(made)
+    assert (output / "toy/results/report.html").stat().st_size > 10_000
+    assert "Nothing to be done" in toy(output)
 
 
-def test_a_users_own_scene_study_model_and_method_are_in_tables_and_report(made):
-    results = made / "toy/results"
+def test_a_users_own_scene_study_model_and_method_are_in_tables_and_report(method):
+    results = method / "toy/results"
     runs = pd.read_csv(results / "tables/runs.csv")
     assert set(runs["status"]) == {"ok"}
     baselines = {"small_cnn", "tiny", "focal"}
@@ -42,7 +42,7 @@ def test_a_users_own_scene_study_model_and_method_are_in_tables_and_report(made)
     assert columns <= set(predictions.columns) and set(predictions["group"]) == {"new"}
 
 
-def test_killed_it_continues_to_the_same_result(made, finished):
+def test_killed_it_continues_to_the_same_result(output, finished):
     """Killed in a training; finished with one core, where the undisturbed run had two."""
     for folder in ("results", "logs"):
         shutil.rmtree(finished / "toy" / folder)
@@ -65,7 +65,7 @@ def test_killed_it_continues_to_the_same_result(made, finished):
     assert count(toy(finished, *runs, cores=1)) == {"train": 1, "runs": 1}
     again = hashes(finished / "toy")
     assert sum(name.endswith("predictions.parquet") for name in again) == 2
-    assert again.items() <= hashes(made / "toy").items()
+    assert again.items() <= hashes(output / "toy").items()
     assert not list((finished / "toy").rglob("*.tmp"))
 
 
@@ -79,39 +79,41 @@ def test_rendering_on_the_training_device_needs_no_image_files(finished):
     }
 
 
-def test_without_snakemake_several_processes_make_the_same_runs(finished, made):
+def test_without_snakemake_several_processes_make_the_same_runs(finished, output):
     for folder in ("data/recipes", "data/images", "results"):
         shutil.rmtree(finished / "toy" / folder)
     jobs = ("small_cnn/two-places/corner-colour", "tiny/zgo/hue-shape")
     run = [sys.executable, REPOSITORY / "benchmarks/gpu_jobs.py", "--config", "toy.yaml", *jobs]
     options = ("--set", "images=render", "--device", "cpu", "--processes", "2")
     subprocess.run([*run, *options], cwd=finished, env=environment(finished), check=True)
-    again, undisturbed = (hashes(root / "toy") for root in (finished, made))
-    found = {name for name in again if name.endswith("predictions.parquet")}
-    assert len(found) == 4 and all(again[name] == undisturbed[name] for name in found)
+    again, undisturbed = (hashes(root / "toy") for root in (finished, output))
+    case = {name for name in again if name.endswith("predictions.parquet")}
+    assert len(case) == 4 and all(again[name] == undisturbed[name] for name in case)
 
 
 def test_tuning_searches_with_the_images_that_are_there(finished):
     search = "{study: zgo, random_search: {bindings: [hue-shape], trials: 2}}"
-    done = count(toy(finished, *FEWER, f"tuning={search}", "--", "tuned"))
-    assert done == {"tune": 1, "tuned": 1}
-    found = {path.name for path in (finished / "toy/results/tuning").iterdir()}
-    assert found == {"small_cnn.csv", "small_cnn.yaml"}
+    finished_part = count(toy(finished, *FEWER, f"tuning={search}", "--", "tuned"))
+    assert finished_part == {"tune": 1, "tuned": 1}
+    case = {path.name for path in (finished / "toy/results/tuning").iterdir()}
+    assert case == {"small_cnn.csv", "small_cnn.yaml"}
     assert "chosen: trial" in (finished / "toy/logs/tune/small_cnn.log").read_text()
 
 
-def test_more_samples_and_weights_leave_what_is_there(made, finished):
-    more = (*FEWER, "samples=3", "keep_weights=true", "--", "runs")
-    toy(finished, *more, cores=1)
-    before, after = (hashes(folder / "toy") for folder in (made, finished))
-    kept = {name for name in before if "runs/small_cnn/zgo" in name}
-    assert kept and {name: after[name] for name in kept} == {name: before[name] for name in kept}
+def test_more_samples_and_weights_leave_what_is_there(output, finished):
+    additions = (*FEWER, "samples=3", "keep_weights=true", "--", "runs")
+    toy(finished, *additions, cores=1)
+    before, after = (hashes(folder / "toy") for folder in (output, finished))
+    retained = {name for name in before if "runs/small_cnn/zgo" in name}
+    assert retained and {name: after[name] for name in retained} == {
+        name: before[name] for name in retained
+    }
     weights = sorted((finished / "toy/results/runs").rglob("weights.pt"))
     assert len(weights) == 3
     weights[0].unlink()
-    fewer = [value for value in more if value != "keep_weights=true"]
+    fewer = [value for value in additions if value != "keep_weights=true"]
     assert "Nothing to be done" in toy(finished, *fewer), "no longer asking for them"
-    assert count(toy(finished, "-n", *more)) == {"train": 1, "runs": 1}
+    assert count(toy(finished, "-n", *additions)) == {"train": 1, "runs": 1}
 
 
 def test_a_mistake_ends_before_anything_starts(repository):
@@ -140,9 +142,9 @@ def test_jobs_that_fail_for_one_reason_share_the_last_line(finished):
 
 def planned(folder: Path) -> set[str]:
     """The jobs of a dry run: the stage, and for training the baseline."""
-    said = toy(folder, "-n")
-    jobs = re.findall(r"^Job \d+: (train \S+|\w+)", said, re.M)
-    assert jobs or "Nothing to be done" in said, said
+    message = toy(folder, "-n")
+    jobs = re.findall(r"^Job \d+: (train \S+|\w+)", message, re.M)
+    assert jobs or "Nothing to be done" in message, message
     return set(jobs) - {"everything"}
 
 
@@ -156,11 +158,11 @@ def test_a_change_of_a_users_file_runs_again_what_uses_it_and_nothing_else(finis
         text = (finished / file).read_text()
         assert old in text
         write(finished, {file: text.replace(old, new)})
-    said = toy(finished, "-n")
-    trained = set(re.findall(r"^Job \d+: train (\S+ on \S+)", said, re.M))
+    message = toy(finished, "-n")
+    trained = set(re.findall(r"^Job \d+: train (\S+ on \S+)", message, re.M))
     assert trained == {"focal on zgo", "tiny on zgo", "small_cnn on two-places"}
     once = dict.fromkeys(("draw", "render", "tabulate", "plot", "all"), 1)
-    assert count(said) == {"train": 3, **once}
+    assert count(message) == {"train": 3, **once}
 
 
 def test_forced_is_forced(finished):

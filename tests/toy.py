@@ -147,16 +147,16 @@ def made(tmp_path_factory) -> Path:
     """
     top = tmp_path_factory.getbasetemp()
     top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
-    folder, said = top / "made", top / "made/said.txt"
+    folder, message = top / "made", top / "made/said.txt"
     with FileLock(top / "made.lock"):
-        if not said.exists():
+        if not message.exists():
             folder.mkdir()
             dvc_repository(folder, top / "store", {})
             output = toy(folder)
             git(folder, "add", ROOT)
             git(folder, "commit", "-m", "results")
             dvc(folder, "push", "-R", ROOT)
-            said.write_text(output)
+            message.write_text(output)
     return folder
 
 
@@ -223,19 +223,19 @@ def environment(repository: Path) -> dict[str, str]:
     }
 
 
-def call(folder: Path, *command: str | Path, fails: bool = False, **more: str) -> str:
+def call(folder: Path, *command: str | Path, fails: bool = False, **additions: str) -> str:
     """Run a program in a repository; returns all of its output. more: its further environment."""
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        env={**environment(folder), **more},
+        env={**environment(folder), **additions},
         stdin=subprocess.DEVNULL,
     )
-    assert (done.returncode != 0) == fails, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    assert (process.returncode != 0) == fails, process.stdout + process.stderr
+    return process.stdout + process.stderr
 
 
 def command(*arguments: str, cores: int = 2) -> list[str | Path]:
@@ -260,9 +260,9 @@ def diagvib(folder: Path, *arguments: str, **options) -> str:
 
 def git(folder: Path, *arguments: str) -> str:
     author = {
-        f"GIT_{who}_{what}": "test@localhost"
-        for who in ("AUTHOR", "COMMITTER")
-        for what in ("NAME", "EMAIL")
+        f"GIT_{person}_{subject_text}": "test@localhost"
+        for person in ("AUTHOR", "COMMITTER")
+        for subject_text in ("NAME", "EMAIL")
     }
     return call(folder, "git", "-c", "init.defaultBranch=main", *arguments, **author)
 

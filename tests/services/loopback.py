@@ -37,8 +37,8 @@ class Service:
         )
         line = self._process.stdout.readline()
         if not line:
-            said = self._process.communicate()[1].strip() or "it ended without a word"
-            raise ServiceError(said.splitlines()[-1])
+            message = self._process.communicate()[1].strip() or "it ended without a word"
+            raise ServiceError(message.splitlines()[-1])
         vars(self).update(json.loads(line))
         return self
 
@@ -48,10 +48,10 @@ class Service:
 
 def missing(packages: str, *programs: str) -> str | None:
     """Why a service's programs cannot be started here; None if they can."""
-    absent = [program for program in programs if not shutil.which(program, path=PATH)]
-    if not absent:
+    missing = [program for program in programs if not shutil.which(program, path=PATH)]
+    if not missing:
         return None
-    return f"no {' and no '.join(absent)} (Debian, Ubuntu: apt install {packages})"
+    return f"no {' and no '.join(missing)} (Debian, Ubuntu: apt install {packages})"
 
 
 def serve(**facts) -> None:

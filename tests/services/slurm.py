@@ -188,8 +188,8 @@ def _start(folder: Path, program: str, *arguments: str, up: Callable[[], bool]) 
     until = time.monotonic() + 60
     while not up():
         if daemon.poll() is not None or time.monotonic() > until:
-            said = (folder / f"{program}.out").read_text(errors="replace")
-            raise ServiceError(f"{program} did not come up: {' '.join(said.split())[-300:]}")
+            message = (folder / f"{program}.out").read_text(errors="replace")
+            raise ServiceError(f"{program} did not come up: {' '.join(message.split())[-300:]}")
         time.sleep(0.1)
 
 
@@ -208,15 +208,15 @@ def _end(folder: Path) -> None:
 
 def _processes(folder: Path) -> list[psutil.Process]:
     """The daemons started for `folder`, and the processes of its jobs."""
-    found = []
+    results = []
     for process in psutil.process_iter(["environ"]):
         variables = process.info["environ"] or {}  # None: ended meanwhile, or not ours
         in_job = "SLURM_JOB_ID" in variables
         if variables.get(MARK) == str(folder) or (
             in_job and variables.get("SLURM_CONF") == f"{folder}/slurm.conf"
         ):
-            found.append(process)
-    return found
+            results.append(process)
+    return results
 
 
 if __name__ == "__main__":

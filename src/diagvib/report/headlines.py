@@ -225,7 +225,8 @@ def _average(material: Material) -> Iterator[Finding]:
         )
         text = (
             f"{first_baseline} recognises {target} in {whole_percent(inside[first_baseline])} of the "
-            f"images of its training environments ({known_studies.title(study)}), and in {whole_percent(tested[first_baseline])} of those of the test "
+            f"images of its training environments ({known_studies.title(study)}), and "
+            f"in {whole_percent(tested[first_baseline])} of those of the test "
             f"environment, where {cue} points to other classes"
         )
         text += f" ({loss.reach})." if loss.is_shown else f": {_unseen(loss)}."
