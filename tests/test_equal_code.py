@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,10 @@ from conftest import BIN, REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.provenance import code
 from diagvib.provenance.code import COLUMNS, EQUAL_CODE, read_equal_code
+from diagvib.provenance.expected import ExpectedJobs
 from diagvib.provenance.finished import differing
+from diagvib.provenance.reasons import reasons
+from diagvib.settings.config import load_config
 from toy import copy_of_the_repository, count, environment, toy
 
 A, B, C, BYTES = (letter * 64 for letter in "abc1")
@@ -58,6 +62,23 @@ def test_lines_are_followed_where_provenance_is_compared(tmp_path, monkeypatch):
         assert differing({"code": C}, {"code": "d" * 64}) == ["code"]
     finally:
         code._equal_code.cache_clear()
+
+
+def test_records_of_earlier_versions_count(tmp_path):
+    """Their parameters have the settings themselves, not the name of a file with them."""
+    jobs = ExpectedJobs(load_config(overrides=[f"root={tmp_path}"]))
+    output = tmp_path / "p_matrix.csv"
+    output.touch()
+    job = SimpleNamespace(output=[str(output)], rule=SimpleNamespace(name="tabulate"), wildcards={})
+    settings, code = jobs.settings("tabulate").text(), repr(A)
+    parameters = [repr(jobs.settings_file("tabulate", None, None)), code]
+
+    def why(*recorded: str) -> list[str]:
+        return [reason for reason, _ in reasons(jobs, job, parameters, lambda path: [*recorded])]
+
+    assert why(*parameters) == why(repr(settings), code) == []
+    other = ["other settings or code than in the record"]
+    assert why(repr(settings.replace("1332", "7")), code) == why(repr(settings), repr(B)) == other
 
 
 def show(old: Path, new: Path, config: Path) -> str:

@@ -69,17 +69,17 @@ class Code:
         }
         kinds = 0
         while True:  # until files with the same content are told apart by what they use
-            together = {
+            finer = {
                 name: text_sha256(
                     repr((digests[name], [*map(digests.get, self.uses.get(name, []))]))
                 )
                 for name in sources
             }
-            if kinds == (kinds := len(set(together.values()))):
+            if kinds == (kinds := len(set(finer.values()))):
                 break
-            digests = together
-        entries = [together[name] for name in self.entries]
-        return text_sha256(repr((sorted(together.values()), entries)))
+            digests = finer
+        entries = [finer[name] for name in self.entries]
+        return text_sha256(repr((sorted(finer.values()), entries)))
 
 
 def code_of(entries: Iterable[str | Path]) -> Code:
@@ -94,15 +94,15 @@ def code_of(entries: Iterable[str | Path]) -> Code:
         name = waiting.pop()
         if isinstance(name, Path):
             around = [base for base in (Path.cwd(), _DEFINITIONS) if name.is_relative_to(base)]
-            known = str(name.relative_to(around[0]) if around else name)
-            code.files[known] = name
-            code.entries.append(known)
+            label = str(name.relative_to(around[0]) if around else name)
+            code.files[label] = name
+            code.entries.append(label)
             if not name.is_file():
                 raise DiagvibError(f"{name}: no such file, but a scene or a baseline depends on it")
             continue
         top, _, below = name.partition(".")
-        known = name in seen or top in code.packages or top in sys.stdlib_module_names
-        if known or _LEFT_OUT.match(name):
+        excluded = name in seen or top in code.packages or top in sys.stdlib_module_names
+        if excluded or _LEFT_OUT.match(name):
             continue
         seen.add(name)
         waiting += [name.rpartition(".")[0]] if below else []
@@ -126,14 +126,14 @@ def imported_in(module: str, function: str) -> list[str]:
     that it names."""
     tree, _ = syntax_tree(find_source(module))
     functions = {node.name: node for node in tree.body if hasattr(node, "name")}
-    waiting, found = [function], []
+    waiting, matches = [function], []
     while waiting:
         node = functions.pop(waiting.pop(), None)
         for part in ast.walk(node) if node else ():
             waiting += [part.id] if isinstance(part, ast.Name) else []
             if isinstance(part, ast.Import | ast.ImportFrom):
-                found += [name for name in named_by(part) if name.startswith(f"{OURS}.")]
-    return found
+                matches += [name for name in named_by(part) if name.startswith(f"{OURS}.")]
+    return matches
 
 
 def find_source(name: str) -> Path | None:
@@ -160,8 +160,8 @@ def _is_installed(name: str, path: Path) -> bool:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    found = (finder.find_spec(name, None) for finder in sys.meta_path)
-    return next(filter(None, found), None) or PathFinder.find_spec(name, [os.getcwd()])
+    matches = (finder.find_spec(name, None) for finder in sys.meta_path)
+    return next(filter(None, matches), None) or PathFinder.find_spec(name, [os.getcwd()])
 
 
 def program_digest(path: Path) -> str:
@@ -188,7 +188,7 @@ class _Source(NamedTuple):
     digest: str
 
 
-_NONE = Program("", [], [], frozenset())
+_NO_PROGRAM = Program("", [], [], frozenset())
 
 
 @once_per_version
@@ -196,10 +196,10 @@ def _source(path: Path) -> _Source:
     if path.suffix != ".py":
         ours = any(path.is_relative_to(folder) for folder in (_PACKAGE, definition_path("")))
         text = path.read_text(errors="replace") if ours else ""
-        return _Source(_NONE, _QUOTED_FILE.findall(text), _content_digest(path))
+        return _Source(_NO_PROGRAM, _QUOTED_FILE.findall(text), _content_digest(path))
     tree, wrong = syntax_tree.__wrapped__(path)  # not kept: trees of all files are large
     if wrong:
-        return _Source(_NONE, [], file_sha256(path))
+        return _Source(_NO_PROGRAM, [], file_sha256(path))
     text = importlib.util.decode_source(path.read_bytes())
     program = program_of(tree, path.is_relative_to(_PACKAGE))
     return _Source(program, _QUOTED_FILE.findall(text), text_sha256(program.text))
@@ -235,8 +235,8 @@ def _add_data(code: Code, name: str, path: Path) -> None:
     for user, file in waiting:
         for quoted in _source(file).quoted:
             places = (definition_path(quoted), file.parent / quoted)
-            for found in [place for place in places if place.is_file()][:1]:
-                code.uses.setdefault(user, []).append(str(found))
-                if str(found) not in code.files:
-                    code.files[str(found)] = found
-                    waiting.append((str(found), found))
+            for data in [place for place in places if place.is_file()][:1]:
+                code.uses.setdefault(user, []).append(str(data))
+                if str(data) not in code.files:
+                    code.files[str(data)] = data
+                    waiting.append((str(data), data))

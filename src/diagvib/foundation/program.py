@@ -48,7 +48,7 @@ def program_of(tree: ast.Module, of_ours: bool) -> Program:
     writer = _Writer(
         of_ours,
         renames=not any(map(_is_dynamic, nodes)),
-        shown=_SHOW
+        messages=_SHOW
         | {
             alias.asname or alias.name
             for node in nodes
@@ -89,7 +89,7 @@ class _Writer:
 
     of_ours: bool
     renames: bool
-    shown: set[str]
+    messages: set[str]
     parts: list[str] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     parameters: list[str] = field(default_factory=list)
@@ -132,17 +132,17 @@ class _Writer:
         """Statements without texts that stand alone. Imports from modules of ours come first among
         the imports beside them, sorted by the names that they bind: those of modules do not count."""
         self.parts.append("[")
-        beside: list[ast.stmt] = []
+        neighbours: list[ast.stmt] = []
         for statement in statements:
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                 continue
             if isinstance(statement, _IMPORTS):
-                beside.append(statement)
+                neighbours.append(statement)
                 continue
-            self._imports(beside)
-            beside = []
+            self._imports(neighbours)
+            neighbours = []
             self.node(statement)
-        self._imports(beside)
+        self._imports(neighbours)
         self.parts.append("]")
 
     def _imports(self, statements: list[ast.stmt]) -> None:
@@ -214,9 +214,9 @@ class _Writer:
         with self.scope(names | {arg.arg for arg in free}, fixed):
             self.body_of(getattr(node, "type_params", []))
             for kind in ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg"):
-                given = getattr(arguments, kind)
-                given = given if isinstance(given, list) else [given] if given else []
-                self.parts.append(f"{kind} {[self.name(arg.arg) for arg in given]}")
+                group = getattr(arguments, kind)
+                group = group if isinstance(group, list) else [group] if group else []
+                self.parts.append(f"{kind} {[self.name(arg.arg) for arg in group]}")
             if self.renames:
                 self.parameters += [arg.arg for arg in free if arg not in starred]
             self.value(node.body)
@@ -240,8 +240,8 @@ class _Writer:
 
     def comprehension(self, node: _COMPREHENSIONS) -> None:
         self.parts.append(type(node).__name__)
-        first, *others = node.generators
-        self.node(first.iter)  # of the scope around
+        outermost, *inner = node.generators
+        self.node(outermost.iter)  # of the scope around
         names = {
             part.id
             for generator in node.generators
@@ -249,8 +249,8 @@ class _Writer:
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
         }
         with self.scope(names, set()):
-            self.plain(first, "iter")
-            for generator in others:
+            self.plain(outermost, "iter")
+            for generator in inner:
                 self.plain(generator)
             self.plain(node, "generators")
 
@@ -314,7 +314,7 @@ class _Writer:
             return logs and name in _LEVELS
         to = next((word.value for word in node.keywords if word.arg == "file"), None)
         elsewhere = to is not None and ast.unparse(to) not in ("sys.stderr", "sys.stdout")
-        return name in self.shown and not elsewhere
+        return name in self.messages and not elsewhere
 
     def _call(self, node: ast.Call, keyword: str | None = None, calls: bool = True) -> None:
         """A call without its texts, or that of one keyword. calls: whether what they call counts."""

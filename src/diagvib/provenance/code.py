@@ -50,11 +50,11 @@ def stage_code(
         settings = of_encoder(job.settings) if stage == "encode" else job.settings
         entries = baseline_entries(settings)
         # Of image files, the digests are inputs.
-        chosen = [job.scene] if renders(job.images, settings) else []
+        scenes = [job.scene] if renders(job.images, settings) else []
     else:
         entries = []
-        chosen = [scene] if scene else [config.study(study).scene] if study else config.scenes
-    entries += [entry for name in chosen for entry in load_scene(name).entries]
+        scenes = [scene] if scene else [config.study(study).scene] if study else config.scenes
+    entries += [entry for name in scenes for entry in load_scene(name).entries]
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
         entries += metric_set_modules().values()
@@ -73,8 +73,10 @@ def read_equal_code(path: Path) -> list[dict[str, str]]:
         rows = list(csv.DictReader(file))
     for number, row in enumerate(rows, 2):
         digests = [row.get(key) or "" for key in COLUMNS if key not in ("job", "commit")]
-        shown = row.get("job") and row["old_bytes"] == row["new_bytes"] and row["old"] != row["new"]
-        if not shown or not all(map(_SHA256.fullmatch, digests)):
+        proven = (
+            row.get("job") and row["old_bytes"] == row["new_bytes"] and row["old"] != row["new"]
+        )
+        if not proven or not all(map(_SHA256.fullmatch, digests)):
             raise DiagvibError(
                 f"{path}: line {number}: no toy run with the same bytes; benchmarks/equal_code.py "
                 "makes such lines"
@@ -87,9 +89,9 @@ def _equal_code() -> dict[str, str]:
     """Of code with equals, one digest for all."""
     equals: dict[str, set[str]] = {}
     for row in read_equal_code(EQUAL_CODE):
-        together = set().union(*(equals.get(row[key], {row[key]}) for key in ("old", "new")))
-        equals |= dict.fromkeys(together, together)
-    return {digest: min(together) for digest, together in equals.items()}
+        group = set().union(*(equals.get(row[key], {row[key]}) for key in ("old", "new")))
+        equals |= dict.fromkeys(group, group)
+    return {digest: min(group) for digest, group in equals.items()}
 
 
 def same_code(digest: object) -> object:

@@ -36,25 +36,25 @@ def why_no_ledger(root: str) -> str | None:
     for path in (Path(root), Path(root, "data"), Path(root, "results")):
         if path.is_absolute() or path.resolve() != Path.cwd() / path:
             return f"{path} is outside the DVC repository or a link, which DVC does not follow"
-    asked = ["git", "check-ignore", "--quiet", stages_of(root)]
-    answer = subprocess.run(asked, check=False, capture_output=True).returncode
-    known = {0: f"git ignores {stages_of(root)}", 128: "no git repository here; DVC needs one"}
-    return known.get(answer)
+    command = ["git", "check-ignore", "--quiet", stages_of(root)]
+    answer = subprocess.run(command, check=False, capture_output=True).returncode
+    obstacles = {0: f"git ignores {stages_of(root)}", 128: "no git repository here; DVC needs one"}
+    return obstacles.get(answer)
 
 
 def dvc(*arguments: str | Path, **environment: str) -> str:
     """Standard output of DVC, run here. DiagvibError with its reason if it fails."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _DVC, *arguments],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, **environment},
     )
-    if done.returncode:
-        said = f"`dvc {' '.join(map(str, arguments[:2]))}` failed: {one_line(done.stderr)}"
-        raise DiagvibError(said)
-    return done.stdout
+    if process.returncode:
+        message = f"`dvc {' '.join(map(str, arguments[:2]))}` failed: {one_line(process.stderr)}"
+        raise DiagvibError(message)
+    return process.stdout
 
 
 def changes(root: str, *options: str, **environment: str) -> dict[str, list[str]]:

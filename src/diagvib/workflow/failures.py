@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-_SHOWN = 5
+_MOST_LINES = 5
 _STARTED = time.time()
 
 
@@ -21,13 +21,13 @@ def what_failed(jobs: Iterable) -> str:
     for log in sorted((log for log in logs if times[log] >= _STARTED), key=times.get):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         raised = any(line.startswith("Traceback") for line in lines)
-        why = "by an error in the code" if raised else "perhaps because memory or time ran out"
-        ended = f"error: a job was ended, {why}; the log ends with:"
+        cause = "by an error in the code" if raised else "perhaps because memory or time ran out"
+        ended = f"error: a job was ended, {cause}; the log ends with:"
         errors = [line for line in lines if line.startswith("error: ")]
         reasons.setdefault([" ".join([ended, *lines[-1:]]), *errors][-1], []).append(log)
-    said = [
+    summaries = [
         f"{reason} (log: {logs[-1]}{f' and {len(logs) - 1:,} more' * (len(logs) > 1)})"
         for reason, logs in reasons.items()
     ]
-    none = "error: a job failed without a message; see Snakemake's output above"
-    return "\n".join(said[-_SHOWN:]) or none
+    fallback = "error: a job failed without a message; see Snakemake's output above"
+    return "\n".join(summaries[-_MOST_LINES:]) or fallback

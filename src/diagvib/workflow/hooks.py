@@ -47,11 +47,11 @@ def prepare_snakemake(workflow, config: dict) -> ExpectedJobs:
             # Snakemake accepts a file with a duplicate key; this does not.
             files |= (content := read_yaml(file))
             paths |= with_paths(content, Path(file))
-        given = {
+        options = {
             key: paths[key] if key in files and files[key] == value else typed(value)
             for key, value in config.items()
         }
-        resolved = resolve(given, str(workflow.configfiles[-1]))
+        resolved = resolve(options, str(workflow.configfiles[-1]))
         if workflow.is_main_process:
             unpack(resolved.root)
             # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing
@@ -152,14 +152,14 @@ def _forget(job, layout: Layout) -> None:
 def after_failure(workflow) -> None:
     """At exit, say what failed, since Snakemake goes on to print where its own log is and that
     something failed."""
-    said = what_failed(workflow.scheduler.failed)
+    message = what_failed(workflow.scheduler.failed)
     if any(job.rule.name == "train" for job in workflow.scheduler.failed if not job.is_group()):
         changed = (workflow.config_settings.config or {}).items()
         sets = [f"--set {shlex.quote(f'{key}={json.dumps(its)}')}" for key, its in changed]
         files = [f"--config {file}" for file in workflow.configfiles[-1:]]
         option = " ".join([*files, *sets])
         tables = f"diagvib tabulate {option} && diagvib plot {option}"
-        said = f"tables and page of the other runs: {tables}\n{said}"
+        message = f"tables and page of the other runs: {tables}\n{message}"
     if _STOPPED.is_set():
-        said = "error: stopped by SIGTERM; the same command goes on from there"
-    atexit.register(print, said, file=sys.stderr)
+        message = "error: stopped by SIGTERM; the same command goes on from there"
+    atexit.register(print, message, file=sys.stderr)

@@ -24,7 +24,7 @@ from diagvib.workflow.dvc import changes, dvc, lock_of, outs_of, stages_of, why_
 from diagvib.workflow.records import made_here, pack
 from diagvib.workflow.root_stages import config_of, configuration_text, write_root_stages
 
-_SHOWN = 5
+_MOST_FILES = 5
 
 
 def record(root: str, config: Configuration | None = None) -> str:
@@ -88,25 +88,27 @@ def check_recorded(root: str) -> None:
     tuning = Layout(root).tuning  # also made by hand
     modified = _changed_files(root)["modified"] if changes(root) else []
     if changed := [path for path in modified if not Path(path).is_relative_to(tuning)]:
-        more = f" and {len(changed) - _SHOWN:,} more" if len(changed) > _SHOWN else ""
+        remainder = (
+            f" and {len(changed) - _MOST_FILES:,} more" if len(changed) > _MOST_FILES else ""
+        )
         raise DiagvibError(
-            f"{', '.join(changed[:_SHOWN])}{more}: recorded in {lock_of(root)}, but changed since by something other "
-            f"than the workflow. Nothing was started. `dvc checkout -f {quote(changed[0])}` restores the recorded content "
-            "(after `git checkout` or `git pull`: `dvc checkout`); or delete the file, and it is made again"
+            f"{', '.join(changed[:_MOST_FILES])}{remainder}: recorded in {lock_of(root)}, but changed since by something "
+            f"other than the workflow. Nothing was started. `dvc checkout -f {quote(changed[0])}` restores the recorded "
+            "content (after `git checkout` or `git pull`: `dvc checkout`); or delete the file, and it is made again"
         )
 
 
 def _changed_files(root: str, since: float = 0.0, **environment: str) -> dict[str, list[str]]:
     """The recorded files that are `modified` or `deleted`, and those that the workflow made `anew`
     after `since`."""
-    found = changes(root, "--granular", **environment)
+    differences = changes(root, "--granular", **environment)
     changed, deleted = (
-        sorted(path for path in found.get(kind, []) if not path.endswith("/"))
+        sorted(path for path in differences.get(kind, []) if not path.endswith("/"))
         for kind in ("modified", "deleted")
     )
-    made = {path for path in changed if made_here(Path(path), deleted, since)}
-    modified = [path for path in changed if path not in made]
-    return {"modified": modified, "deleted": deleted, "anew": sorted(made)}
+    remade = {path for path in changed if made_here(Path(path), deleted, since)}
+    modified = [path for path in changed if path not in remade]
+    return {"modified": modified, "deleted": deleted, "anew": sorted(remade)}
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
@@ -126,25 +128,25 @@ def verify(root: str = ".") -> dict[str, list[str]]:
         return _changed_files(root, lock.stat().st_mtime, DVC_SITE_CACHE_DIR=fresh)
 
 
-def print_verified(found: dict[str, list[str]]) -> bool:
+def print_verified(differences: dict[str, list[str]]) -> bool:
     """Say what `verify` found; returns whether nothing recorded was changed (deleted files are no
     damage)."""
-    for path in found["modified"]:
+    for path in differences["modified"]:
         print(f"changed  {path}")
-    for path in found["deleted"][:_SHOWN]:
+    for path in differences["deleted"][:_MOST_FILES]:
         print(f"absent   {path}")
-    changed, absent, anew = (len(found[kind]) for kind in ("modified", "deleted", "anew"))
+    changed, missing, anew = (len(differences[kind]) for kind in ("modified", "deleted", "anew"))
     print(
-        f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made again by the workflow and not "
+        f"{changed:,} recorded files are changed, {missing:,} absent, {anew:,} made again by the workflow and not "
         "recorded yet"
     )
-    if found["modified"]:
-        first = quote(found["modified"][0])
+    if differences["modified"]:
+        example = quote(differences["modified"][0])
         print(
-            f"To restore one: `rm {first}`, then `dvc checkout {first}`; `snakemake` makes it again if it is not "
+            f"To restore one: `rm {example}`, then `dvc checkout {example}`; `snakemake` makes it again if it is not "
             "in DVC's cache"
         )
-    return not found["modified"]
+    return not differences["modified"]
 
 
 def _check_complete(config: Configuration) -> None:
@@ -154,21 +156,21 @@ def _check_complete(config: Configuration) -> None:
         file.write(configuration_text(config))
         file.flush()
         dry_run = ["snakemake", "--dry-run", "--cores", "1", "--configfile", file.name]
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", *dry_run, "--quiet", "rules", "reason", "host"],
             capture_output=True,
             text=True,
             check=False,
         )
-    said = done.stdout + done.stderr
-    if done.returncode < 0:
+    output = process.stdout + process.stderr
+    if process.returncode < 0:
         raise DiagvibError("the check whether all is complete was stopped; run `diagvib record`")
-    if done.returncode:
-        last = said.strip().rpartition("\n")[2]
-        raise DiagvibError(f"`snakemake -n` fails: {last}")
-    if "Nothing to be done" not in said:
-        what = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
-        left = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
-        jobs = f"{left[1]} jobs" if left else "jobs"
+    if process.returncode:
+        last_line = output.strip().rpartition("\n")[2]
+        raise DiagvibError(f"`snakemake -n` fails: {last_line}")
+    if "Nothing to be done" not in output:
+        subject = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
+        total = re.search(r"^total\s+(\d+)", output, re.MULTILINE)
+        jobs = f"{total[1]} jobs" if total else "jobs"
         rest = command_for(config.root, "snakemake --cores all")
-        raise DiagvibError(f"{what} is not complete: {jobs} are left; finish them with {rest}")
+        raise DiagvibError(f"{subject} is not complete: {jobs} are left; finish them with {rest}")

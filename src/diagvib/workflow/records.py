@@ -59,18 +59,20 @@ def _as_recorded(output: Path, path: Path, since: float) -> bool:
 def record_of(kind: str, path: str) -> Path:
     """The record of an output, `metadata` or `incomplete`."""
     name = base64.urlsafe_b64encode(path.encode()).decode()
-    *folders, last = (name[at : at + _LONGEST_NAME] for at in range(0, len(name), _LONGEST_NAME))
-    return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), last)
+    *folders, file_name = (
+        name[at : at + _LONGEST_NAME] for at in range(0, len(name), _LONGEST_NAME)
+    )
+    return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), file_name)
 
 
 def pack(root: str) -> None:
     """Write the records of a root's data/ and results/ to its file."""
-    path, found = Path(root) / PROVENANCE, {}
+    path, contents = Path(root) / PROVENANCE, {}
     for record in _METADATA.rglob("*"):
         name = "".join(part.removeprefix("@") for part in record.relative_to(_METADATA).parts)
         if record.is_file() and _is_of(output := base64.urlsafe_b64decode(name).decode(), root):
-            found[output] = read_json(record)
-    write_json(path, dict(sorted(found.items())))
+            contents[output] = read_json(record)
+    write_json(path, dict(sorted(contents.items())))
     write_text(_note(path), file_sha256(path))
 
 

@@ -36,43 +36,47 @@ def configuration_text(config: Configuration) -> str:
 
 def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
     """A baseline as a configuration names it; its other settings are in config/baselines."""
-    known = {**entry.settings, **dict(entry)}
-    usual = load_settings(entry.name, config.baselines_from)
+    settings = {**entry.settings, **dict(entry)}
+    defaults = load_settings(entry.name, config.baselines_from)
     return {
-        key: known[key]
+        key: settings[key]
         for key in BaselineChoice.model_fields
-        if known.get(key) not in (None, getattr(config, key, None), usual.get(key))
+        if settings.get(key) not in (None, getattr(config, key, None), defaults.get(key))
     }
 
 
 def write_root_stages(root: str, config: Configuration) -> None:
     """config: resolved, of this root. Its stage depends on the code and definitions that the stages
     of the current folder's dvc.yaml depend on, and on the user's own below the current folder."""
-    made = read_yaml(stages_of("."))
-    used = {str(config_of(root)), *config.studies_from, *config.baselines_from}
-    for known in made["stages"].values():
-        files = (file for entry in known.get("params", []) for file in entry)
-        used |= {path for path in known["deps"] if path.startswith(("config/", "rules/", "src/"))}
-        used |= {file for file in files if file != str(config_of("."))}
+    main_file = read_yaml(stages_of("."))
+    dependencies = {str(config_of(root)), *config.studies_from, *config.baselines_from}
+    for main_stage in main_file["stages"].values():
+        files = (file for entry in main_stage.get("params", []) for file in entry)
+        dependencies |= {
+            path for path in main_stage["deps"] if path.startswith(("config/", "rules/", "src/"))
+        }
+        dependencies |= {file for file in files if file != str(config_of("."))}
     pairs = ((study, one.name) for study in config.studies for one in config.baselines)
     codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
     for study, name in product(config.studies, config.networks.values()):
         codes.append(stage_code(config, "encode", study=study, baseline=name))
     files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
     below = {os.path.relpath(path) for path in files if path.absolute().is_relative_to(Path.cwd())}
-    used |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
-    used.add("config/baselines")
+    dependencies |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
+    dependencies.add("config/baselines")
     outs = [*outs_of("."), Layout(".").metrics]
     stage = {
         "wdir": os.path.relpath(".", root),
         "cmd": f"snakemake --cores all --configfile {quote(str(config_of(root)))}",
-        "deps": sorted(used),
+        "deps": sorted(dependencies),
         "outs": [{f"{root}/{path}": {"persist": True}} for path in outs],
     }
-    about = "# The configuration that made what is in this folder; written by the workflow.\n"
-    write_text(config_of(root), about + configuration_text(config))
-    about = "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
-    write_text(stages_of(root), about + _yaml({"stages": {"all": stage}, "plots": made["plots"]}))
+    comment = "# The configuration that made what is in this folder; written by the workflow.\n"
+    write_text(config_of(root), comment + configuration_text(config))
+    comment = "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
+    write_text(
+        stages_of(root), comment + _yaml({"stages": {"all": stage}, "plots": main_file["plots"]})
+    )
     write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n")
 
 
