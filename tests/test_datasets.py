@@ -188,6 +188,6 @@ def test_each_sample_notes_what_its_own_cue_points_to(layout, tmp_path):
     samples = [dataset_sample(number, digits) for number in (1, 0)]
     record["dataset_samples"] = [item.model_dump(mode="json") for item in samples]
     write_table(path, table, record)
-    result = rendered(layout, path).metadata(0, "test")["cue_label"]
+    result = rendered(layout, path).metadata(0, "test")["speaks_for"]
     assert result == cue_label_names(zgo, record["roles"], samples[1], digits.factors, {})
     assert result != cue_label_names(zgo, record["roles"], samples[0], digits.factors, {})

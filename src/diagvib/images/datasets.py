@@ -195,7 +195,8 @@ class RenderedRecipes:
             "split": split,
             "recipe_digest": digests[name],
             **self._shared,
-            "cue_label": cue_label_names(
+            # The stored key is older than the name, and part of the bytes of image files.
+            "speaks_for": cue_label_names(
                 self._study,
                 self._noted["roles"],
                 dataset_sample,

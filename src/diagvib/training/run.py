@@ -369,7 +369,7 @@ def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) ->
 def _cue_label(images: Images, run: Run) -> torch.Tensor | None:
     """The target class that each cue of each image points to, int64[N, k]; None without cues, and
     for images that do not say."""
-    labels, classes = images.metadata.get("cue_label"), pd.Index(images.factors[run.target])
+    labels, classes = images.metadata.get("speaks_for"), pd.Index(images.factors[run.target])
     if not run.cues or labels is None:
         return None
     label_columns = (images.table[cue].to_pandas().map(labels[cue]) for cue in run.cues)
