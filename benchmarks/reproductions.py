@@ -27,13 +27,12 @@ from scipy.stats import beta, norm
 
 from diagvib.foundation.files import write_text
 from diagvib.foundation.seeding import named_generator
-from diagvib.reproduction import agreement
-from diagvib.reproduction.agreement import agreement_table
-from diagvib.reproduction.comparability import judge_runs
-from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
-from diagvib.reproduction.verdicts import (
+from diagvib.papers.diagvib6 import agreement
+from diagvib.papers.diagvib6.agreement import agreement_table
+from diagvib.papers.diagvib6.comparability import judge_runs
+from diagvib.papers.diagvib6.published import KEYS, PAPER_CUES, read_paper_tables
+from diagvib.papers.diagvib6.verdicts import (
     COMPARED,
-    KEYS,
     LEAST_SAMPLES,
     MARGIN,
     PAPER_SAMPLES,

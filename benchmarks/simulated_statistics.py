@@ -33,7 +33,7 @@ from simulated_designs import (  # noqa: E402
     truths,
 )
 
-from diagvib.reproduction.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
+from diagvib.papers.diagvib6.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
 from diagvib.results.metric_sets.cue_strength import half_way  # noqa: E402
 from diagvib.results.metric_sets.gaps import judge_gap  # noqa: E402
 from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402

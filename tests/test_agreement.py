@@ -6,7 +6,7 @@ import reproductions
 
 from conftest import REPOSITORY
 from diagvib.foundation.seeding import named_generator
-from diagvib.reproduction.agreement import (
+from diagvib.papers.diagvib6.agreement import (
     DRAWS,
     LEVEL,
     agreement_sentence,

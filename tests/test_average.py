@@ -8,9 +8,10 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table
+from diagvib.papers.beside import beside_papers
+from diagvib.papers.spawrious.published import read_spawrious_tables
+from diagvib.papers.tabulate import shown_tables, tabulate
 from diagvib.report.confusion import confusion_bars, confusion_matrices, confusion_shares
-from diagvib.reproduction.published import beside_papers, read_spawrious_tables
-from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.average import MEASURES, guessed_confusion

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import t
 
 from diagvib.foundation.files import definition_path
+from diagvib.papers.tabulate import tabulate
 from diagvib.report.curves import cue_strength_figures, strength_curves
-from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.cue_strength import (

@@ -11,7 +11,8 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_table, write_table
-from diagvib.reproduction.published import beside_papers, read_spawrious_tables
+from diagvib.papers.beside import beside_papers
+from diagvib.papers.spawrious.published import read_spawrious_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.listing import write_listing

@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 from browser import Browser, find_browser
 from diagvib.cli import app
 from diagvib.foundation.files import read_table, write_table
+from diagvib.papers.tabulate import tabulate
 from diagvib.report import explorer
 from diagvib.report.explorer import _images, write_explorer
-from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import bind

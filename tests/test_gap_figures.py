@@ -10,12 +10,12 @@ import pytest
 from matplotlib.colors import to_hex
 
 from browser import Browser, find_browser
+from diagvib.papers.tabulate import tabulate
 from diagvib.report.epochs import preference_curves
 from diagvib.report.gap_figures import gap_bars, gap_figures, gap_pareto, not_beaten
 from diagvib.report.judged import Comparison, comparisons, gap_sentences, reference_sentence
 from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
-from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET, whac_a_mole
 from diagvib.results.metric_sets.metric_set import over_samples

@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.files import read_json
-from diagvib.reproduction.published import beside_papers, is_comparable, read_urbancars_tables
-from diagvib.reproduction.tabulate import shown_tables, tabulate
+from diagvib.papers.beside import beside_papers
+from diagvib.papers.published import is_comparable
+from diagvib.papers.tabulate import shown_tables, tabulate
+from diagvib.papers.whac_a_mole.published import read_urbancars_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import (
     MEASURES,

@@ -5,8 +5,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from diagvib.papers.tabulate import tabulate
 from diagvib.report.headlines import findings
-from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.combinations import change_interval
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import known_studies

@@ -35,7 +35,7 @@ ROOMS = (
     "provenance",
     "training",
     "results",
-    "reproduction",
+    "papers",
     "report",
     "workflow",
     "sharing",

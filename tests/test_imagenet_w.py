@@ -26,7 +26,7 @@ from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
 from diagvib.models.timm_models import timm_input
 from diagvib.models.torchvision_models import torchvision_input
-from diagvib.reproduction.published import _imagenet_w, imagenet_w_tables
+from diagvib.papers.imagenet_w.published import imagenet_w_tables, paper_number
 from diagvib.results.metric_sets.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
@@ -377,10 +377,10 @@ def enumerate_names(state):
 def test_weights_of_ones_own_have_no_published_numbers():
     row = {"method": "diagvib.methods.views:Published", "baseline": "mine", "metric": "in_w_gap"}
     model = {"name": "resnet50", "weights": {"file": "mine.pth", "sha256": "0"}}
-    assert _imagenet_w(row, None, {"model": model}) == {}
+    assert paper_number(row, None, {"model": model}) == {}
     published = {**model, "weights": "IMAGENET1K_V1"}
-    assert _imagenet_w(row, None, {"model": published})
-    assert _imagenet_w(row, None, {"model": {**published, "weights_sha256": "ab" * 32}}) == {}
+    assert paper_number(row, None, {"model": published})
+    assert paper_number(row, None, {"model": {**published, "weights_sha256": "ab" * 32}}) == {}
 
 
 def test_only_the_shipped_last_layers_have_published_numbers():
@@ -390,7 +390,7 @@ def test_only_the_shipped_last_layers_have_published_numbers():
 
     def numbers(baseline: str, settings: dict) -> dict:
         row = {"method": settings["method"]["name"], "baseline": baseline, "metric": "in_w_gap"}
-        return _imagenet_w(row, None, settings)
+        return paper_number(row, None, settings)
 
     assert len(shipped) == 12 and all(numbers(*item) for item in shipped.items())
     erm = shipped["last-layer-erm"]

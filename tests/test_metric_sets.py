@@ -13,9 +13,9 @@ import pytest
 
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
+from diagvib.papers.tabulate import tabulate
 from diagvib.report.sheets import sheet_figures
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
-from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cell
 from diagvib.results.evaluation import evaluate

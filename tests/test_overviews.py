@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from diagvib.foundation.files import write_table
+from diagvib.papers.diagvib6.published import read_paper_tables
 from diagvib.report.curves import strength_curves, study_curves
 from diagvib.report.epochs import preference_curves, training_curves
 from diagvib.report.figure import Figure
 from diagvib.report.figures import _draw
 from diagvib.report.sheets import factor_sheet, images_at
 from diagvib.report.visualisation_sheets import looking_figures
-from diagvib.reproduction.published import read_paper_tables
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.shortcut import _notes

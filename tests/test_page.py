@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from browser import Browser, find_browser
+from diagvib.papers.tabulate import tabulate
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import example_pictures, shown_classes
-from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from reports import make_report, material_of

@@ -13,6 +13,8 @@ import pytest
 
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
+from diagvib.papers.diagvib6.comparability import protocol_differences
+from diagvib.papers.tabulate import tabulate
 from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
 from diagvib.report.headlines import (
@@ -30,8 +32,6 @@ from diagvib.report.visualisation_sheets import (
     visualisation_figures,
     visualisation_sheet,
 )
-from diagvib.reproduction.comparability import protocol_differences
-from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.scenes.digits.factors import classes

@@ -7,7 +7,7 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.reproduction.tabulate import shown_tables, tabulate
+from diagvib.papers.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.selection import read_searches
 from diagvib.results.tables import read_tables

@@ -19,7 +19,7 @@ from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, write_json
-from diagvib.reproduction.tabulate import tabulate
+from diagvib.papers.tabulate import tabulate
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Run
 from diagvib.sharing.shared_results import write_every_eval_ever

@@ -11,8 +11,8 @@ import pytest
 
 from diagvib import stages
 from diagvib.foundation.files import read_metadata, read_table, write_table
-from diagvib.reproduction.comparability import source_note
-from diagvib.reproduction.tabulate import tabulate
+from diagvib.papers.notes import source_note
+from diagvib.papers.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS

@@ -10,7 +10,8 @@ import pytest
 from conftest import REPOSITORY
 from diagvib.commands.plan import estimate
 from diagvib.foundation.errors import DiagvibError
-from diagvib.reproduction.published import beside_papers, read_urbancars_tables
+from diagvib.papers.beside import beside_papers
+from diagvib.papers.whac_a_mole.published import read_urbancars_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
 from diagvib.results.metric_sets.metric_set import over_samples

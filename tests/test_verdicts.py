@@ -9,15 +9,10 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from diagvib.reproduction.comparability import judge_runs, protocol_differences
-from diagvib.reproduction.published import read_paper_tables
-from diagvib.reproduction.tabulate import write_tables
-from diagvib.reproduction.verdicts import (
-    COMPARED,
-    MARGIN,
-    comparison_table,
-    verdict_sentence,
-)
+from diagvib.papers.diagvib6.comparability import judge_runs, protocol_differences
+from diagvib.papers.diagvib6.published import read_paper_tables
+from diagvib.papers.diagvib6.verdicts import COMPARED, MARGIN, comparison_table, verdict_sentence
+from diagvib.papers.tabulate import write_tables
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import CELL_COLUMNS
 from diagvib.results.known_studies import SHIPPED

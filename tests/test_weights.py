@@ -17,7 +17,7 @@ from diagvib.methods.registry import make_baseline
 from diagvib.models import weights
 from diagvib.models.network import Network
 from diagvib.models.weights import located, of_file
-from diagvib.reproduction.comparability import scratch_note
+from diagvib.papers.notes import scratch_note
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Run
 from diagvib.settings.jobs import stage_settings

@@ -50,7 +50,8 @@ def visibility_table(folder: str, baseline: str) -> list[Row]:
         both = [(f"zgo{ending}", f"zso{ending}") for ending in ran.values()]
         if (
             not {*chain(*both)} <= {*values}
-            or max((values[free] - values[shortcut]).mean() for shortcut, free in both) < SMALLEST_LOSS
+            or max((values[free] - values[shortcut]).mean() for shortcut, free in both)
+            < SMALLEST_LOSS
         ):
             continue
         costs = [gain(values, shortcut, free) for shortcut, free in both]

@@ -270,8 +270,8 @@ def tune(
 
 def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Make the tables from all finished runs. Names the missing runs."""
+    from diagvib.papers.tabulate import tabulate
     from diagvib.provenance.expected import expected_provenance
-    from diagvib.reproduction.tabulate import tabulate
     from diagvib.results.known_studies import known_studies
     from diagvib.results.table import say_missing
     from diagvib.results.tables import read_tables, write_scores

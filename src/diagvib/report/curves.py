@@ -11,6 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
+from diagvib.papers.diagvib6.published import PAPER_CUES, paper_range
+from diagvib.papers.diagvib6.verdicts import COMPARED
 from diagvib.report.figure import Figure, Material
 from diagvib.report.style import (
     MUTED,
@@ -22,8 +24,6 @@ from diagvib.report.style import (
     new_figure,
     new_panels,
 )
-from diagvib.reproduction.published import PAPER_CUES, paper_range
-from diagvib.reproduction.verdicts import COMPARED
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import cue_strength
 from diagvib.results.table import in_order

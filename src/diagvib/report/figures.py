@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from diagvib.foundation.parallel import in_processes
+from diagvib.papers.notes import source_note
 from diagvib.report.confusion import confusion_figures
 from diagvib.report.curves import cue_strength_figures, curve_figures
 from diagvib.report.epochs import preference_figures, training_figures
@@ -16,7 +17,6 @@ from diagvib.report.matrix import heat_map_figures
 from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, PHONE, STACKED, save_figure, stacked
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
-from diagvib.reproduction.comparability import source_note
 from diagvib.results.combinations import untested_notes
 
 # Each gives the figures of one kind. The slowest come first, so that all processes end at about the

@@ -14,6 +14,10 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
+from diagvib.papers.diagvib6.comparability import protocol_differences
+from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found
+from diagvib.papers.notes import scratch_note, source_note
+from diagvib.papers.tabulate import shown_tables
 from diagvib.report.curves import CURVES
 from diagvib.report.epochs import TRAINING
 from diagvib.report.figure import Figure, Material
@@ -32,8 +36,6 @@ from diagvib.report.style import (
     accuracy_stops,
 )
 from diagvib.report.visualisation_sheets import INSIDE
-from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
-from diagvib.reproduction.tabulate import VERDICT, shown_tables, verdict_found
 from diagvib.results import calibration, saliency, selection
 from diagvib.results.combinations import untested_notes
 from diagvib.results.metric_sets import METRIC_SETS, cue_strength

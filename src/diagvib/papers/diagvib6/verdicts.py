@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from diagvib.reproduction.published import KEYS, PAPER_CUES, read_paper_tables
+from diagvib.papers.diagvib6.published import KEYS, PAPER_CUES, read_paper_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.uncertainty import half_width
 

@@ -1,0 +1,1 @@
+"""The papers, a folder for each: its numbers, and how ours compare with them. No other room knows a paper."""
