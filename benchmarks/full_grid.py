@@ -30,9 +30,9 @@ from synthetic_grid import BASELINES  # noqa: E402
 
 from diagvib import stages  # noqa: E402
 from diagvib.provenance.expected import expected_provenance  # noqa: E402
-from diagvib.settings.config import load_config  # noqa: E402
-from diagvib.settings.grid import Layout  # noqa: E402
 from diagvib.settings.jobs import Fetch, stage_settings  # noqa: E402
+from diagvib.settings.layout import Layout  # noqa: E402
+from diagvib.settings.resolve import load_config  # noqa: E402
 
 CORES = 2
 # The cue that misleads most in the model; its study sheets are drawn.

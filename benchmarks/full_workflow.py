@@ -28,7 +28,7 @@ from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.images import FEATURES_FILE
 from diagvib.results import TABLE_FILES
 from diagvib.scenes.digits.factors import classes
-from diagvib.settings.grid import RUN_FILES
+from diagvib.settings.layout import RUN_FILES
 from diagvib.studies.study import SPLITS
 
 # The paper's nine (Sec. 4).

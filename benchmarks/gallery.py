@@ -16,7 +16,7 @@ from diagvib.foundation.files import write_json
 from diagvib.report.sheets import contact_sheet, factor_sheet
 from diagvib.report.style import Drawing
 from diagvib.results.known_studies import KnownStudies
-from diagvib.settings.grid import Layout
+from diagvib.settings.layout import Layout
 
 OUT = REPOSITORY / "docs/gallery"
 SHOWN = {  # study -> the factors that its picture shows

@@ -18,9 +18,9 @@ import typer
 
 from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 
 Given = tuple[Path | None, list[str]]
 

@@ -31,8 +31,8 @@ from diagvib.methods.method import Method, StepOutput, initialised
 from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import complete
-from diagvib.settings.grid import Layout, Run
 from diagvib.settings.jobs import Draw, Fetch
+from diagvib.settings.layout import Layout, Run
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback

@@ -21,8 +21,8 @@ from result_file import machine
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_json
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from diagvib.workflow.dvc import lock_of
 from diagvib.workflow.ledger import verify
 from diagvib.workflow.root_stages import config_of

@@ -31,8 +31,8 @@ from diagvib.scenes.digits.renderer import Renderer
 from diagvib.scenes.digits.resizing import PAPER_SIZE
 from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
+from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_studies
 from diagvib.training.batches import Batches

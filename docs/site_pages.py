@@ -15,8 +15,8 @@ from diagvib.cli import app
 from diagvib.foundation.files import read_yaml
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.table import markdown_table, markdown_text
-from diagvib.settings.config import default_path
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.keys import Configuration
+from diagvib.settings.resolve import default_path
 from diagvib.sharing.submit import Entry, Number, read_entry
 
 REPOSITORY = Path(__file__).parent.parent

@@ -7,7 +7,7 @@ from diagvib.images import FEATURES_FILE
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import prepared_input
-from diagvib.settings.grid import folder_name
+from diagvib.settings.layout import folder_name
 from diagvib.provenance.code import renders
 from diagvib.provenance.expected import study_and_baseline
 

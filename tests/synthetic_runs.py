@@ -25,7 +25,7 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
-from diagvib.settings.grid import LOOKS, Run
+from diagvib.settings.layout import LOOKS, Run
 from diagvib.studies.binding import chosen_bindings
 from diagvib.studies.study import load_study
 from diagvib.training.visualisations import visualisation_schema, visualisation_table

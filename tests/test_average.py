@@ -19,7 +19,7 @@ from diagvib.results.metric_sets.metric_set import Results, describe
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.scenes import load_scene
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from diagvib.studies.preference import cue_label
 from diagvib.studies.study import (
     load_studies,

@@ -25,8 +25,8 @@ from diagvib.methods.registry import declaration, make_baseline
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.fetch import read_sources
 from diagvib.settings.baselines import complete, load_settings
-from diagvib.settings.config import load_config
 from diagvib.settings.jobs import read_settings, stage_settings
+from diagvib.settings.resolve import load_config
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import read_study_file
 from synthetic_images import write_dataset

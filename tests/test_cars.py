@@ -18,8 +18,8 @@ from diagvib.scenes.cars.catalogue import CarCatalogue
 from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner
 from diagvib.scenes.cars.prepare import Photo, assign_splits
 from diagvib.scenes.cars.tiles import cut_out
-from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import load_study

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from conftest import REPOSITORY
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 
 ENTRIES = claims.read_claims()
 COMMITTED = [entry for entry in ENTRIES if "committed" in entry]

@@ -17,9 +17,9 @@ from conftest import BIN
 from diagvib import __version__, cli
 from diagvib.commands.view import FileHandler
 from diagvib.foundation.errors import DiagvibError
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 
 COMMANDS = [
     "fetch",

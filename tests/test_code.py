@@ -15,8 +15,8 @@ from diagvib.foundation.program import program_of
 from diagvib.provenance.code import code_digest, git_state, of_encoder, package_versions, stage_code
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.resolve import load_config
 from toy import git
 
 PROGRAM = '''"""What it does."""

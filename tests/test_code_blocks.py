@@ -27,8 +27,8 @@ from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
-from diagvib.settings.config import load_config
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.keys import Configuration
+from diagvib.settings.resolve import load_config
 from diagvib.studies.study import read_study_file
 from test_docs import PAGES
 

@@ -5,8 +5,8 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
-from diagvib.settings.config import check_selection, load_config
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.resolve import check_selection, load_config
 from diagvib.studies.study import load_study
 
 CONFIGS = ["config", "demo", "ci"]

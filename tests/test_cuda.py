@@ -10,7 +10,7 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training import batches
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback

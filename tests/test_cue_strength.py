@@ -22,8 +22,8 @@ from diagvib.results.metric_sets.cue_strength import (
     half_way,
     half_way_tables,
 )
-from diagvib.settings.config import load_config
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.resolve import load_config
 from diagvib.studies.study import load_studies, load_study, parse_study
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_run

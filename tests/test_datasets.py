@@ -18,8 +18,8 @@ from diagvib.images.files import class_indices, read_chunks, read_images
 from diagvib.provenance.expected import expected_provenance
 from diagvib.provenance.finished import differing, digest_of_images
 from diagvib.scenes import load_scene
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import read_recipes

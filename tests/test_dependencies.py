@@ -80,7 +80,7 @@ NOTHING = [
     "src/diagvib/methods/asr.py",
     "src/diagvib/training/tuning.py",
     "src/diagvib/commands/plan.py",
-    "src/diagvib/settings/grid.py",
+    "src/diagvib/settings/layout.py",
     "src/diagvib/foundation/errors.py",
     "src/diagvib/stages.py",
     "src/diagvib/cli.py",
@@ -111,7 +111,7 @@ DIGESTS = """
 import json, sys
 from pathlib import Path
 from diagvib.provenance.code import _code, stage_code
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 
 config = load_config("toy.yaml")
 jobs = [("tabulate", None, None, None), ("plot", None, None, None)]

@@ -17,7 +17,7 @@ from diagvib.results.known_studies import SHIPPED
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.listing import write_listing
 from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import Draw, draw_recipes

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from diagvib.studies.recipes import _quotas
 from diagvib.studies.scarcity import check_counts
 from diagvib.studies.study import parse_study

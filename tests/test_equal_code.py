@@ -15,7 +15,7 @@ from diagvib.provenance.code import COLUMNS, EQUAL_CODE, read_equal_code
 from diagvib.provenance.expected import ExpectedJobs
 from diagvib.provenance.finished import differing
 from diagvib.provenance.reasons import reasons
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from toy import copy_of_the_repository, count, environment, toy
 
 A, B, C, BYTES = (letter * 64 for letter in "abc1")

@@ -17,7 +17,7 @@ from diagvib.methods.method import Visualisation
 from diagvib.methods.registry import make_baseline
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.grid import LOOKS, RUN_FILES, Run
+from diagvib.settings.layout import LOOKS, RUN_FILES, Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol

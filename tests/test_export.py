@@ -18,9 +18,9 @@ from diagvib.images.files import read_images
 from diagvib.results.table import in_order
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
-from diagvib.settings.config import load_config
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from diagvib.sharing import export as module
 from diagvib.sharing.data_card import Exported, write_card
 from diagvib.sharing.export import export

@@ -10,9 +10,9 @@ import pytest
 
 from diagvib import stages
 from diagvib.foundation.files import definition_path, read_json
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from toy import run_here
 
 FEWER = ["studies=[zgo]", "samples=1", "baselines=[small_cnn]", "training.max_epochs=1"]

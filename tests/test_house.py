@@ -69,7 +69,7 @@ def room(path: Path) -> str:
 
 
 def imported(path: Path) -> list[str]:
-    """Our modules that a module imports, such as `settings.grid`."""
+    """Our modules that a module imports, such as `settings.layout`."""
     text = (PACKAGE / path).read_text()
     result = re.findall(r"^ *(?:from|import) diagvib(?:\.| import )([\w.]+)", text, re.M)
     return [name for name in result if not name.startswith("__")]

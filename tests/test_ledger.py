@@ -18,9 +18,9 @@ from conftest import REPOSITORY
 from diagvib.commands.prune import prune
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml, write_json
-from diagvib.settings.config import load_config, resolve
-from diagvib.settings.configuration import Configuration
 from diagvib.settings.jobs import JOBS
+from diagvib.settings.keys import Configuration
+from diagvib.settings.resolve import load_config, resolve
 from diagvib.workflow import ledger, records
 from diagvib.workflow.ledger import check_recorded, record, verify
 from diagvib.workflow.records import record_of

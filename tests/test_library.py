@@ -20,8 +20,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from toy import images_here
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}

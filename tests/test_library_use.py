@@ -15,8 +15,8 @@ import torch
 import diagvib
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from diagvib.sharing.export import export
 from diagvib.studies import study_cells
 from diagvib.studies.recipes import read_recipes, write_recipes

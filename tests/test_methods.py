@@ -15,7 +15,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import balancing_weights, group_index
 from diagvib.methods.method import Batch, TrainingData
 from diagvib.methods.registry import METHODS, declaration, make_baseline
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training.batches import Annotations, Batches
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol, epoch_seed

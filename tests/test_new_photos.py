@@ -24,7 +24,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.labels import read_labels
 from diagvib.scenes.photos.tables import labelled_photos
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 
 
 def photos(folder: Path, cells: dict[tuple[str, str], int], table: str | None = "labels.csv"):

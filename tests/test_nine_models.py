@@ -10,7 +10,7 @@ from diagvib.methods.method import Method, initialised
 from diagvib.methods.registry import make_baseline
 from diagvib.methods.vae import Vae, kl_per_dimension
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training.batches import Batches
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.protocol import Protocol

@@ -42,7 +42,7 @@ def test_it_steps_saves_and_restores_as_torch_does(name):
 TRAINING = """
 import sys
 import torch
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer

@@ -24,7 +24,7 @@ from diagvib.scenes.photos.scene import PhotoCatalogue, Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.scene import STATE
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import cue_label_names

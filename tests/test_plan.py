@@ -20,8 +20,8 @@ from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.scenes import load_scene
-from diagvib.settings.config import load_config
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.keys import Configuration
+from diagvib.settings.resolve import load_config
 
 # Two datasets of 180 images, two samples of each; four epochs.
 SMALL = [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from diagvib.foundation.seeding import seed_generators
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training.protocol import Protocol, deterministic, epoch_seed
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ import yaml
 from diagvib.commands.prune import find_unneeded, prune
 from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.config import load_config
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 
 
 def asking(root: str | Path, study: str = "zgo", baseline: str = "small_cnn") -> Configuration:

@@ -16,7 +16,7 @@ from diagvib.foundation.files import read_yaml
 from diagvib.foundation.validation import validated
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 
 SPLITS = ("train", "val", "test")
 # Of each (target, cue) in training; in validation and test there are three.

@@ -16,16 +16,16 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import validated
 from diagvib.settings.baselines import complete, load_settings
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
-from diagvib.settings.search_space import (
+from diagvib.settings.layout import Layout
+from diagvib.settings.ranges import (
     Ranges,
     distinct_trials,
     read_ranges,
     search_space,
     trial_values,
 )
+from diagvib.settings.resolve import load_config
 from diagvib.training import trials
 from diagvib.training.tuning import choose, rule_rows
 from toy import images_here

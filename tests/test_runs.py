@@ -20,7 +20,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.settings.baselines import complete, load_settings
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training import callbacks
 from diagvib.training import run as runs
 from diagvib.training.batches import Scaling

@@ -23,7 +23,7 @@ from diagvib.scenes import known_scenes, load_scene
 from diagvib.scenes.cars import prepare as cars_prepare
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.scene import Scene
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes

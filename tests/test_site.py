@@ -18,7 +18,7 @@ from browser import Browser, find_browser
 from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.keys import Configuration
 from test_docs import PAGES
 
 

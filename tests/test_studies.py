@@ -10,7 +10,7 @@ import yaml
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from diagvib.studies import study_cells
 from diagvib.studies.binding import all_bindings, bind, chosen_bindings, spreads
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample

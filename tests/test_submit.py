@@ -20,8 +20,8 @@ from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, write_json
 from diagvib.papers.tabulate import tabulate
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
+from diagvib.settings.resolve import load_config
 from diagvib.sharing.shared_results import write_every_eval_ever
 from diagvib.sharing.submit import Number, _alike, entries, read_entry
 from synthetic_runs import expected_runs, write_cells, write_run

@@ -21,9 +21,9 @@ from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_fold
 from diagvib.results.table import Table, describe_doubtful, latex, markdown, narrowed
 from diagvib.results.tables import read_history, read_tables, time_table
 from diagvib.scenes.digits.factors import FACTORS
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import RUN_FILES, Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import RUN_FILES, Layout
+from diagvib.settings.resolve import load_config
 from synthetic_runs import accuracy, expected_runs, note_files, run_of, write_run
 
 STUDIES = ("zso", "zgo", "chgo")

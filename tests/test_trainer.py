@@ -13,7 +13,7 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import TERMINAL
 from diagvib.methods.method import Phase, StepOutput, initialised
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training import callbacks
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.callbacks import Callback

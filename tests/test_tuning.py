@@ -13,9 +13,9 @@ from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml
 from diagvib.settings.baselines import BaselineSettings, complete, load_settings
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from diagvib.training import run, tuning
 from diagvib.training.callbacks import Callback
 from diagvib.training.trainer import Trainer

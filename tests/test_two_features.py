@@ -9,7 +9,7 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.registry import make_baseline
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training.batches import Annotations, Batches
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol

@@ -15,8 +15,8 @@ from diagvib.papers.whac_a_mole.published import read_urbancars_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
 from diagvib.results.metric_sets.metric_set import over_samples
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
+from diagvib.settings.resolve import load_config
 from toy import run_here
 
 STUDY, BINDING = "urbancars", "car-background-object"

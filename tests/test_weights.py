@@ -18,9 +18,9 @@ from diagvib.models import weights
 from diagvib.models.network import Network
 from diagvib.models.weights import located, of_file
 from diagvib.papers.notes import scratch_note
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Run
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Run
+from diagvib.settings.resolve import load_config
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs

@@ -23,10 +23,10 @@ from conftest import BIN, REPOSITORY
 from diagvib import stages
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
-from diagvib.settings.config import load_config
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 
 ROOT = "toy"
 TOY = """

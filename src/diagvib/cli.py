@@ -18,10 +18,10 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.validation import Name, validated
 from diagvib.scenes import load_scene
-from diagvib.settings import configuration
-from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
+from diagvib.settings import keys
 from diagvib.settings.jobs import Job, read_settings, stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from diagvib.stages import argument, option
 from diagvib.studies.binding import bind
 
@@ -78,7 +78,7 @@ def _stage(stage: str, **several: object) -> None:
                 "--settings replaces a configuration; give it alone, or use --config and --set"
             )
         resolved = load_config(config, override) if settings is None else None
-        root = validated(configuration.Root, root or (resolved.root if resolved else "."), "--root")
+        root = validated(keys.Root, root or (resolved.root if resolved else "."), "--root")
         job_arguments = _jobs(resolved, arguments) if several else [arguments]
         _run(stage, Layout(root), resolved, settings, *job_arguments)
 
@@ -97,7 +97,7 @@ def _stage(stage: str, **several: object) -> None:
     app.command()(command)
 
 
-def _jobs(config: configuration.Configuration | None, arguments: dict) -> list[dict]:
+def _jobs(config: keys.Configuration | None, arguments: dict) -> list[dict]:
     """The arguments of the job of each scene (the given one, or all of the configuration), or of each
     baseline."""
     if "baseline" in arguments:
@@ -113,7 +113,7 @@ def _jobs(config: configuration.Configuration | None, arguments: dict) -> list[d
 def _run(
     stage: str,
     layout: Layout,
-    config: configuration.Configuration | None,
+    config: keys.Configuration | None,
     settings: Path | None,
     *jobs: dict,
 ) -> None:
@@ -123,7 +123,7 @@ def _run(
 
 
 def _job(
-    stage: str, config: configuration.Configuration | None, settings: Path | None, arguments: dict
+    stage: str, config: keys.Configuration | None, settings: Path | None, arguments: dict
 ) -> tuple[Job, dict]:
     """A job's settings, and the other arguments of the stage's function. Options that are None have
     the configuration's values, or the defaults of that function."""
@@ -315,14 +315,12 @@ def verify(config: Config = None, root: Root = None) -> None:
         raise typer.Exit(1)
 
 
-def _ledger(
-    config: Path | None, root: str | None
-) -> tuple[str, configuration.Configuration | None]:
+def _ledger(config: Path | None, root: str | None) -> tuple[str, keys.Configuration | None]:
     """The root of a ledger, and the configuration that names it, unless the root is given."""
     if root and config:
         raise DiagvibError(f"--config and --root: give one of them; {config} names its root itself")
     if root:
-        return validated(configuration.Root, root, "--root"), None
+        return validated(keys.Root, root, "--root"), None
     resolved = load_config(config)
     return resolved.root, resolved
 

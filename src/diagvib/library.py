@@ -31,9 +31,9 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.scene import Scene
 from diagvib.settings.baselines import complete
-from diagvib.settings.config import default_path
-from diagvib.settings.configuration import ImageCount, ImageSize, Sources
-from diagvib.settings.grid import Layout, Run
+from diagvib.settings.keys import ImageCount, ImageSize, Sources
+from diagvib.settings.layout import Layout, Run
+from diagvib.settings.resolve import default_path
 from diagvib.studies.binding import Binding, bind_its_own
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes

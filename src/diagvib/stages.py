@@ -22,7 +22,7 @@ from diagvib.foundation.files import write_digests
 from diagvib.foundation.progress import counting
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
-from diagvib.settings.grid import RUN_FILES, Layout
+from diagvib.settings.layout import RUN_FILES, Layout
 from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
 

@@ -12,8 +12,8 @@ import yaml
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, file_sha256, read_yaml, write_text
 from diagvib.models.registry import PACKAGES, family
-from diagvib.settings.config import load_config, overridden
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.keys import Configuration
+from diagvib.settings.resolve import load_config, overridden
 
 # Of each frozen baseline's head; not tuned.
 _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_epochs": 100}

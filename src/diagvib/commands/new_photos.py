@@ -37,7 +37,7 @@ from diagvib.scenes.photos.locate import locate
 from diagvib.scenes.photos.shares import LEAST_IMAGES, serving_split
 from diagvib.scenes.photos.tables import FOLDER, labelled_photos, top_folders
 from diagvib.scenes.scene import FactorName
-from diagvib.settings.config import load_config
+from diagvib.settings.resolve import load_config
 from diagvib.studies.rows import SPLITS
 
 _TEMPLATE = Path(__file__).parent / "new_photos.yaml.j2"

@@ -12,7 +12,7 @@ from diagvib.commands.rates import Rates, newest_files, read_rates
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.settings.configuration import Configuration, ResolvedBaseline
+from diagvib.settings.keys import Configuration, ResolvedBaseline
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
 

@@ -11,8 +11,8 @@ import typer
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import Layout
 from diagvib.workflow.records import RECORDS
 
 

@@ -8,8 +8,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.settings.config import command_for
-from diagvib.settings.grid import Layout
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import command_for
 
 _LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 

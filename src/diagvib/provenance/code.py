@@ -20,8 +20,8 @@ from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen, prepared_input
-from diagvib.settings.configuration import Configuration
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.keys import Configuration
 from diagvib.studies.needs import metric_set_modules
 from diagvib.studies.study import study_files
 

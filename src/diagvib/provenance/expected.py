@@ -15,9 +15,9 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import DESCRIPTION
 from diagvib.scenes.scene import STATE
 from diagvib.settings.baselines import prepared_input
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout, Run
 from diagvib.settings.jobs import Encode, Job, Train, stage_settings
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import Layout, Run
 from diagvib.studies.study import SPLITS
 
 

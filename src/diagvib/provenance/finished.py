@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diagvib.foundation.files import file_sha256
 from diagvib.provenance.code import same_code
-from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Run
+from diagvib.settings.layout import RUN_FILES, WEIGHTS_FILE, Run
 
 # Written last, so that a run with this file is complete.
 RUN_RECORD = "run.json"

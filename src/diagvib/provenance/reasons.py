@@ -23,8 +23,8 @@ from diagvib.images import split_files
 from diagvib.provenance.code import same_code
 from diagvib.provenance.expected import ExpectedJobs, settings_file
 from diagvib.provenance.finished import RUN_RECORD, changed_files, differing
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import WEIGHTS_FILE
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import WEIGHTS_FILE
 
 
 def reasons(

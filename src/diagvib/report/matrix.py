@@ -21,7 +21,7 @@ from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets.shortcut import OOD
 from diagvib.results.table import in_order, of_samples
 from diagvib.scenes import load_scene
-from diagvib.settings.grid import folder_name
+from diagvib.settings.layout import folder_name
 
 
 def heat_map_figures(material: Material) -> Iterator[Figure]:

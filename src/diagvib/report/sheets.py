@@ -27,7 +27,7 @@ from diagvib.report.style import (
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
-from diagvib.settings.grid import folder_name
+from diagvib.settings.layout import folder_name
 from diagvib.studies.needs import GAP_GROUPS
 
 PICTURES = "In pictures"

@@ -24,7 +24,7 @@ from diagvib.report.style import (
     write,
 )
 from diagvib.results.saliency import TITLE
-from diagvib.settings.grid import LOOKS
+from diagvib.settings.layout import LOOKS
 from diagvib.studies.study import Headline
 
 INSIDE = "What some models see in an image"

@@ -13,7 +13,7 @@ from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import Collected, read_runs
 from diagvib.results.table import Table, describe_missing, html, interval, markdown, percent, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 _MADE_WITH = (

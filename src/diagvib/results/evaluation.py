@@ -21,7 +21,7 @@ from diagvib.results.combinations import CLASSES
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 
 
 def evaluate(

@@ -29,7 +29,7 @@ from diagvib.results.cells import (
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.watermark import measure
-from diagvib.settings.grid import RUN_FILES
+from diagvib.settings.layout import RUN_FILES
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
 # if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, those of cues,

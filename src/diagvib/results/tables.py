@@ -25,7 +25,7 @@ from diagvib.results.saliency import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.table import Frames, Table
 from diagvib.settings.baselines import baseline_names, load_settings
-from diagvib.settings.config import command_for
+from diagvib.settings.resolve import command_for
 
 DIGITS = 4  # of the numbers for git
 DOUBTFUL = "‡"

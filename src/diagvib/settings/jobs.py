@@ -20,8 +20,7 @@ from diagvib.settings.baselines import (
     load_settings,
     network_name,
 )
-from diagvib.settings.config import check_baseline, check_selection
-from diagvib.settings.configuration import (
+from diagvib.settings.keys import (
     Counts,
     Experiment,
     Images,
@@ -33,7 +32,8 @@ from diagvib.settings.configuration import (
     Training,
     Tuning,
 )
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
+from diagvib.settings.resolve import check_baseline, check_selection
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
 

@@ -12,8 +12,8 @@ from diagvib.foundation.files import definition_path, read_yaml, write_text
 from diagvib.scenes.fetch import SourceFiles
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.settings.baselines import baselines_schema
-from diagvib.settings.config import default_path
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.keys import Configuration
+from diagvib.settings.resolve import default_path
 from diagvib.studies.study import StudyFile
 
 

@@ -11,7 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.results.table import markdown_text
 from diagvib.scenes.scene import Scene
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.keys import Configuration
 
 _MARK = "Made with diagvib "  # in every card
 _TEMPLATE = Path(__file__).parent / "data_card.md.j2"

@@ -29,8 +29,8 @@ from diagvib.foundation.messages import say
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
 from diagvib.scenes import load_scene
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import Layout
 from diagvib.sharing.croissant import write_croissant
 from diagvib.sharing.data_card import Exported, check_card, write_card
 from diagvib.sharing.pngs import write_pngs

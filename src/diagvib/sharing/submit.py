@@ -23,8 +23,8 @@ from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.read_runs import read_runs, run_folder
 from diagvib.results.tables import baseline_settings, read_tables
 from diagvib.scenes import load_scene
-from diagvib.settings.config import command_for, default_path
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
+from diagvib.settings.resolve import command_for, default_path
 
 FEWEST_RUNS = 3
 _LINK = r"(https?://[^\s\"'<>\\^`{|}]+)?"

@@ -12,7 +12,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import reason
 from diagvib.images.files import Images
 from diagvib.models.independence import check_independent
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Job, load, load_test, make_method

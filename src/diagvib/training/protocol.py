@@ -8,7 +8,7 @@ import torch
 
 from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.seeding import generators_restored, name_seed
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from diagvib.provenance.finished import (
 )
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen
-from diagvib.settings.grid import WEIGHTS_FILE, Run
+from diagvib.settings.layout import WEIGHTS_FILE, Run
 from diagvib.studies.scarcity import absent_combinations
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import per_class_accuracy

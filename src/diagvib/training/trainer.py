@@ -15,7 +15,7 @@ from torch import Tensor
 from diagvib.foundation.errors import DiagvibError, Diverged, one_line, within
 from diagvib.foundation.seeding import seed_generators
 from diagvib.methods.method import Method, Phase, Sampling
-from diagvib.settings.grid import Run
+from diagvib.settings.layout import Run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint

@@ -17,9 +17,9 @@ from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.images.datasets import Datasets
 from diagvib.provenance.code import package_versions
 from diagvib.settings.baselines import shortened
-from diagvib.settings.configuration import Tuning
-from diagvib.settings.grid import Run
-from diagvib.settings.search_space import with_values
+from diagvib.settings.keys import Tuning
+from diagvib.settings.layout import Run
+from diagvib.settings.ranges import with_values
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.run import Job, Loaded, dataset_metadata, fit, load
 

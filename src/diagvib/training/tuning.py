@@ -11,8 +11,8 @@ import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import print_rows
-from diagvib.settings.grid import Run
-from diagvib.settings.search_space import Range, described, distinct_trials, present, search_space
+from diagvib.settings.layout import Run
+from diagvib.settings.ranges import Range, described, distinct_trials, present, search_space
 from diagvib.training.selection_rules import (
     LAST,
     ORACLE,

@@ -15,7 +15,7 @@ from diagvib.foundation.files import write_table
 from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
 from diagvib.methods.method import Denormalise, Method, Unlabelled, Visualisation
-from diagvib.settings.grid import LOOKS, Run
+from diagvib.settings.layout import LOOKS, Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.saliency import saliency

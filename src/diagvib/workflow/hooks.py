@@ -20,8 +20,8 @@ from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.progress import TERMINAL
 from diagvib.provenance.expected import ExpectedJobs, study_and_baseline
 from diagvib.provenance.finished import RUN_RECORD
-from diagvib.settings.config import resolve, typed, with_paths
-from diagvib.settings.grid import Layout
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import resolve, typed, with_paths
 from diagvib.workflow.failures import what_failed
 from diagvib.workflow.ledger import check_recorded
 from diagvib.workflow.records import pack, unpack

@@ -17,9 +17,9 @@ from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.messages import say
-from diagvib.settings.config import command_for, load_config
-from diagvib.settings.configuration import Configuration
-from diagvib.settings.grid import Layout
+from diagvib.settings.keys import Configuration
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import command_for, load_config
 from diagvib.workflow.dvc import changes, dvc, lock_of, outs_of, stages_of, why_no_ledger
 from diagvib.workflow.records import made_here, pack
 from diagvib.workflow.root_stages import config_of, configuration_text, write_root_stages

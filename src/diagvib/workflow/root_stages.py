@@ -16,8 +16,8 @@ import yaml
 from diagvib.foundation.files import read_yaml, write_text
 from diagvib.provenance.code import stage_code
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.configuration import BaselineChoice, Configuration, ResolvedBaseline
-from diagvib.settings.grid import Layout
+from diagvib.settings.keys import BaselineChoice, Configuration, ResolvedBaseline
+from diagvib.settings.layout import Layout
 from diagvib.workflow.dvc import outs_of, stages_of
 from diagvib.workflow.records import PROVENANCE
 

@@ -14,7 +14,7 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.results.metric_sets.gaps import network_of
 from diagvib.results.metric_sets.metric_set import untuned_notes
 from diagvib.results.tables import baseline_settings
-from diagvib.settings.config import default_path
+from diagvib.settings.resolve import default_path
 
 _WORDS = {
     "batch_size": "batch size",

@@ -9,7 +9,7 @@ import pandas as pd
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import name_digest
 
-LEAST_IMAGES = 9  # of a split or a group, as in `settings.configuration`
+LEAST_IMAGES = 9  # of a split or a group, as in `settings.keys`
 _SPLITS = ("train", "val", "test")
 
 

@@ -15,15 +15,15 @@ from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 from diagvib.settings.baselines import baseline_names, load_settings, prepared_input
-from diagvib.settings.configuration import (
+from diagvib.settings.keys import (
     BaselineChoice,
     Configuration,
     ResolvedBaseline,
     ResolvedConfiguration,
     Tuning,
 )
-from diagvib.settings.grid import folder_name
-from diagvib.settings.search_space import read_ranges, search_space
+from diagvib.settings.layout import folder_name
+from diagvib.settings.ranges import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.scarcity import check_counts, check_names, empty_groups
 from diagvib.studies.study import Study, load_studies

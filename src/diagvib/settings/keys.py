@@ -9,7 +9,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Name, Strict, Text, text_like, unique
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import BatchSize, Positive, network_name
-from diagvib.settings.search_space import ALL_BASELINES, RandomSearch, Seed, read_ranges
+from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed, read_ranges
 from diagvib.studies.binding import Binding, possible_bindings
 from diagvib.studies.study import Study, load_study
 
