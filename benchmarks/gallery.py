@@ -15,8 +15,8 @@ from result_file import REPOSITORY
 from diagvib.foundation.files import write_json
 from diagvib.report.sheets import contact_sheet, factor_sheet
 from diagvib.report.style import Drawing
-from diagvib.results.known_studies import KnownStudies
 from diagvib.settings.layout import Layout
+from diagvib.studies.known_studies import KnownStudies
 
 OUT = REPOSITORY / "docs/gallery"
 SHOWN = {  # study -> the factors that its picture shows

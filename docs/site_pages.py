@@ -12,12 +12,12 @@ import typer
 from mkdocs.structure.files import File, Files
 
 from diagvib.cli import app
+from diagvib.commands.submit import Entry, Number, read_entry
 from diagvib.foundation.files import read_yaml
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.table import markdown_table, markdown_text
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import default_path
-from diagvib.sharing.submit import Entry, Number, read_entry
 
 REPOSITORY = Path(__file__).parent.parent
 # Pages of the repository outside docs/ -> their path on the site.

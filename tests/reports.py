@@ -11,7 +11,7 @@ from diagvib.report.figure import Material
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
 from diagvib.report.style import STACKED
-from diagvib.results.known_studies import sample_of
+from diagvib.studies.known_studies import sample_of
 from diagvib.studies.study import load_study
 
 

@@ -21,12 +21,12 @@ from diagvib.foundation.files import read_json, read_metadata, write_json, write
 from diagvib.methods.method import Visualisation
 from diagvib.metrics import mean_per_class_accuracy
 from diagvib.provenance.finished import file_digests
-from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.read_runs import run_folder
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.layout import LOOKS, Run
 from diagvib.studies.binding import chosen_bindings
+from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_study
 from diagvib.training.visualisations import visualisation_schema, visualisation_table
 

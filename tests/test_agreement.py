@@ -14,7 +14,7 @@ from diagvib.papers.diagvib6.agreement import (
     simulated_reproductions,
     simulated_sentence,
 )
-from diagvib.results.known_studies import SHIPPED
+from diagvib.studies.known_studies import SHIPPED
 
 ROOT = REPOSITORY
 CONTRAST = next(iter(SHIPPED.contrasts))

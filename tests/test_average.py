@@ -12,7 +12,6 @@ from diagvib.papers.beside import beside_papers
 from diagvib.papers.spawrious.published import read_spawrious_tables
 from diagvib.papers.tabulate import shown_tables, tabulate
 from diagvib.report.confusion import confusion_bars, confusion_matrices, confusion_shares
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
 from diagvib.results.metric_sets.metric_set import Results, describe
@@ -20,6 +19,7 @@ from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import metrics_of, read_tables, write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.resolve import load_config
+from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.preference import cue_label
 from diagvib.studies.study import (
     load_studies,

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import synthetic_runs
 from diagvib.cli import app
+from diagvib.commands.compare import compare_results, compare_sentence, write_comparison
 from diagvib.foundation.errors import DiagvibError
-from diagvib.results.compare import compare_results, compare_sentence, write_comparison
 from synthetic_runs import PER_CLASS, expected_runs, run_of, write_run
 
 EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)

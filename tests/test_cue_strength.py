@@ -14,7 +14,6 @@ from diagvib.foundation.files import definition_path
 from diagvib.papers.tabulate import tabulate
 from diagvib.report.curves import cue_strength_figures, strength_curves
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.cue_strength import (
     TITLE,
     cue_strength,
@@ -24,6 +23,7 @@ from diagvib.results.metric_sets.cue_strength import (
 )
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.resolve import load_config
+from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_studies, load_study, parse_study
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_run

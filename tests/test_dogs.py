@@ -13,13 +13,13 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_table, write_table
 from diagvib.papers.beside import beside_papers
 from diagvib.papers.spawrious.published import read_spawrious_tables
-from diagvib.results.known_studies import SHIPPED
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.listing import write_listing
 from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue
 from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.recipes import Draw, draw_recipes
 from diagvib.studies.scarcity import check_counts, whole_shares
 from diagvib.studies.study import load_study, parse_study

@@ -26,10 +26,10 @@ from diagvib.foundation.files import read_table, write_table
 from diagvib.papers.tabulate import tabulate
 from diagvib.report import explorer
 from diagvib.report.explorer import _images, write_explorer
-from diagvib.results.known_studies import SHIPPED
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.recipes import draw_recipes, write_recipes
 from diagvib.studies.study import load_study
 from reports import material_of

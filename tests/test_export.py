@@ -12,6 +12,10 @@ import pytest
 import yaml
 from PIL import Image
 
+from diagvib.commands import export as module
+from diagvib.commands.data_card import Exported, write_card
+from diagvib.commands.export import export
+from diagvib.commands.pngs import write_pngs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.files import read_images
@@ -21,10 +25,6 @@ from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.sharing import export as module
-from diagvib.sharing.data_card import Exported, write_card
-from diagvib.sharing.export import export
-from diagvib.sharing.pngs import write_pngs
 from diagvib.studies.study import SPLITS, load_studies, load_study, parse_study
 from test_photo_sets import COUNTS as PHOTO_COUNTS
 from test_photo_sets import STUDIES, made, rows

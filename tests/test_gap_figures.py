@@ -16,9 +16,9 @@ from diagvib.report.gap_figures import gap_bars, gap_figures, gap_pareto, not_be
 from diagvib.report.judged import Comparison, comparisons, gap_sentences, reference_sentence
 from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET, whac_a_mole
 from diagvib.results.metric_sets.metric_set import over_samples
+from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.needs import GAP_GROUPS
 from reports import drawn_in, make_report, write_images
 from synthetic_runs import configured, settings

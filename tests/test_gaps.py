@@ -13,7 +13,6 @@ from diagvib.papers.beside import beside_papers
 from diagvib.papers.published import is_comparable
 from diagvib.papers.tabulate import shown_tables, tabulate
 from diagvib.papers.whac_a_mole.published import read_urbancars_tables
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.gaps import (
     MEASURES,
     METRIC_SET,
@@ -22,6 +21,7 @@ from diagvib.results.metric_sets.gaps import (
 )
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.results.tables import metrics_of, read_tables, write_scores
+from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.study import load_study, parse_study
 from synthetic_runs import configured, expected_runs, run_of, settings, write_cells
 

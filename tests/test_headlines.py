@@ -9,8 +9,8 @@ from diagvib.papers.tabulate import tabulate
 from diagvib.report.headlines import findings
 from diagvib.results.combinations import change_interval
 from diagvib.results.evaluation import evaluate
-from diagvib.results.known_studies import known_studies
 from diagvib.results.tables import read_tables
+from diagvib.studies.known_studies import known_studies
 from reports import make_report, material_of
 from synthetic_runs import PHOTOS, photo_run, write_photos
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import diagvib
+from diagvib.commands.export import export
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.sharing.export import export
 from diagvib.studies import study_cells
 from diagvib.studies.recipes import read_recipes, write_recipes
 from test_library import COUNTS, follow

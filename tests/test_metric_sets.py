@@ -19,13 +19,13 @@ from diagvib.report.visualisation_sheets import looking_figures, visualisation_f
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cell
 from diagvib.results.evaluation import evaluate
-from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import _images, by_sample
 from diagvib.results.metric_sets.shortcut import _over_cues, baseline_comparisons
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables, scores, write_scores
 from diagvib.results.uncertainty import image_interval
+from diagvib.studies.known_studies import known_studies
 from reports import drawn_in, make_report, material_of
 from synthetic_runs import expected_runs, run_of, write_cells
 

@@ -19,12 +19,12 @@ from diagvib.report.figures import _draw
 from diagvib.report.sheets import factor_sheet, images_at
 from diagvib.report.visualisation_sheets import looking_figures
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.shortcut import _notes
 from diagvib.results.read_runs import EPOCH_COLUMNS
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.studies.known_studies import SHIPPED
 from test_gap_figures import STUDY
 
 

@@ -32,9 +32,9 @@ from diagvib.report.visualisation_sheets import (
     visualisation_figures,
     visualisation_sheet,
 )
-from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.scenes.digits.factors import classes
+from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_study, parse_study
 from reports import drawn_in, make_report, material_of, matrix_of, write_images
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run

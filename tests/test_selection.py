@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import EPOCH_COLUMNS, Collected, history_columns, read_history
 from diagvib.results.selection import (
     AS_RUN,
@@ -17,6 +16,7 @@ from diagvib.results.selection import (
     selection_table,
     selection_tables,
 )
+from diagvib.studies.known_studies import SHIPPED
 
 # After each epoch: validation accuracy, accuracy on id, on ood. Neither the last epoch nor the best
 # by validation is best on ood. The validation loss is the same in all, so the validation accuracy

@@ -8,9 +8,9 @@ import pytest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.papers.tabulate import shown_tables, tabulate
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.selection import read_searches
 from diagvib.results.tables import read_tables
+from diagvib.studies.known_studies import SHIPPED
 from synthetic_runs import configured, note_files, write_cells
 from test_average import SETTINGS, expected, perfect
 from test_random_search import EPOCHS, RULES, history

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from conftest import REPOSITORY
 from diagvib.cli import app
+from diagvib.commands.shared_results import write_every_eval_ever
+from diagvib.commands.submit import Number, _alike, entries, read_entry
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, write_json
 from diagvib.papers.tabulate import tabulate
 from diagvib.settings.layout import Run
 from diagvib.settings.resolve import load_config
-from diagvib.sharing.shared_results import write_every_eval_ever
-from diagvib.sharing.submit import Number, _alike, entries, read_entry
 from synthetic_runs import expected_runs, write_cells, write_run
 
 RUNS = expected_runs(["small_cnn", "resnet18"], ["zgo", "fgo-20"], ["shape-hue"], samples=3)

@@ -14,7 +14,6 @@ from diagvib.foundation.files import read_metadata, read_table, write_table
 from diagvib.papers.notes import source_note
 from diagvib.papers.tabulate import tabulate
 from diagvib.results import TABLE_FILES
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.shortcut import _contrasts
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
@@ -24,6 +23,7 @@ from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import RUN_FILES, Layout
 from diagvib.settings.resolve import load_config
+from diagvib.studies.known_studies import SHIPPED
 from synthetic_runs import accuracy, expected_runs, note_files, run_of, write_run
 
 STUDIES = ("zso", "zgo", "chgo")

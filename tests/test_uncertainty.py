@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from simulated_designs import World, accuracies, share, truths
 
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.shortcut import (
     baseline_comparisons,
     overall_sentence,
@@ -13,6 +12,7 @@ from diagvib.results.metric_sets.shortcut import (
 )
 from diagvib.results.table import interval, percent
 from diagvib.results.uncertainty import sample_interval
+from diagvib.studies.known_studies import SHIPPED
 
 TIMES = 1000
 # Three standard errors of a share of 0.95 over this many simulations, below 0.95.

@@ -15,12 +15,12 @@ from diagvib.papers.diagvib6.verdicts import COMPARED, MARGIN, comparison_table,
 from diagvib.papers.tabulate import write_tables
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import CELL_COLUMNS
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
 from diagvib.results.read_runs import Collected
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.baselines import load_settings
+from diagvib.studies.known_studies import SHIPPED
 from synthetic_runs import expected_runs
 
 BASELINES = ["resnet18", "alexnet", "asr", "factor_vae"]  # four of nine

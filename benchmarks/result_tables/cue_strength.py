@@ -8,9 +8,9 @@ import pandas as pd
 from result_file import REPOSITORY
 
 from diagvib.report.curves import cue_strength_figures
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.cue_strength import SMALLEST_LOSS, cue_strength, half_way_tables
 from diagvib.results.uncertainty import sample_interval
+from diagvib.studies.known_studies import SHIPPED
 from result_tables.committed import FACTORS, Row, gain, percent, runs
 
 # Folders with a map.

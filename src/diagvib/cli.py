@@ -174,7 +174,7 @@ def compare(
     out: option(Path, "Also write the tables: .csv, .md or .html.") = None,
 ) -> None:
     """Compare the runs of results folders, cell by cell, and what they were made with."""
-    from diagvib.results.compare import compare_results, shown, write_comparison
+    from diagvib.commands.compare import compare_results, shown, write_comparison
     from diagvib.results.table import print_table
 
     letters = dict(zip(ascii_uppercase[1:], other_roots, strict=False))
@@ -203,8 +203,8 @@ def submit(
     ) = "leaderboard",
 ) -> None:
     """Write entries of the leaderboard, one for each baseline and study of a complete run."""
-    from diagvib.sharing.shared_results import FORMATS
-    from diagvib.sharing.submit import submit
+    from diagvib.commands.shared_results import FORMATS
+    from diagvib.commands.submit import submit
 
     for path in submit(root, by, link, out, FORMATS[form]):
         print(path)
@@ -235,9 +235,9 @@ def evaluate(
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
     from diagvib.commands import evaluate as command
-    from diagvib.results.known_studies import KnownStudies
     from diagvib.results.table import by_section, describe_doubtful, print_table
     from diagvib.results.tables import read_tables, result_tables
+    from diagvib.studies.known_studies import KnownStudies
 
     command.check_repository()
     entry = command.frozen_baseline(model, weights, input_size)
@@ -291,7 +291,7 @@ def export(
 ) -> None:
     """Write datasets in the layout of the Hugging Face Hub. Adds a data card and Croissant metadata.
     Reads image files, which `snakemake images --cores all --configfile FILE` makes first."""
-    from diagvib.sharing.export import export
+    from diagvib.commands.export import export
 
     export(load_config(config, override), folder, png)
 

@@ -26,7 +26,6 @@ from diagvib.images import made_from
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import Images, class_indices, rendered
 from diagvib.results.evaluation import evaluate
-from diagvib.results.known_studies import KnownStudies
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.scene import Scene
@@ -36,6 +35,7 @@ from diagvib.settings.layout import Layout, Run
 from diagvib.settings.resolve import default_path
 from diagvib.studies.binding import Binding, bind_its_own
 from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.scarcity import counts_of
 from diagvib.studies.study import SPLITS, Study, load_studies, load_study

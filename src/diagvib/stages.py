@@ -272,9 +272,9 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     """Make the tables from all finished runs. Names the missing runs."""
     from diagvib.papers.tabulate import tabulate
     from diagvib.provenance.expected import expected_provenance
-    from diagvib.results.known_studies import known_studies
     from diagvib.results.table import say_missing
     from diagvib.results.tables import read_tables, write_scores
+    from diagvib.studies.known_studies import known_studies
 
     expected, settings = expected_provenance(layout, job), job.plain()
     folders = layout.all_runs, layout.tables

@@ -10,7 +10,7 @@ from diagvib.papers.imagenet_w import published as imagenet_w
 from diagvib.papers.published import is_comparable
 from diagvib.papers.spawrious import published as spawrious
 from diagvib.papers.whac_a_mole import published as whac_a_mole
-from diagvib.results.known_studies import KnownStudies
+from diagvib.studies.known_studies import KnownStudies
 
 # Set of metrics -> the paper's number for a row of it.
 _PAPERS = {

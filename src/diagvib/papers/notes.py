@@ -3,8 +3,8 @@
 import pandas as pd
 
 from diagvib.papers.published import is_comparable
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.tables import baseline_settings
+from diagvib.studies.known_studies import SHIPPED
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:

@@ -16,7 +16,6 @@ from diagvib.papers.diagvib6.verdicts import comparison_table
 from diagvib.papers.notes import scratch_note, source_note
 from diagvib.papers.published import is_comparable
 from diagvib.results import TIDY
-from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, versions
 from diagvib.results.table import (
     Frames,
@@ -38,6 +37,7 @@ from diagvib.results.tables import (
     with_warnings,
     write_tidy,
 )
+from diagvib.studies.known_studies import KnownStudies, known_studies
 
 
 def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) -> Frames:

@@ -21,10 +21,10 @@ from diagvib.report.style import (
     write,
 )
 from diagvib.results.cells import read_predictions
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.average import METRIC_SET, guessed_confusion
 from diagvib.results.metric_sets.shortcut import OOD
 from diagvib.results.tables import metrics_of
+from diagvib.studies.known_studies import KnownStudies
 
 
 def confusion_figures(material: Material) -> Iterator[Figure]:

@@ -24,10 +24,10 @@ from diagvib.report.style import (
     new_figure,
     new_panels,
 )
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import cue_strength
 from diagvib.results.table import in_order
 from diagvib.results.tables import metrics_of
+from diagvib.studies.known_studies import KnownStudies
 
 CURVES = "From no shortcut to nothing but the shortcut"
 _STRENGTH = (

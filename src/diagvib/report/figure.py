@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.report.style import Drawing
-from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.results.read_runs import run_folder
 from diagvib.results.table import Frames
 from diagvib.results.tables import read_tables
+from diagvib.studies.known_studies import KnownStudies, known_studies
 
 
 @dataclass(frozen=True)

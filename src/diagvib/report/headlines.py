@@ -10,13 +10,13 @@ import pandas as pd
 from diagvib.report.figure import Material
 from diagvib.report.judged import comparisons, reference_sentence
 from diagvib.results.combinations import change_interval, run_warnings
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.gaps import CUE_GAPS
 from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.results.table import interval, whole_percent
 from diagvib.results.tables import metrics_of
 from diagvib.results.uncertainty import FEWEST, half_width, image_interval
+from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.study import Headline
 
 # Baselines that have a headline of their own, where the cue is the shortcut.

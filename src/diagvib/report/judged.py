@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.gaps import BASELINE, CUE_GAPS, REFERENCE
 from diagvib.results.table import interval
 from diagvib.results.uncertainty import FEWEST
+from diagvib.studies.known_studies import KnownStudies
 
 # Methods that widen another gap are described one by one, up to this number.
 _MOST_SENTENCES = 3

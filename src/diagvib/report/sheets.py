@@ -24,10 +24,10 @@ from diagvib.report.style import (
     show_pictures,
     write,
 )
-from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.layout import folder_name
+from diagvib.studies.known_studies import KnownStudies, sample_of
 from diagvib.studies.needs import GAP_GROUPS
 
 PICTURES = "In pictures"

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
     concatenated,
     of_all_bindings,
@@ -15,6 +14,7 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
 )
 from diagvib.results.table import Table, of_samples
+from diagvib.studies.known_studies import KnownStudies
 
 SET = "calibration"  # in the column metric_set
 TITLE = "Calibration"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Set
 import numpy as np
 import pandas as pd
 
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import NUMBERS, Results, numbers
 from diagvib.results.table import Frames, Table, of_samples
 from diagvib.results.uncertainty import FEWEST, estimate, image_interval, sample_interval
+from diagvib.studies.known_studies import KnownStudies
 
 CLASSES = ["target_class", "cue_class"]
 _RUNS = ["study", "baseline", "binding", "target", "cue"]

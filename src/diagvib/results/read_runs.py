@@ -27,9 +27,9 @@ from diagvib.results.cells import (
     mean_per_class,
     read_predictions,
 )
-from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.watermark import measure
 from diagvib.settings.layout import RUN_FILES
+from diagvib.studies.known_studies import SHIPPED, KnownStudies
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
 # if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, those of cues,

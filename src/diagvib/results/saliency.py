@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.table import Table, whole_percent
+from diagvib.studies.known_studies import KnownStudies
 
 TITLE = "Where networks look"
 INTRODUCTION = (

@@ -10,7 +10,6 @@ import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.average import mean_over_studies
 from diagvib.results.metric_sets.metric_set import (
     KEYS,
@@ -27,6 +26,7 @@ from diagvib.results.metric_sets.shortcut import ID, METRIC_TITLES, OOD
 from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.read_runs import SELECTABLE, Collected
 from diagvib.results.table import Table, of_samples, points
+from diagvib.studies.known_studies import KnownStudies
 from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs
 
 AS_RUN = "as_run"  # by the baseline's own rule, whichever it is

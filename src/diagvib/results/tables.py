@@ -16,7 +16,6 @@ from diagvib.foundation.files import read_table, write_json, write_table, write_
 from diagvib.results import TIDY
 from diagvib.results.calibration import SET, calibration, calibration_tables
 from diagvib.results.combinations import run_warnings
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, concatenated
 from diagvib.results.metric_sets.shortcut import UNTUNED
@@ -26,6 +25,7 @@ from diagvib.results.selection import read_searches, selection_table, selection_
 from diagvib.results.table import Frames, Table
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.resolve import command_for
+from diagvib.studies.known_studies import KnownStudies
 
 DIGITS = 4  # of the numbers for git
 DOUBTFUL = "‡"

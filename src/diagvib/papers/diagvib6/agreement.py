@@ -12,7 +12,7 @@ import pandas as pd
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.seeding import named_generator
 from diagvib.papers.diagvib6.verdicts import COMPARED, LEAST_SAMPLES, PAPER_SAMPLES
-from diagvib.results.known_studies import SHIPPED
+from diagvib.studies.known_studies import SHIPPED
 
 # Below this p, the results differ from the paper.
 LEVEL = 0.05

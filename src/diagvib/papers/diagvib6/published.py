@@ -6,7 +6,7 @@ from functools import cache
 import pandas as pd
 
 from diagvib.foundation.files import definition_path
-from diagvib.results.known_studies import KnownStudies
+from diagvib.studies.known_studies import KnownStudies
 
 # The number of possible cues for a target in DiagViB-6: all other factors. FAAvg over fewer cues is
 # a different number.

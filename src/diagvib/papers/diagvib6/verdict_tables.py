@@ -10,8 +10,8 @@ from diagvib.papers.diagvib6.agreement import (
     simulated_sentence,
 )
 from diagvib.papers.diagvib6.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, verdict_sentence
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.table import Frames, Table, points
+from diagvib.studies.known_studies import KnownStudies
 
 VERDICT = "Comparison with the paper"
 MARKED = (

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from diagvib.papers.diagvib6.published import KEYS, PAPER_CUES, read_paper_tables
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.uncertainty import half_width
+from diagvib.studies.known_studies import SHIPPED
 
 COMPARED = ("agrees", "differs", "cannot tell")
 VERDICTS = (*COMPARED, "not run", "not comparable")

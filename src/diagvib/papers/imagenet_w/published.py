@@ -7,9 +7,9 @@ from functools import cache
 import pandas as pd
 
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.gaps import network_of
 from diagvib.settings.baselines import complete, is_frozen
+from diagvib.studies.known_studies import KnownStudies
 
 
 @cache

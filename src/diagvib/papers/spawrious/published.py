@@ -9,8 +9,8 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path
 from diagvib.papers.published import matching
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.gaps import network_of
+from diagvib.studies.known_studies import KnownStudies
 
 # Options that are part of a method as the paper runs it; all others are drawn in its
 # random searches, or not known.

@@ -10,10 +10,10 @@ import yaml
 
 from diagvib.foundation.files import definition_path
 from diagvib.papers.published import matching
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.gaps import knows_groups, network_of, training_shares
 from diagvib.results.table import points
 from diagvib.settings.baselines import changed
+from diagvib.studies.known_studies import KnownStudies
 
 # The shares of the training images in which both cues agree with the target, cue 1
 # misleads, cue 2 misleads, both do.

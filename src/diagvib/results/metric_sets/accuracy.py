@@ -8,9 +8,9 @@ import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, adjusted, class_mean, per_image, worst_cell
 from diagvib.results.combinations import combination_tables, combinations
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
 from diagvib.results.table import Frames, Table, interval
+from diagvib.studies.known_studies import KnownStudies
 
 MEASURES = {"accuracy": class_mean, "worst_cell": worst_cell}
 PLAIN, ADJUSTED = "plain_accuracy", "adjusted_accuracy"

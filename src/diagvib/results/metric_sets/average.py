@@ -7,7 +7,6 @@ from typing import ClassVar
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, class_mean, worst_cell
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
     MetricSet,
     Results,
@@ -18,6 +17,7 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.metric_sets.shortcut import ID, OOD
 from diagvib.results.table import Frames, Table
+from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.preference import cue_label
 from diagvib.studies.study import Study
 

@@ -7,10 +7,10 @@ from itertools import takewhile
 import numpy as np
 import pandas as pd
 
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
 from diagvib.results.table import Table, in_order
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
+from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.rows import TARGET
 from diagvib.studies.study import Study
 

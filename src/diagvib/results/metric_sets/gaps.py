@@ -9,7 +9,6 @@ import pandas as pd
 
 from diagvib.foundation.files import named_hash
 from diagvib.results.cells import RUN_KEYS, worst_cell
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
     BASELINE,
     MetricSet,
@@ -22,6 +21,7 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.table import Frames, Table, interval
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
+from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import Study
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from diagvib.foundation.hooks import check_hooks
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.table import PAPER, Frames, Table, of_samples
 from diagvib.results.uncertainty import Estimate, estimate, sample_interval
+from diagvib.studies.known_studies import KnownStudies
 
 # The description of a baseline in every table.
 BASELINE = ["baseline", "model", "method", "supervision", "selection"]

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.metric_sets.metric_set import (
     KEYS,
@@ -26,6 +25,7 @@ from diagvib.results.metric_sets.metric_set import (
 from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.table import Frames, Table, describe_missing, interval, of_samples, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
+from diagvib.studies.known_studies import KnownStudies
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
 # has only the first.

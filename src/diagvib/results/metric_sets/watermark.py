@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import MetricSet, Results
+from diagvib.studies.known_studies import KnownStudies
 
 # The class of ImageNet that the watermark points to.
 CARTON = "n02971356"

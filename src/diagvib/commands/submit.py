@@ -17,7 +17,6 @@ from diagvib.foundation.files import read_json, read_table, read_yaml, write_tex
 from diagvib.foundation.messages import say
 from diagvib.foundation.validation import Name, Strict, text_like, validated
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
-from diagvib.results.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.read_runs import read_runs, run_folder
@@ -25,6 +24,7 @@ from diagvib.results.tables import baseline_settings, read_tables
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import Run
 from diagvib.settings.resolve import command_for, default_path
+from diagvib.studies.known_studies import SHIPPED, KnownStudies, known_studies
 
 FEWEST_RUNS = 3
 _LINK = r"(https?://[^\s\"'<>\\^`{|}]+)?"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from diagvib.commands.data_card import Exported
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import open_parquet, whole_file, write_text
 from diagvib.scenes.scene import Scene
-from diagvib.sharing.data_card import Exported
 
 _TABLE, _FILE, _BATCH = "metadata.csv", "file_name", 500
 # file_name: for imagefolder; the others: for readers of Waterbirds, where `place` is the cue.

@@ -15,6 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from diagvib.commands.croissant import write_croissant
+from diagvib.commands.data_card import Exported, check_card, write_card
+from diagvib.commands.pngs import write_pngs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
     DIGESTS_FILE,
@@ -31,9 +34,6 @@ from diagvib.images.files import class_indices, image_pixels
 from diagvib.scenes import load_scene
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
-from diagvib.sharing.croissant import write_croissant
-from diagvib.sharing.data_card import Exported, check_card, write_card
-from diagvib.sharing.pngs import write_pngs
 from diagvib.studies.study import SPLITS
 
 # Images per row group: a few megabytes, as viewers prefer.

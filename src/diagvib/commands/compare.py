@@ -9,11 +9,11 @@ import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import Collected, read_runs
 from diagvib.results.table import Table, describe_missing, html, interval, markdown, percent, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.settings.layout import Run
+from diagvib.studies.known_studies import SHIPPED
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 _MADE_WITH = (

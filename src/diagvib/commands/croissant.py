@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from diagvib import __version__
+from diagvib.commands.data_card import Exported
 from diagvib.foundation.files import file_sha256, read_json, write_json
-from diagvib.sharing.data_card import Exported
 
 _CONTEXT = Path(__file__).with_suffix(".json")  # the names of the vocabularies
 _TYPES = {
