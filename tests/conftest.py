@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-pytest_plugins = ["toy"]  # fixtures: made, finished, repository
+pytest_plugins = ["toy"]  # fixtures: output, finished, repository
 gc.set_threshold(100_000, 50, 100)  # as the program does
 REPOSITORY = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent  # with the programs diagvib, dvc, snakemake and python

@@ -1,6 +1,6 @@
 """Workflows at toy size, in copies of the repository.
 
-The fixture `made` is one finished run of `TOY` that all tests share: two studies, two scenes, a
+The fixture `output` is one finished run of `TOY` that all tests share: two studies, two scenes, a
 model and a method of one's own, recorded by DVC under its root, committed and pushed. A test that
 changes something takes `finished`, a copy of it without git and DVC, or clones it; a test that
 begins with nothing takes `repository`.
@@ -139,7 +139,7 @@ def dvc_repository(folder: Path, store: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory) -> Path:
+def output(tmp_path_factory) -> Path:
     """A repository in which `TOY` has been run, recorded and pushed. Not to be changed.
 
     The first test that asks for it makes it, for all processes of the session. What Snakemake said
@@ -152,19 +152,19 @@ def made(tmp_path_factory) -> Path:
         if not message.exists():
             folder.mkdir()
             dvc_repository(folder, top / "store", {})
-            output = toy(folder)
+            log = toy(folder)
             git(folder, "add", ROOT)
             git(folder, "commit", "-m", "results")
             dvc(folder, "push", "-R", ROOT)
-            message.write_text(output)
+            message.write_text(log)
     return folder
 
 
 @pytest.fixture
-def finished(made, tmp_path) -> Path:
-    """A copy of `made`, with its times and Snakemake's records, but not in git and DVC."""
+def finished(output, tmp_path) -> Path:
+    """A copy of `output`, with its times and Snakemake's records, but not in git and DVC."""
     left_out = shutil.ignore_patterns(".git", ".dvc", "dvc.yaml", "dvc.lock", "provenance.json")
-    return shutil.copytree(made, tmp_path / "finished", ignore=left_out)
+    return shutil.copytree(output, tmp_path / "finished", ignore=left_out)
 
 
 @pytest.fixture

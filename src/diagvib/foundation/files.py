@@ -53,9 +53,11 @@ def definition_path(name: str) -> Path:
 
 def named_in(file: Path, name: str) -> str:
     """The path of a file that another one names: relative to the latter, if it is there, or else to
-    the current folder."""
-    near = file.parent / name
-    return str(near) if near.is_file() else name
+    the current folder. Below that it is relative, so that a copy elsewhere has the same settings."""
+    near, here = file.parent / name, Path.cwd()
+    if not near.is_file():
+        return name
+    return str(near.relative_to(here) if near.is_relative_to(here) else near)
 
 
 def checkout_path(name: str) -> Path:
