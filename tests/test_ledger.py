@@ -126,7 +126,7 @@ def test_damage_is_named_before_anything_starts(copied):
     flip_a_bit(Path(RUN))
     message = toy(copied, "--config", "samples=3", fails=True)
     assert f"{RUN}: recorded in {LOCK}, but changed since by something other" in message
-    assert "`dvc checkout -f" in message and "Traceback" not in message
+    assert f"`dvc checkout {RUN}`" in message and "Traceback" not in message
     Path(ROOT, "provenance.json").write_text("no records")
     assert f"error: {ROOT}/provenance.json: not readable as JSON" in toy(copied, "-n", fails=True)
     LOCK.write_text("schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n")
@@ -154,7 +154,7 @@ def test_tuning_by_hand_is_no_damage(copied, monkeypatch):
     check_recorded(ROOT)
     files["modified"].append(f"{ROOT}/it's.csv")
     with pytest.raises(
-        DiagvibError, match=r"^toy/it's.csv: .* `dvc checkout -f 'toy/it'\"'\"'s.csv'`"
+        DiagvibError, match=r"^toy/it's.csv: .* `dvc checkout 'toy/it'\"'\"'s.csv'`"
     ):
         check_recorded(ROOT)
 
@@ -309,7 +309,7 @@ def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
     [
         (".dvc/config", "no DVC repository"),
         (".git", "no git repository"),
-        ("dvc", "dvc or git is not installed"),
+        ("dvc", "dvc is not installed"),
         ("a link", "data is outside the DVC repository or a link"),
         ("tracking", "git ignores dvc.yaml"),
     ],
@@ -330,10 +330,59 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(
         Path(".gitignore").write_text("dvc.yaml")
     ledger.record_run(SimpleNamespace(root="."), touched=False)
     assert f"not recorded: {says}" in capsys.readouterr().err
+    if without in (".git", "tracking"):
+        return  # what is recorded can be checked
     check_recorded(".")
     assert f"not checked: {says}" in capsys.readouterr().err
     with pytest.raises(DiagvibError, match=f"^{says}"):
         verify(".")
+
+
+def test_git_sees_a_root_when_all_of_its_record_is_there(copied, monkeypatch):
+    """Also if the first try was stopped. A commit of a dvc.yaml without dvc.lock pushes nothing."""
+    monkeypatch.setenv("PYTHONPATH", str(copied / "src"))  # of the code that made the results
+    names = [f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")]
+    git(copied, "rm", "--quiet", *names)
+    git(copied, "commit", "--quiet", "-m", "none")
+    seen, commit = [], ledger.commit
+
+    def stopped(root):
+        seen.append(git(copied, "status", "--porcelain", "--untracked-files=all", "--", root))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(ledger, "commit", stopped)
+        record(ROOT, load_config("toy.yaml"))
+    assert Path(ROOT, "dvc.yaml").exists() and seen == [""]
+    monkeypatch.setattr(ledger, "commit", lambda root: (seen.append(LOCK.exists()), commit(root)))
+    record(ROOT, load_config("toy.yaml"))
+    assert git(copied, "status", "--porcelain", "--untracked-files=all", "--", ROOT).split() == [
+        part for name in names for part in ("??", name)
+    ]
+    assert seen == ["", False] and "data/" in Path(names[0]).read_text()
+
+
+def test_a_copy_without_git_is_verified(copied):
+    """Such as a ZIP of the repository."""
+    shutil.rmtree(".git")
+    assert not verify(ROOT)["modified"]
+    flip_a_bit(Path(RUN))
+    assert verify(ROOT)["modified"] == [RUN]
+
+
+def test_one_repair_is_advised_and_it_works(copied, capsys):
+    flip_a_bit(Path(RUN), keep_time=True)
+    assert not ledger.print_verified(verify(ROOT))
+    remedy = capsys.readouterr().out.splitlines()[-1]
+    flip_a_bit(Path(RUN))
+    Path(RUN).write_bytes(Path(RUN).read_bytes() + b"more")
+    with pytest.raises(DiagvibError) as stopped:
+        check_recorded(ROOT)
+    assert str(stopped.value).endswith(remedy)
+    *_, removal, checkout, _ = remedy.split("`")[1::2]
+    for repair in (removal, checkout):
+        subprocess.run(repair, shell=True, check=True, env=environment(copied))
+    assert not verify(ROOT)["modified"]
 
 
 def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
@@ -393,8 +442,8 @@ def test_what_is_packed_is_of_data_and_results_and_comes_back_after_a_pull(tmp_p
         touch(record_of("metadata", name)).write_text('{"of": "before"}')
     records.pack("a")
     packed = Path("a/provenance.json")
-    assert [*read_json(packed)] == [*names[:2]]
+    assert [*read_json(packed)] == [*names[:3]]
     write_json(packed, {name: {"of": "the pull"} for name in names})
     records.unpack("a")
     content = [read_json(record_of("metadata", name))["of"] for name in names]
-    assert content == ["the pull"] * 2 + ["before"] * 3
+    assert content == ["the pull"] * 3 + ["before"] * 2

@@ -10,10 +10,21 @@ import sys
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import read_yaml
+from diagvib.foundation.files import read_yaml, write_text
 
 # With a hundred thousand files, garbage collection takes a fifth of DVC's time and frees nothing.
-_DVC = "import gc, sys; gc.disable(); from dvc.cli import main; sys.exit(main(sys.argv[1:]))"
+# Without git, DVC also reads a copy that is no git repository, and a dvc.yaml that git ignores.
+_DVC = """
+import gc, sys
+gc.disable()
+from dvc.cli import main
+from dvc.repo import Repo
+from dvc.scm import SCM
+Repo.scm = property(lambda repo: SCM(repo.root_dir, no_scm=True))
+sys.exit(main(sys.argv[1:]))
+"""
+# A root's .gitignore before its first dvc.lock is written.
+_HIDDEN = "# Until these results are recorded.\n*\n"
 
 
 def lock_of(root: str) -> Path:
@@ -25,21 +36,43 @@ def stages_of(root: str) -> Path:
     return Path(root) / "dvc.yaml"
 
 
-def why_no_ledger(root: str) -> str | None:
-    """Why DVC keeps no ledger of a root; None if it can."""
+def why_not_checked(root: str) -> str | None:
+    """Why DVC cannot compare a root with its ledger; None if it can."""
     if not (stages_of(".").exists() and Path(".dvc/config").exists()):
         return (
             "no DVC repository here (dvc.yaml and .dvc/config are not both in the current folder)"
         )
-    if importlib.util.find_spec("dvc") is None or not shutil.which("git"):
-        return "dvc or git is not installed"
+    if importlib.util.find_spec("dvc") is None:
+        return "dvc is not installed"
     for path in (Path(root), Path(root, "data"), Path(root, "results")):
         if path.is_absolute() or path.resolve() != Path.cwd() / path:
             return f"{path} is outside the DVC repository or a link, which DVC does not follow"
+    return None
+
+
+def why_no_ledger(root: str) -> str | None:
+    """Why DVC keeps no ledger of a root, which is in git; None if it can."""
+    if reason := why_not_checked(root):
+        return reason
+    if not shutil.which("git"):
+        return "git is not installed"
+    if is_hidden(root):  # a recording was stopped
+        return None
     command = ["git", "check-ignore", "--quiet", stages_of(root)]
     answer = subprocess.run(command, check=False, capture_output=True).returncode
     obstacles = {0: f"git ignores {stages_of(root)}", 128: "no git repository here; DVC needs one"}
     return obstacles.get(answer)
+
+
+def hide(root: str) -> None:
+    """Have git ignore everything in a root, while it has a dvc.yaml and no dvc.lock: what was
+    committed then could not be pulled."""
+    write_text(Path(root) / ".gitignore", _HIDDEN)
+
+
+def is_hidden(root: str) -> bool:
+    path = Path(root) / ".gitignore"
+    return path.exists() and path.read_text() == _HIDDEN
 
 
 def dvc(*arguments: str | Path, **environment: str) -> str:

@@ -20,9 +20,23 @@ from diagvib.foundation.messages import say
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import command_for, load_config
-from diagvib.workflow.dvc import changes, dvc, lock_of, outs_of, stages_of, why_no_ledger
+from diagvib.workflow.dvc import (
+    changes,
+    dvc,
+    hide,
+    lock_of,
+    outs_of,
+    stages_of,
+    why_no_ledger,
+    why_not_checked,
+)
 from diagvib.workflow.records import made_here, pack
-from diagvib.workflow.root_stages import config_of, configuration_text, write_root_stages
+from diagvib.workflow.root_stages import (
+    config_of,
+    configuration_text,
+    write_ignored,
+    write_root_stages,
+)
 
 _MOST_FILES = 5
 
@@ -40,10 +54,15 @@ def record(root: str, config: Configuration | None = None) -> str:
     config = config or load_config(config_of(root))
     _check_complete(config)
     pack(root)
-    if root != ".":
-        write_root_stages(root, config)
-    commit(root)
     lock = lock_of(root)
+    if root == ".":
+        commit(root)
+    else:
+        if not lock.exists():
+            hide(root)
+        write_root_stages(root, config)
+        commit(root)
+        write_ignored(root)
     shared, push = f"{lock} {Layout(root).metrics}", ""
     if root != ".":
         shared, push = quote(root), f" -R {quote(root)}"
@@ -82,7 +101,7 @@ def check_recorded(root: str) -> None:
     """
     if not lock_of(root).exists():
         return
-    if reason := why_no_ledger(root):
+    if reason := why_not_checked(root):
         say(f"ledger: recorded files not checked: {reason}")
         return
     tuning = Layout(root).tuning  # also made by hand
@@ -93,8 +112,7 @@ def check_recorded(root: str) -> None:
         )
         raise DiagvibError(
             f"{', '.join(changed[:_MOST_FILES])}{remainder}: recorded in {lock_of(root)}, but changed since by something "
-            f"other than the workflow. Nothing was started. `dvc checkout -f {quote(changed[0])}` restores the recorded "
-            "content (after `git checkout` or `git pull`: `dvc checkout`); or delete the file, and it is made again"
+            f"other than the workflow. Nothing was started. {_remedy(changed[0])}"
         )
 
 
@@ -119,7 +137,7 @@ def verify(root: str = ".") -> dict[str, list[str]]:
     nothing is recorded.
     """
     lock = lock_of(root)
-    reason = why_no_ledger(root)
+    reason = why_not_checked(root)
     if not reason and not lock.exists():
         reason = f"nothing is recorded yet: there is no {lock}"
     if reason:
@@ -141,12 +159,18 @@ def print_verified(differences: dict[str, list[str]]) -> bool:
         "recorded yet"
     )
     if differences["modified"]:
-        example = quote(differences["modified"][0])
-        print(
-            f"To restore one: `rm {example}`, then `dvc checkout {example}`; `snakemake` makes it again if it is not "
-            "in DVC's cache"
-        )
+        print(_remedy(differences["modified"][0]))
     return not differences["modified"]
+
+
+def _remedy(path: str) -> str:
+    """For a recorded file that was changed. DVC checks out no file that looks as it was, whatever its
+    bytes."""
+    name = quote(path)
+    return (
+        f"After `git checkout` or `git pull`: `dvc checkout`. Otherwise `rm {name}`; then `dvc checkout {name}` "
+        "restores the recorded content, or `snakemake` makes it again"
+    )
 
 
 def _check_complete(config: Configuration) -> None:

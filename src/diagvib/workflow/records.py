@@ -92,10 +92,7 @@ def unpack(root: str) -> None:
 
 
 def _is_of(output: str, root: str) -> bool:
-    top, results = Path(output), Path(root) / "results"
-    return top.is_relative_to(Path(root) / "data") or (
-        top.is_relative_to(results) and not top.is_relative_to(results / "tuning")
-    )
+    return any(Path(output).is_relative_to(Path(root) / top) for top in ("data", "results"))
 
 
 def _is_noted(path: Path) -> bool:

@@ -77,6 +77,10 @@ def write_root_stages(root: str, config: Configuration) -> None:
     write_text(
         stages_of(root), comment + _yaml({"stages": {"all": stage}, "plots": main_file["plots"]})
     )
+
+
+def write_ignored(root: str) -> None:
+    """Have git ignore all but the root's three files and dvc.lock."""
     write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n")
 
 
