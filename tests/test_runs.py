@@ -21,6 +21,7 @@ from diagvib.foundation.files import read_json, read_metadata, read_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.layout import Run
+from diagvib.studies.scarcity import absent_combinations
 from diagvib.training import callbacks
 from diagvib.training import run as runs
 from diagvib.training.batches import Scaling
@@ -347,7 +348,7 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
 )
 def test_combinations_that_a_split_lacks_are_named(present, missing):
     split = {tuple(cell) for cell in present.split()}
-    assert [*runs._absent([("a", "x"), ("b", "y")], split)] == missing
+    assert [*absent_combinations([("a", "x"), ("b", "y")], split)] == missing
 
 
 def test_environments_are_numbered_by_name_and_others_are_none(tmp_path):

@@ -29,7 +29,7 @@ def combinations(results: Results) -> pd.DataFrame:
     rows, runs = [], results.runs
     tested = results.cells.astype({"misled": float, "trained": float})
     for names, part in tested.groupby(_RUNS, sort=False):
-        expected = runs[(runs[_RUNS] == names).all(axis=1)]
+        expected = runs[(runs[_RUNS] == list(names)).all(axis=1)]
         if len(_class_names(expected, results.known)) == 1:
             labels = [*filter(None, (results.cue_label[run] for run in expected.index))][:1]
             description = dict(zip(_RUNS, names, strict=True))
