@@ -209,5 +209,7 @@ def test_dvc_yaml_names_the_folders_that_the_imports_say(stage):
 def test_what_decides_no_content_is_no_dependency():
     for file in set().union(*map(derived, STAGES)):
         module = Path(file).relative_to("src/diagvib" if file.startswith("src/") else ".")
-        assert room(module) not in ("settings", "provenance", "workflow", "commands", "stages"), file
+        assert room(module) not in ("settings", "provenance", "workflow", "commands", "stages"), (
+            file
+        )
         assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file
