@@ -1,12 +1,14 @@
 """Configurations: errors are reported with file and key; valid ones resolve to the promised
 grid."""
 
+from pathlib import Path
+
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.settings.jobs import stage_settings
-from diagvib.settings.resolve import check_selection, load_config
+from diagvib.settings.resolve import check_selection, load_config, with_paths
 from diagvib.studies.study import load_study
 
 CONFIGS = ["config", "demo", "ci"]
@@ -177,6 +179,16 @@ def test_a_selection_that_a_study_lacks_is_named_at_planning(rule, lacks, has):
         check_selection(rule, [load_study(lacks)])
     if has:
         check_selection(rule, [load_study(has)])
+
+
+def test_files_that_a_configuration_names_are_named_from_the_current_folder(tmp_path, monkeypatch):
+    """As in a clone elsewhere, although Snakemake's path of the configuration is absolute."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/mine.yaml").write_text("{}")
+    for path in (tmp_path / "lab/config.yaml", Path("lab/config.yaml")):
+        config = with_paths({"studies_from": ["mine.yaml"], "baselines_from": ["b.yaml"]}, path)
+        assert config == {"studies_from": ["lab/mine.yaml"], "baselines_from": ["b.yaml"]}
 
 
 @pytest.mark.parametrize("written", ["./outputs/mine/", "outputs//mine"])

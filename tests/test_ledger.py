@@ -51,7 +51,7 @@ def flip_a_bit(path: Path, keep_time: bool = False) -> None:
 
 @pytest.fixture
 def copied(output, tmp_path, monkeypatch) -> Path:
-    """A copy of `made`, the current folder, which tests may change."""
+    """A copy of `output`, the current folder, which tests may change."""
     folder = shutil.copytree(output, tmp_path / "copy", symlinks=True)
     monkeypatch.chdir(folder)
     return folder

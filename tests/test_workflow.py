@@ -27,8 +27,8 @@ def test_everything_is_made(output):
     assert "Nothing to be done" in toy(output)
 
 
-def test_a_users_own_scene_study_model_and_method_are_in_tables_and_report(method):
-    results = method / "toy/results"
+def test_a_users_own_scene_study_model_and_method_are_in_tables_and_report(output):
+    results = output / "toy/results"
     runs = pd.read_csv(results / "tables/runs.csv")
     assert set(runs["status"]) == {"ok"}
     baselines = {"small_cnn", "tiny", "focal"}

@@ -1,5 +1,6 @@
 """The configuration: read, validated, resolved."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -78,7 +79,10 @@ def overridden(path: str | Path, overrides: list[str] | None) -> dict:
 
 
 def with_paths(config: dict, path: Path) -> dict:
-    """A configuration file's keys, with the paths of the files that it names."""
+    """A configuration file's keys, with the paths of the files that it names: from the current
+    folder, for those below it, as in a clone elsewhere."""
+    if path.absolute().is_relative_to(Path.cwd()):
+        path = Path(os.path.relpath(path))
     file_lists = {key: config[key] for key in _FILES if isinstance(config.get(key), list)}
     return config | {
         key: [named_in(path, name) if isinstance(name, str) else name for name in names]
