@@ -1,8 +1,9 @@
 # Every target is a command or two that you can also type yourself once the environment exists.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-shortcuts claims test lint bench docs schema lock clean
+.PHONY: demo demo-shortcuts claims test test-integrations lint bench docs schema lock clean
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
@@ -16,7 +17,12 @@ claims: .venv/installed
 	$(BIN)/python benchmarks/claims.py
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not integration"
+
+# With an environment, a service or a program of their own: the wheel in an empty folder, Chromium, Slurm, remotes,
+# other projects' loaders.
+test-integrations: .venv/installed
+	$(PYTEST) -m integration
 
 lint: .venv/installed
 	$(BIN)/ruff check src tests benchmarks docs

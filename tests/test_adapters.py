@@ -16,6 +16,7 @@ import diagvib
 from conftest import REPOSITORY
 from diagvib.models.small_cnn import small_cnn
 
+pytestmark = pytest.mark.integration
 BLOCKS = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/library.md").read_text(), re.S)
 COUNTS = {"train": 180, "id": 36, "ood": 72}
 

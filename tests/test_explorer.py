@@ -182,6 +182,7 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
         assert (result is not None) == text
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
 def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root, tmp_path):
     single, two = (predictions(root, name)["prediction"] for name in ("one", "two"))

@@ -62,6 +62,7 @@ def exported(config, tmp_path_factory):
         return folder, export(config, folder, png=True)
 
 
+@pytest.mark.integration
 def test_the_hubs_library_reads_the_same_pixels_and_classes(config, exported, tmp_path):
     from datasets import load_dataset
 
@@ -91,6 +92,7 @@ def test_the_card_names_every_dataset(exported):
     assert "CC-BY-4.0: E. Alpaydin" in text and "cannot be compared with a paper's" in text
 
 
+@pytest.mark.integration
 def test_croissant_has_the_same_pixels_and_what_the_card_says(config, exported):
     import mlcroissant
 
@@ -145,6 +147,7 @@ def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, t
         assert np.array_equal(last, images.pixels[-1])
 
 
+@pytest.mark.integration
 def test_the_hubs_imagefolder_reads_the_png_files_labels(exported, tmp_path):
     from datasets import load_dataset
 
@@ -160,6 +163,7 @@ def test_the_hubs_imagefolder_reads_the_png_files_labels(exported, tmp_path):
         assert np.array_equal(np.asarray(dataset[split][-1]["image"]), last)
 
 
+@pytest.mark.integration
 def test_wilds_reads_the_png_files_as_waterbirds(exported, tmp_path):
     from wilds.datasets.waterbirds_dataset import WaterbirdsDataset
 

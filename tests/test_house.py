@@ -3,6 +3,7 @@ its factors."""
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -50,6 +51,15 @@ STAGES = tuple(JOBS)
 # Have no stage in dvc.yaml: tuning has its own target, and features can be made again at any time.
 NOT_RECORDED = ("tune", "encode")
 SCENE_ENTRIES = [entry for name in known_scenes() for entry in load_scene(name).entries]
+# Pronouns, participles and adverbs: what they name could be anything.
+NO_NOUNS = re.findall(
+    r"\w+",
+    """its own one found given made known asked noted told seen there both each every other others more most least few
+    absent drawn chosen taken wanted left about first second alone apart alike kept here at of whose such shown named
+    whole usual further together wrong odd said beside judged spoken pointed followed meant got done held put gone rest
+    same so thus those these this that them they it he she who what which where when why how much many any all some
+    none""",
+)
 PLUG_INS = sorted(
     {location.partition(":")[0] for location in (*METHODS.values(), *MODELS.values())}
 )
@@ -213,3 +223,18 @@ def test_what_decides_no_content_is_no_dependency():
             file
         )
         assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file
+
+
+@pytest.mark.parametrize(("folder", "most"), [("src", 0.005), ("tests", 0.01)])
+def test_names_are_nouns(folder, most):
+    nodes = [
+        node
+        for path in (REPOSITORY / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    names = [node.arg for node in nodes if isinstance(node, ast.arg)]
+    names += [
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    empty = Counter(name for name in names if name.lower().strip("_") in NO_NOUNS)
+    assert empty.total() <= most * len(names), empty.most_common()

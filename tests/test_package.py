@@ -13,6 +13,8 @@ import pytest
 
 from conftest import REPOSITORY
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:

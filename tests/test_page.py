@@ -19,10 +19,13 @@ from diagvib.scenes.cache import cached
 from reports import make_report, material_of
 from synthetic_runs import accuracy, expected_runs, run_of, write_pictures, write_run
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None or os.name != "posix",
-    reason="no Chromium here; install it, e.g. apt-get install chromium",
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        find_browser() is None or os.name != "posix",
+        reason="no Chromium here; install it, e.g. apt-get install chromium",
+    ),
+]
 
 EXPECTED = expected_runs(
     ["resnet18", "small_cnn"],

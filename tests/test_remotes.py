@@ -19,6 +19,7 @@ import pytest
 from conftest import BIN, REPOSITORY
 from toy import dvc, environment, git
 
+pytestmark = pytest.mark.integration
 pytest.importorskip("dvc", reason="dvc is not installed (pip install '.[workflow]')")
 
 # Folder that DVC keeps -> number of files, and bytes of each.

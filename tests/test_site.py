@@ -51,6 +51,7 @@ def test_nothing_is_loaded_from_elsewhere(site):
         assert not [target for target in loaded if target.startswith(("http", "//"))], page
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
 def test_a_page_opened_from_disk_can_be_searched_and_is_dark_where_that_is_wanted(site, tmp_path):
     with Browser(find_browser(), tmp_path) as browser:

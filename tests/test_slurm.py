@@ -16,6 +16,8 @@ from conftest import BIN, REPOSITORY
 from diagvib.foundation.files import read_yaml
 from toy import copy_of_the_repository, environment, hashes, run_here
 
+pytestmark = pytest.mark.integration
+
 TOY = """
 root: toy
 sources: embedded
