@@ -36,8 +36,9 @@ from diagvib.settings.layout import Layout, Run
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
+from diagvib.training.job import Job
+from diagvib.training.load import load_batches
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Job, load_batches
 from diagvib.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -36,9 +36,10 @@ from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_studies
 from diagvib.training.batches import Batches
+from diagvib.training.job import Folders, Job
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.run import train_runs
 from diagvib.training.trainer import Fitted, Trainer
 
 # Images in the speed measurement: on a GPU an epoch of the paper, since fewer would measure mostly

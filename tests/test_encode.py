@@ -33,8 +33,11 @@ from diagvib.stages import draw, prepare
 from diagvib.training import encode as encoding
 from diagvib.training.batches import Scaling
 from diagvib.training.encode import Encoding, encode, load_network
+from diagvib.training.fit import make_method
+from diagvib.training.job import Folders, Job
+from diagvib.training.load import load_batches
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, load_batches, make_method, train_runs
+from diagvib.training.run import train_runs
 from diagvib.training.trainer import Trainer
 from synthetic_images import write_dataset
 from synthetic_methods import settings_of

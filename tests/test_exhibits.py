@@ -19,9 +19,10 @@ from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.layout import LOOKS, RUN_FILES, Run
 from diagvib.training.batches import Batches, Scaling
+from diagvib.training.job import Folders, Job
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.run import train_runs
 from diagvib.training.visualisations import (
     IMAGES_SHOWN,
     denormalisation,

@@ -11,8 +11,9 @@ from diagvib.images import memory
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
 from diagvib.images.memory import room
+from diagvib.training.job import Folders, Job
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.run import train_runs
 from synthetic_images import write_dataset
 from synthetic_methods import settings_of
 from test_trainer import CPU, RUN

@@ -25,8 +25,11 @@ from diagvib.studies.scarcity import absent_combinations
 from diagvib.training import callbacks
 from diagvib.training import run as runs
 from diagvib.training.batches import Scaling
+from diagvib.training.doubts import FEW_IMAGES, noisy_selection
+from diagvib.training.job import Folders, Job
+from diagvib.training.load import load, load_batches, load_test
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.run import train_runs
 from diagvib.training.trainer import Trainer
 from synthetic_images import write_dataset
 
@@ -175,7 +178,7 @@ def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
     def full_disk(*_):
         raise DiagvibError("the disk is full")
 
-    monkeypatch.setattr(runs, "_write_results", full_disk)
+    monkeypatch.setattr(runs, "write_results", full_disk)
     with pytest.raises(DiagvibError, match="disk is full"):
         train(root, "runs", samples=[0], seed=2)
     assert not (out / "0/run.json").exists() and (root / "checkpoints/0.pt").exists()
@@ -205,7 +208,8 @@ KILLED = """
     def killer(name, curves):
         yield Killer()
 
-    test_runs.runs.training_callback = killer
+    from diagvib.training import fit
+    fit.training_callback = killer
     test_runs.train(pathlib.Path(sys.argv[1]), "runs")
     """
 
@@ -240,7 +244,7 @@ def test_killed_job_continues_to_the_same_bytes(root, monkeypatch, capsys):
     assert contents(train(root, "whole")) == continued
     (root / "checkpoints").mkdir()
     (root / "checkpoints/1.pt").write_bytes(state)
-    monkeypatch.setattr(runs, "code_for", lambda *_: "0" * 64)
+    monkeypatch.setattr("diagvib.training.job.code_for", lambda *_: "0" * 64)
     train(root, "other", samples=[1])
     assert "made with other settings, images, code or packages" in capsys.readouterr().err
 
@@ -256,15 +260,18 @@ def test_files_that_do_not_belong_together(root, key, value):
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        ("Batches", torch.OutOfMemoryError("CUDA out of memory")),
-        ("predict", RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")),
+        ("load.Batches", torch.OutOfMemoryError("CUDA out of memory")),
+        (
+            "prediction.predict",
+            RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        ),
     ],
 )
-def test_too_little_gpu_memory(root, monkeypatch, error, place):
+def test_too_little_gpu_memory(root, monkeypatch, place, error):
     def out_of_memory(*arguments):
         raise error
 
-    monkeypatch.setattr(runs, place, out_of_memory)
+    monkeypatch.setattr(f"diagvib.training.{place}", out_of_memory)
     message = r"hue-shape/0: the GPU's memory is too small; lower the batch_size of small_cnn \(now"
     with pytest.raises(DiagvibError, match=message):
         train(root, "runs", max_epochs=1)
@@ -325,14 +332,16 @@ def test_reasons_to_distrust_a_run_are_noted_and_shown(root, capsys):
     assert re.search("chosen by val_worst_group, with only [0-7] validation images? of", doubt)
     assert f"small_cnn/zgo/hue-shape/0: doubtful, {doubt}" in capsys.readouterr().err
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_names", lambda test, run, result: np.full(len(result), "red"))
+        patch.setattr(
+            "diagvib.training.prediction.class_names",
+            lambda test, target, result: np.full(len(result), "red"),
+        )
         metrics = read_json(train(root, "other", samples=[0]) / "0/metrics.json")
     assert metrics["doubts"] == ["predicts red for every test image"]
     # The groups of a single cue are those of the target and that cue.
-    job = SimpleNamespace(settings={"selection": "val_worst_group_cue_2"})
-    subset = runs._FEW_IMAGES
+    subset = FEW_IMAGES
     validated = {("0", "x", "p"): subset, ("0", "y", "p"): 1, ("0", "x", "q"): subset - 1}
-    (doubt,) = runs._doubts(job, np.array(["0", "1"]), {}, validated, set())
+    (doubt,) = noisy_selection("val_worst_group_cue_2", validated)
     assert f"with only {subset - 1} validation images of 0-q, so" in doubt
 
 
@@ -363,8 +372,8 @@ def test_environments_are_numbered_by_name_and_others_are_none(tmp_path):
 
     job = Job(SETTINGS, Protocol(**TRAINING), torch.device("cpu"), SimpleNamespace(load=load))
     run = Run("net", "zgo", "hue-shape", 0)
-    train = runs.load_batches(job, run, "train")
-    val = runs.load_batches(job, run, "val", train)
+    train = load_batches(job, run, "train")
+    val = load_batches(job, run, "val", train)
     assert train.annotations.environments == val.annotations.environments == ("a", "b")
     assert train.environment[:4].tolist() == [1, 0, 1, 0]
     assert val.environment[:4].tolist() == [-1, 1, -1, 1]
@@ -375,8 +384,8 @@ def test_all_splits_are_scaled_as_the_training_images(tmp_path):
     images = ImageFiles(tmp_path / "images")
     job = Job(SETTINGS, Protocol(**TRAINING), torch.device("cpu"), images)
     run = Run("net", "zgo", "hue-shape", 0)
-    data = runs.load(job, run)
-    _, tested = runs.load_test(job, run, data.train.scaling)
+    data = load(job, run)
+    _, tested = load_test(job, run, data.train.scaling)
     defaults = Scaling.of_parts([data.train.pixels])
     assert data.train.scaling == data.val.scaling == tested.scaling == defaults
     assert Scaling.of_parts([tested.pixels]) != defaults != Scaling.of_parts([data.val.pixels])

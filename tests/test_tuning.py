@@ -16,7 +16,7 @@ from diagvib.settings.baselines import BaselineSettings, complete, load_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.training import run, tuning
+from diagvib.training import fit, tuning
 from diagvib.training.callbacks import Callback
 from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import grid
@@ -123,7 +123,7 @@ def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, mo
     """Stopped in the third training, after its first epoch."""
     callbacks = iter([Callback(), Callback(), Interruption(epoch=1)])
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(run, "training_callback", lambda *_: nullcontext(next(callbacks)))
+        patch.setattr(fit, "training_callback", lambda *_: nullcontext(next(callbacks)))
         tune(root, *SHORT)
     retained = root / "data/tuning/small_cnn"
     assert not (root / "results").exists() and len(list(retained.rglob("*.json"))) == 2

@@ -22,8 +22,9 @@ from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Run
 from diagvib.settings.resolve import load_config
 from diagvib.training.batches import Batches
+from diagvib.training.job import Folders, Job
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.run import train_runs
 from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable, write_dataset
 from synthetic_methods import settings_of

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
-    from diagvib.training.run import Job as Training
+    from diagvib.training.job import Job as Training
 
 
 def argument(kind: type, help: str, metavar: str | None = None, **options: object) -> object:
@@ -220,7 +220,8 @@ def train(
     tensorboard: TensorBoard = False,
 ) -> None:
     """Train and test a baseline on a study and binding. Covers all dataset samples."""
-    from diagvib.training.run import Folders, train_runs
+    from diagvib.training.job import Folders
+    from diagvib.training.run import train_runs
 
     names, training = (baseline, study, binding), _training(layout, job, device, mirror)
     curves = layout.curves(*names) if tensorboard else None
@@ -235,8 +236,8 @@ def _training(
     layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: Path | None
 ) -> Training:
     """How a job trains a baseline, but for the images."""
+    from diagvib.training.job import Job
     from diagvib.training.protocol import Protocol
-    from diagvib.training.run import Job
 
     protocol, prepared = Protocol(**dict(job.training)), layout.prepared(job.scene)
     return Job(

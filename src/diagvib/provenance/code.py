@@ -29,6 +29,8 @@ from diagvib.studies.study import study_files
 # has the two digests, the toy job that was run by both, and the sha256 of what it made.
 EQUAL_CODE = Path(__file__).with_name("equal_code.csv")
 COLUMNS = ("old", "new", "job", "commit", "old_bytes", "new_bytes")
+# What this module imports is the code that a run is made with.
+TRAINING_MODULE = "diagvib.training.run"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ALWAYS = ("torch", "torchvision", "numpy", "pyarrow")
 

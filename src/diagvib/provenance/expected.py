@@ -9,7 +9,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, text_sha256, write_text
 from diagvib.images import FEATURES_FILE, made_from
-from diagvib.provenance.code import code_digest, of_encoder, stage_code
+from diagvib.provenance.code import TRAINING_MODULE, code_digest, of_encoder, stage_code
 from diagvib.provenance.finished import RUN_RECORD, digest_of_images, run_provenance
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import DESCRIPTION
@@ -144,7 +144,7 @@ def _is_drawn(recipes: Path, expected: dict) -> bool:
 
 @cache
 def _run_code(settings: str, scene: str, images: str) -> str:
-    return code_digest(json.loads(settings), "diagvib.training.run", scene, images)
+    return code_digest(json.loads(settings), TRAINING_MODULE, scene, images)
 
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:

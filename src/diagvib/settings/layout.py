@@ -27,6 +27,11 @@ class Run:
         return tuple(self.binding.split("-")[1:])
 
     @property
+    def factors(self) -> list[str]:
+        """The bound factors, the target first."""
+        return [self.target, *self.cues]
+
+    @property
     def names(self) -> dict:
         """What a run is called: baseline, study, binding and sample."""
         return {key: getattr(self, key) for key in ("baseline", "study", "binding", "sample")}

@@ -6,6 +6,7 @@ Separate from `metrics`, so that changing how runs are aggregated is no reason t
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 
 def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
@@ -37,3 +38,16 @@ def mean_per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> floa
     missing labels. (Paper, Sec. 3.4.)
     """
     return float(np.mean(list(per_class_accuracy(labels, predictions).values())))
+
+
+def group_metrics(table: pa.Table, target: str, predicted: np.ndarray) -> dict:
+    """Per group present: mean per-class accuracy (paper, Sec. 3.4), number of images, and each
+    class's accuracy. predicted: the classes' names, [N]."""
+    group, label = (table[c].to_numpy(zero_copy_only=False) for c in ("group", target))
+    metrics = {}
+    for name in sorted(set(group)):
+        members = group == name
+        per_class = per_class_accuracy(label[members], predicted[members])
+        accuracy = float(np.mean(list(per_class.values())))
+        metrics[name] = {"accuracy": accuracy, "n": int(members.sum()), "per_class": per_class}
+    return metrics

@@ -1,12 +1,19 @@
 """The predictions of a trained method."""
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import seed_generators
+from diagvib.images.files import Images
 from diagvib.methods.method import Method, Unlabelled
+from diagvib.scenes import load_scene
+from diagvib.settings.layout import Run
+from diagvib.training.answers import answers
 from diagvib.training.batches import Batches
+from diagvib.training.job import Job
 from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.running_metrics import check_shape
 
@@ -37,3 +44,43 @@ def predict(
             "check the model and method in evaluation mode, or set training.precision: fp32"
         )
     return index, probability
+
+
+def class_names(images: Images, target: str, prediction: Tensor) -> np.ndarray:
+    """The target's classes of these indices, [N]."""
+    return np.array(images.factors[target])[prediction.numpy()]
+
+
+def predict_test(
+    job: Job, run: Run, method: Method, test: Images, batches: Batches
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """The class predicted for each test image, [N]; and columns for predictions.parquet: the
+    prediction, its probability, in some scenes more (`answers`), and the images' files."""
+    prediction, confidence = predict(method, batches, job.protocol, run.name)
+    predicted = class_names(test, run.target, prediction)
+    predictions = pd.DataFrame({"prediction": predicted, "confidence": confidence.numpy()})
+    scene = load_scene(test.metadata["scene"])
+    if (watched := scene.noted_class) in test.factors[run.target]:
+        predictions = _answers(job, run, test, batches, method, watched)
+    if files := job.prepared and scene.source_files(test.table, job.prepared):
+        predictions["path"] = files
+    return predicted, predictions
+
+
+def _answers(
+    job: Job, run: Run, test: Images, batches: Batches, method: Method, watched: str
+) -> pd.DataFrame:
+    """`answers` about the test images, in a scene with a class to watch."""
+    scene = load_scene(test.metadata["scene"])
+    photos = test.table.select(["photo", "watermark", "group"]).to_pandas()
+    photos["label"] = test.table[run.target].to_pandas()
+
+    def logits_of(rows: np.ndarray) -> torch.Tensor:
+        batch = batches.batch(torch.from_numpy(rows))
+        with job.protocol.autocast(job.device):
+            return method.predict(Unlabelled(batch.pixels, batch.inputs))
+
+    with deterministic(job.device, job.protocol.threads):
+        method.eval()
+        classes, groups = test.factors[run.target], scene.groups(job.prepared)
+        return answers(photos, logits_of, classes, watched, groups)

@@ -13,9 +13,11 @@ from diagvib.foundation.plug_ins import reason
 from diagvib.images.files import Images
 from diagvib.models.independence import check_independent
 from diagvib.settings.layout import Run
+from diagvib.training.fit import make_method
+from diagvib.training.job import Job
+from diagvib.training.load import load, load_test
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Job, load, load_test, make_method
 from diagvib.training.trainer import Trainer
 
 _BATCH = 64  # images that the user's function gets at a time

@@ -21,7 +21,9 @@ from diagvib.settings.keys import Tuning
 from diagvib.settings.layout import Run
 from diagvib.settings.ranges import with_values
 from diagvib.training.checkpoints import Checkpoint
-from diagvib.training.run import Job, Loaded, dataset_metadata, fit, load
+from diagvib.training.fit import fit
+from diagvib.training.job import Job
+from diagvib.training.load import Loaded, dataset_metadata, load
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def shown_images(test: Images, run: Run, count: int = IMAGES_SHOWN) -> np.ndarra
     """Which test images are shown, int64[at most count]: equally many per group and target class,
     with as many cue classes as possible; sorted by group and classes, the first of their kind in
     the file."""
-    factors = {name: pd.CategoricalDtype(test.factors[name]) for name in (run.target, *run.cues)}
+    factors = {name: pd.CategoricalDtype(test.factors[name]) for name in run.factors}
     frame = test.table.select(["group", *factors]).to_pandas().astype(factors)
     for columns in (["group", *factors], ["group", run.target]):
         frame = frame.iloc[frame.groupby(columns, observed=True).cumcount().argsort(kind="stable")]
