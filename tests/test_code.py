@@ -209,14 +209,25 @@ def test_every_byte_counts_of_what_is_no_python(tmp_path, name):
     assert digest(tmp_path, "def (  # one\n", name) != digest(tmp_path, "def (  # two\n", name)
 
 
-def test_of_a_photo_set_what_images_depend_on_counts(tmp_path):
-    before = "table: t.csv\nfactors: {bird: [gull, wren]}\n"
-    equal = f"folder: elsewhere # moved\n{before}licence: CC0-1.0\ncitation: me\n# a comment\n"
-    entire = digest(tmp_path, before, "birds.yaml")
-    assert digest(tmp_path, equal, "birds.yaml") == entire
-    for change in ("size: 64\n", "crop: false\n", "unit: person\n"):
-        assert digest(tmp_path, before + change, "birds.yaml") != entire
-    assert digest(tmp_path, before.replace("gull, wren", "wren, gull"), "birds.yaml") != entire
+def test_keys_on_which_no_image_depends_count_only_outside_definitions_of_photo_sets(tmp_path):
+    path, before = (
+        tmp_path / "birds.yaml",
+        "table: t.csv\nfactors: {bird: {classes: [gull, wren]}}\n",
+    )
+
+    def digests(text: str) -> tuple[str, str, str]:
+        path.write_text(text)
+        scene = load_scene(str(path)).entries
+        return tuple(code_of(entries).digest for entries in (scene, [path], [*scene, path]))
+
+    as_scene, as_file, as_both = digests(before)
+    keys = f"folder: elsewhere # moved\n{before}licence: CC0-1.0\ncitation: me\n# a comment\n"
+    assert digests(keys)[0] == as_scene
+    assert digests(keys)[1] != as_file and digests(keys)[2] != as_both
+    assert digests(f"{before}# a comment\n") == (as_scene, as_file, as_both)
+    for change in ("watermark: {points_to: gull}\n", "unit: person\n"):
+        assert digests(before + change)[0] != as_scene
+    assert digests(before.replace("gull, wren", "wren, gull"))[0] != as_scene
 
 
 FILES = {

@@ -27,7 +27,6 @@ from diagvib.foundation.program import OURS, Program, named_by, program_of
 from diagvib.foundation.versions import once_per_version
 
 _PACKAGE = Path(__file__).parent.parent
-_NO_IMAGE = ("folder", "licence", "citation")  # where photos are, and whose
 _INSTALLED = {"site-packages", "dist-packages"}
 # Left out, with what they import, since an edit there changes no content: `foundation` handles
 # files, errors and processes (only its random generators and binary columns count), what `settings`
@@ -45,22 +44,37 @@ _DEFINITIONS = definition_path("").parent
 _QUOTED_FILE = re.compile(r'"([\w.-]+(?:/[\w.-]+)*\.(?!py")\w+)"')
 
 
+class Definition(NamedTuple):
+    """A YAML file as an entry. unused: keys on which nothing that is made depends."""
+
+    path: Path
+    unused: tuple[str, ...] = ()
+
+
+Entry = str | Path | Definition
+
+
 @dataclass(frozen=True)
 class Code:
     """files: name of a module, or of another file -> path. packages: the installed packages that
     are imported. entries: the files of the user with which the code begins. uses: the modules and
-    other files that each file names, in an order that no name decides."""
+    other files that each file names, in an order that no name decides. unused: keys of YAML files
+    that do not count."""
 
     files: dict[str, Path] = field(default_factory=dict)
     packages: set[str] = field(default_factory=set)
     entries: list[str] = field(default_factory=list)
     uses: dict[str, list[str]] = field(default_factory=dict)
+    unused: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
         """sha256, as hex, of what all files hold and which of them each uses, whatever their names
         are and wherever they are. OSError if one cannot be read."""
         sources = {name: _source(path) for name, path in self.files.items()}
+        for name in filter(self.unused.get, sources):
+            content = _content_digest(self.files[name], self.unused[name])
+            sources[name] = sources[name]._replace(digest=content)
         words = frozenset().union(*(source.program.words for source in sources.values()))
         # A parameter's name counts if a keyword or a text may be meant for it.
         digests = {
@@ -82,7 +96,7 @@ class Code:
         return text_sha256(repr((sorted(finer.values()), entries)))
 
 
-def code_of(entries: Iterable[str | Path]) -> Code:
+def code_of(entries: Iterable[Entry]) -> Code:
     """The code that begins with these modules, by name, and with these files.
 
     An installed package is followed only if one of its modules is an entry.
@@ -92,13 +106,8 @@ def code_of(entries: Iterable[str | Path]) -> Code:
     named = [name for name in waiting if isinstance(name, str) and not name.startswith(f"{OURS}.")]
     while waiting:
         name = waiting.pop()
-        if isinstance(name, Path):
-            around = [base for base in (Path.cwd(), _DEFINITIONS) if name.is_relative_to(base)]
-            label = str(name.relative_to(around[0]) if around else name)
-            code.files[label] = name
-            code.entries.append(label)
-            if not name.is_file():
-                raise DiagvibError(f"{name}: no such file, but a scene or a baseline depends on it")
+        if not isinstance(name, str):
+            _add_file(code, name if isinstance(name, Definition) else Definition(name))
             continue
         top, _, below = name.partition(".")
         excluded = name in seen or top in code.packages or top in sys.stdlib_module_names
@@ -119,6 +128,18 @@ def code_of(entries: Iterable[str | Path]) -> Code:
                 _add_data(code, name, path)
     code.entries.extend(name for name in named if name in code.files)
     return code
+
+
+def _add_file(code: Code, definition: Definition) -> None:
+    path, unused = definition
+    around = [base for base in (Path.cwd(), _DEFINITIONS) if path.is_relative_to(base)]
+    label = str(path.relative_to(around[0]) if around else path)
+    code.files[label] = path
+    code.entries.append(label)
+    # A key counts if it does for one of those that depend on the file.
+    code.unused[label] = tuple(key for key in unused if key in code.unused.get(label, unused))
+    if not path.is_file():
+        raise DiagvibError(f"{path}: no such file, but a scene or a baseline depends on it")
 
 
 def imported_in(module: str, function: str) -> list[str]:
@@ -205,9 +226,9 @@ def _source(path: Path) -> _Source:
     return _Source(program, _QUOTED_FILE.findall(text), text_sha256(program.text))
 
 
-def _content_digest(path: Path) -> str:
-    """sha256, as hex, of a file; of keys in YAML, without comments and, in a photo set, without those
-    on which no image depends."""
+def _content_digest(path: Path, unused: Iterable[str] = ()) -> str:
+    """sha256, as hex, of a file; of YAML, of its keys other than those that are unused, without
+    comments."""
     if path.suffix not in (".yaml", ".yml"):
         return file_sha256(path)
     try:
@@ -216,9 +237,7 @@ def _content_digest(path: Path) -> str:
         return file_sha256(path)
     if not isinstance(content, dict):
         return file_sha256(path)
-    if "factors" in content:
-        content = {key: value for key, value in content.items() if key not in _NO_IMAGE}
-    return text_sha256(repr(content))
+    return text_sha256(repr({key: value for key, value in content.items() if key not in unused}))
 
 
 def _resolved(imports: Iterable[str], module: str, path: Path) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import checkout_path
-from diagvib.foundation.imports import Code, code_of, imported_in
+from diagvib.foundation.imports import Code, Entry, code_of, imported_in
 from diagvib.foundation.version import __version__
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
@@ -65,7 +65,7 @@ def stage_code(
 
 
 @cache
-def _code(stage: str, entries: tuple[str | Path, ...]) -> Code:
+def _code(stage: str, entries: tuple[Entry, ...]) -> Code:
     return code_of([*imported_in("diagvib.stages", stage), *entries])
 
 
@@ -130,7 +130,7 @@ def renders(images: str, settings: dict) -> bool:
     return images == "render" or bool(declaration(settings["method"]["name"]).needs)
 
 
-def baseline_entries(settings: dict) -> list[str | Path]:
+def baseline_entries(settings: dict) -> list[Entry]:
     """The modules of a baseline's model and method, including the user's own, and the files that it
     depends on. Of a frozen network, only the head is trained, or taken from it; of an encoder, also
     the methods that make its views."""

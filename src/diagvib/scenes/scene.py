@@ -27,7 +27,7 @@ from diagvib.foundation.files import (
     write_json,
 )
 from diagvib.foundation.hooks import check_hooks
-from diagvib.foundation.imports import program_digest
+from diagvib.foundation.imports import Entry, program_digest
 from diagvib.foundation.seeding import generators_restored, named_generator, seed_generators
 from diagvib.foundation.validation import Misplaced, Text, text_like, unique
 from diagvib.scenes.fetch import Source, fetch
@@ -293,7 +293,7 @@ class Scene:
         return self.rendering(prepared, EXAMPLE_SIZE, torch.device("cpu"))(recipes).numpy()
 
     @property
-    def entries(self) -> list[str | Path]:
+    def entries(self) -> list[Entry]:
         """The scene's module and the files that it `depends` on, for `foundation.imports`."""
         return [type(self).__module__, *map(Path, self.depends)]
 

@@ -20,6 +20,7 @@ from diagvib.foundation.files import (
     write_json,
     write_table,
 )
+from diagvib.foundation.imports import Definition
 from diagvib.foundation.messages import say
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import read_valid
@@ -50,6 +51,7 @@ from diagvib.scenes.scene import EXAMPLE_SIZE, Catalogue, Scene
 if TYPE_CHECKING:
     import torch
 
+_UNUSED = ("folder", "licence", "citation")  # where photos are, and whose
 CATALOGUE = "catalogue.parquet"
 GROUPS = "groups.json"
 WATERMARK, ABSENT, PRESENT = "watermark", "absent", "present"
@@ -81,6 +83,11 @@ class Photos(Scene):
             self.noted_class = definition.watermark.points_to
         # All classes, in the order in which studies number them.
         self.published_samples = (self.factors,)
+
+    @property
+    def entries(self):
+        module, path, *files = super().entries
+        return [module, Definition(path, _UNUSED), *files]
 
     def folder(self, mirror: Path | None) -> Path | None:
         """The folder of the photos."""
