@@ -57,6 +57,11 @@ def prepared(study):
     return PREPARED_DIGESTS.format(scene=folder_name(CONFIG.study(study).scene))
 
 
+def drawn_on_gpu(study):
+    """Whether a study's render jobs use a GPU: then one job at a time draws, and compresses on many cores."""
+    return bool(GPU_SHARE) and load_scene(CONFIG.study(study).scene).draws_on_gpu
+
+
 def images(study, binding, rendered):
     """A dataset's images: the digests of image files, or recipes; and the prepared data if they are rendered."""
     file = IMAGE_DIGESTS if CONFIG.images == "parquet" else RECIPE_FILE

@@ -8,7 +8,9 @@ rule render:
         f"{LOGS}/render/{{study}}/{{binding}}.log",
     benchmark:
         f"{LOGS}/benchmarks/render/{{study}}/{{binding}}.tsv"
-    threads: 1
+    threads: lambda wildcards: 16 if drawn_on_gpu(wildcards.study) else 1
+    resources:
+        gpu_share=lambda wildcards: GPU_SHARE * drawn_on_gpu(wildcards.study),
     params:
         settings=stage("render"),
         code=code("render"),
@@ -16,4 +18,4 @@ rule render:
         "render {wildcards.study} {wildcards.binding}"
     shell:
         "diagvib render {wildcards.study} {wildcards.binding} --settings {params.settings:q} --root {ROOT:q} "
-        "--threads {threads} > {log:q} 2>&1"
+        "--device {DEVICE} --threads {threads} > {log:q} 2>&1"

@@ -1,14 +1,19 @@
-"""What only a GPU can show: it trains like the CPU, its steps wait for nothing, and its memory may
-be too small."""
+"""What only a GPU can show: it draws the CPU's bytes, it trains like the CPU, its steps wait for
+nothing, and its memory may be too small."""
 
 import math
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.images.files import write_images
 from diagvib.methods.registry import METHODS, declaration, make_baseline
+from diagvib.scenes.digits.renderer import Renderer
+from diagvib.scenes.scene import Renderer as SceneRenderer
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.layout import Run
 from diagvib.training import batches
@@ -19,10 +24,13 @@ from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable
 from synthetic_methods import changed, two_phases
+from test_gpu_kernel import cases
 from test_methods import annotated, made
+from test_renderer import random_recipes
 from test_runs import train, write_dataset
 from test_trainer import Interrupted, Interruption
 
+GpuDrawing = pytest.importorskip("diagvib.scenes.digits.gpu_kernel").GpuDrawing
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 GPU = torch.device("cuda")
@@ -115,3 +123,34 @@ def test_too_little_memory_says_what_to_lower(tmp_path):
             train(tmp_path, "runs", samples=[0], device="cuda", settings=settings)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_images_are_drawn_in_the_same_bytes():
+    """Also if the recipes are on the GPU."""
+    for part in cases():
+        sources, size = (part.pop("digits"), part.pop("textures")), part.pop("size")
+        expected = Renderer(*sources, size=size).render(**part)
+        renderer = Renderer(*sources, device="cuda", size=size)
+        assert isinstance(renderer.draw, GpuDrawing)
+        moved = {name: torch.as_tensor(column).cuda() for name, column in part.items()}
+        for recipes in (part, moved):
+            images = renderer.render(**recipes)
+            assert images.is_cuda
+            assert torch.equal(images.cpu(), expected)
+
+
+def test_image_files_are_the_same_bytes(tmp_path):
+    g, rows = np.random.default_rng(1), 5_000  # more than are copied at a time
+    digits, textures = (g.integers(0, 256, (5, side, side), dtype=np.uint8) for side in (40, 256))
+    drawn = random_recipes(rows, digits=5, textures=5)
+    table = pa.table({"row": np.arange(rows)})
+    for device in ("cpu", "cuda"):
+        renderer = Renderer(digits, textures, device)
+
+        def render(recipes, renderer=renderer):
+            numbers = recipes["row"].to_numpy()
+            return renderer.render(**{name: column[numbers] for name, column in drawn.items()})
+
+        scene_renderer = SceneRenderer("digits", 128, torch.device(device), render)
+        write_images(tmp_path / device, table, scene_renderer, {})
+    assert (tmp_path / "cpu").read_bytes() == (tmp_path / "cuda").read_bytes()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from diagvib.foundation.devices import resolve_device
+from diagvib.foundation.devices import machine, resolve_device
 from diagvib.foundation.files import write_digests
 from diagvib.foundation.progress import counting
 from diagvib.scenes import load_scene
@@ -113,6 +113,7 @@ def render(
     study: StudyName,
     binding: BindingName,
     threads: Threads = None,
+    device: Device = "auto",
 ) -> None:
     """Render the recipes of a study and binding to image files. Covers all dataset samples."""
     import torch
@@ -121,7 +122,11 @@ def render(
     from diagvib.images.files import write_images
 
     torch.set_num_threads(cores(threads))
-    data = _Data(layout, job, study, binding, torch.device("cpu"))
+    # A GPU draws the same bytes, so that nobody needs one.
+    on_cpu = device == "cpu" or not load_scene(job.scene).draws_on_gpu
+    drawn_on = resolve_device("cpu" if on_cpu else "auto")
+    print(f"drawn on {machine() if drawn_on.type == 'cpu' else torch.cuda.get_device_name()}")
+    data = _Data(layout, job, study, binding, drawn_on)
     datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
     with counting(f"render {study} {binding}", len(datasets), "images") as advance:
         for sample in range(job.samples):

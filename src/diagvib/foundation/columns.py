@@ -8,9 +8,9 @@ import pyarrow as pa
 
 def to_binary(arrays: np.ndarray) -> pa.BinaryArray:
     """uint8[N, ...], less than 2 GiB, as N binary values."""
-    kind = pa.binary(math.prod(arrays.shape[1:]))
-    data = pa.py_buffer(arrays)
-    return pa.FixedSizeBinaryArray.from_buffers(kind, len(arrays), [None, data]).cast(pa.binary())
+    ends = np.arange(len(arrays) + 1, dtype=np.int32) * np.int32(math.prod(arrays.shape[1:]))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(arrays)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(arrays), buffers)
 
 
 def from_binary(column: pa.Array | pa.ChunkedArray, shape: tuple[int, ...]) -> np.ndarray:

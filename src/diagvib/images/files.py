@@ -4,28 +4,32 @@ An image is its raw bytes in one `binary` column; shape and layout are in the fi
 recipe columns are included, so that a file can be understood in pandas.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, open_parquet, whole_file, with_metadata
 from diagvib.images.memory import room
+from diagvib.images.row_groups import write_row_groups
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Renderer
 
-# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library
+# Images rendered on a CPU and written at a time, and the row group. 24 MiB at 128 pixels: the C library
 # requests blocks above 32 MiB from the system every time, and clearing them takes longer than
 # drawing on them.
 BATCH = 512
+# Images rendered on a GPU, and copied from there, at a time: 192 MiB at 128 pixels.
+_GPU_BATCH = 8 * BATCH
 # Images decoded at a time: few enough to be copied while still in a core's cache.
 _DECODED = 128
 
@@ -74,23 +78,54 @@ def class_indices(
     return indices
 
 
-def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tensor]:
-    """Render a recipe table in order, BATCH images at a time: uint8[B, size, size, 3] on the
+def render_batches(
+    recipes: pa.Table, renderer: Renderer, count: int = BATCH
+) -> Iterator[torch.Tensor]:
+    """Render a recipe table in order, so many images at a time: uint8[B, size, size, 3] on the
     renderer's device."""
-    for start in range(0, len(recipes), BATCH):
-        yield renderer(recipes.slice(start, BATCH))
+    for start in range(0, len(recipes), count):
+        yield renderer(recipes.slice(start, count))
+
+
+def _row_groups(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tensor]:
+    """Render a recipe table in order, BATCH images at a time, on the CPU. A GPU draws one batch
+    while the one before is copied."""
+    if renderer.device.type == "cpu":
+        yield from render_batches(recipes, renderer)
+    else:
+        for batch in _copied(render_batches(recipes, renderer, _GPU_BATCH)):
+            yield from batch.split(BATCH)
+
+
+def _copied(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Batches from a GPU in page-locked memory of the host, which torch uses again."""
+    waiting = deque()
+    for pixels in batches:
+        copy = torch.empty(pixels.shape, dtype=pixels.dtype, pin_memory=True)
+        copy.copy_(pixels, non_blocking=True)
+        (done := torch.cuda.Event()).record()
+        waiting.append((copy, done))
+        if len(waiting) > 1:
+            yield _arrived(*waiting.popleft())
+    while waiting:
+        yield _arrived(*waiting.popleft())
+
+
+def _arrived(copy: torch.Tensor, done: torch.cuda.Event) -> torch.Tensor:
+    done.synchronize()
+    return copy
 
 
 def rendered(recipes: pa.Table, renderer: Renderer, folder: Path) -> torch.Tensor:
     """All images of a recipe table, uint8[N, size, size, 3] on the renderer's device; on the CPU a
     file in `folder` if they are more than memory should hold (`memory.room`)."""
-    shape = (len(recipes), renderer.size, renderer.size, 3)
+    shape, start = (len(recipes), renderer.size, renderer.size, 3), 0
     if renderer.device.type == "cpu":
-        pixels = torch.from_numpy(room(shape, folder))
+        pixels, count = torch.from_numpy(room(shape, folder)), BATCH
     else:
         pixels = torch.empty(shape, dtype=torch.uint8, device=renderer.device)
-    start = 0
-    for batch in render_batches(recipes, renderer):
+        count = _GPU_BATCH
+    for batch in render_batches(recipes, renderer, count):
         pixels[start : start + len(batch)] = batch
         start += len(batch)
     return pixels
@@ -105,32 +140,37 @@ def write_images(
 ) -> None:
     """Render a recipe table to an image file, written atomically.
 
-    advance: called with the number of further images written. Memory use does not depend on the
-    number of images.
+    Row groups are compressed in as many threads as torch may use. advance: called with the number
+    of further images written. Memory use does not depend on the number of images, and the file
+    neither on the threads nor on the renderer's device.
     """
     schema = with_metadata(
         recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
         {**metadata, **pixel_format(renderer.size)},
     )
-    names = [field.name for field in schema if field.type == pa.string()]
-    with (
-        whole_file(path) as temporary,
-        pq.ParquetWriter(
+
+    def tables() -> Iterator[Callable[[], pa.Table]]:
+        start = 0
+        for pixels in _row_groups(recipes, renderer):
+            yield partial(_with_images, recipes.slice(start, len(pixels)), pixels, schema)
+            start += len(pixels)
+
+    with whole_file(path) as temporary:
+        write_row_groups(
             temporary,
-            schema,
+            tables(),
+            torch.get_num_threads(),
+            advance,
+            schema=schema,
             compression="zstd",
-            use_dictionary=names,
+            use_dictionary=[field.name for field in schema if field.type == pa.string()],
             write_statistics=recipes.schema.names,
             write_page_checksum=True,
-        ) as writer,
-    ):
-        start = 0
-        for pixels in render_batches(recipes, renderer):
-            rows = recipes.slice(start, len(pixels))
-            table = pa.table([*rows.columns, to_binary(pixels.cpu().numpy())], schema=schema)
-            writer.write_table(table, row_group_size=BATCH)
-            advance(len(pixels))
-            start += len(pixels)
+        )
+
+
+def _with_images(recipes: pa.Table, pixels: torch.Tensor, schema: pa.Schema) -> pa.Table:
+    return pa.table([*recipes.columns, to_binary(pixels.numpy())], schema=schema)
 
 
 def read_images(path: Path) -> Images:

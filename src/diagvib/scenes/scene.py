@@ -196,6 +196,7 @@ class Scene:
     published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`). replicates:
     whether each replicate draws its own dataset, or all share one, as with photos, and differ in
     the training seed. depends: files besides its modules whose content counts as its code.
+    draws_on_gpu: whether the renderer draws in a GPU's memory, the same images as on the CPU.
     bytes_per_pixel of a stored image, source_bytes_per_image: for the plan. noted_class: a class of
     the target whose probability runs note for each test image.
 
@@ -219,6 +220,7 @@ class Scene:
     replicates: Literal["samples", "seeds"] = "samples"
     depends: ClassVar[Sequence[str]] = ()
     noted_class: str | None = None
+    draws_on_gpu: bool = False
     bytes_per_pixel: float | None = None
     source_bytes_per_image: int = 0
 

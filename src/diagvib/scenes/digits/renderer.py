@@ -3,10 +3,11 @@ image").
 
 Every image is one textured digit on a grey canvas. The digit's mask and the coloured texture crop,
 both 40 x 40, are resized to n x n by one small matrix per n (`resize_matrix`): resized = A_n X
-A_n^T. Sizes, corners and colours are computed here, in float64; `cpu_kernel.py` draws. That is on
-the CPU also if images are wanted on a GPU, so that they are the same bytes everywhere: drawing one
-takes a few microseconds, less than a launch on a GPU.
+A_n^T. Sizes, corners and colours are computed here, in float64; `cpu_kernel` or `gpu_kernel` draws,
+and both draw the same bytes.
 """
+
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -26,35 +27,79 @@ _FAR = 2**20
 _PAIRS = ("crop", "lightness", "position")
 
 
-def hls_to_rgb(hue: np.ndarray, lightness: np.ndarray) -> np.ndarray:
+def hls_to_rgb(hue: torch.Tensor, lightness: torch.Tensor) -> torch.Tensor:
     """Colours of full saturation as integers 0..255 (255 * v truncated).
 
     hue: float64[N] in degrees; lightness: float64[N]. Returns float64[N, 3].
     """
     # (l + 1) - l is not always 1 in floating point, and the truncation below reveals it: the order
     # of operations matters
-    high = np.where(lightness <= 0.5, 2 * lightness, (lightness + 1) - lightness)
+    high = torch.where(lightness <= 0.5, 2 * lightness, (lightness + 1) - lightness)
     low = 2 * lightness - high
-    h = (hue[:, None] / 360 + np.arange(1, -2, -1) / 3) % 1
-    high, low = high[:, None], low[:, None]
+    # On a GPU, torch divides by a number as it multiplies by its inverse, which rounds twice.
+    turns = hue / torch.full_like(hue, 360)
+    h = turns[:, None] + torch.from_numpy(np.arange(1, -2, -1) / 3).to(hue.device)
+    h, high, low = h - h.floor(), high[:, None], low[:, None]
     rising, falling = low + (high - low) * h * 6, low + (high - low) * (2 / 3 - h) * 6
-    value = np.where(
-        h < 1 / 6, rising, np.where(h < 1 / 2, high, np.where(h < 2 / 3, falling, low))
-    )
-    return np.trunc(255 * value)
+    value = torch.where(h < 2 / 3, falling, low)
+    value = torch.where(h < 1 / 6, rising, torch.where(h < 1 / 2, high, value))
+    return (255 * value).trunc()
 
 
-def placement(position: np.ndarray, scale: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+def placement(
+    position: torch.Tensor, scale: torch.Tensor, size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Where objects are in an image of `size` pixels: their sides int64[N], and the (row, column)
     of their top left pixels, int64[N, 2], which may be outside. position: float64[N, 2]; scale:
     float64[N]."""
-    side = (OBJECT_SIDE * size / PAPER_SIZE * scale).round().clip(1, _FAR).astype(np.int64)
-    corner = ((size - 1) * position - (side[:, None] - 1) / 2).clip(-_FAR, _FAR)
-    return side, np.trunc(corner).astype(np.int64)
+    side = (OBJECT_SIDE * size / PAPER_SIZE * scale).round().clamp(1, _FAR).long()
+    corner = ((size - 1) * position - (side[:, None] - 1) / 2).clamp(-_FAR, _FAR)
+    return side, corner.trunc().long()
+
+
+class CpuDrawing:
+    """Draws checked recipes on the CPU; the images are moved to `device`.
+
+    masks: uint8[D, 40, 40] holding 0 and 255; textures: uint8[T, H, W].
+    """
+
+    def __init__(self, masks: np.ndarray, textures: np.ndarray, size: int, device: torch.device):
+        # here: nobody else should wait for the compiler
+        from diagvib.scenes.digits.cpu_kernel import draw_images, mask_boxes, resize_tables
+
+        self._draw, self._make_tables = draw_images, resize_tables
+        self.size, self.device = size, device
+        turned = [np.ascontiguousarray(stack.swapaxes(1, 2)) for stack in (masks, textures)]
+        self._sources = [*turned, mask_boxes(masks)]
+        self._tables = resize_tables(size)
+
+    def __call__(self, digit, texture, crop, side, corner, colour) -> torch.Tensor:
+        """digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float64[N, 2, 3],
+        integers."""
+        columns = (digit, texture, crop, side, corner, colour.float())
+        columns = [column.cpu().contiguous().numpy() for column in columns]
+        # No study has objects larger than the image.
+        largest = columns[3].max(initial=0)
+        tables = self._tables if largest <= self.size else self._make_tables(largest)
+        # NumPy asks the system for huge pages, torch does not
+        images = np.empty((len(columns[0]), self.size, self.size, 3), dtype=np.uint8)
+        constants = np.float32(CANVAS), np.float32(TRUNCATION_GUARD)
+        self._draw(images, *self._sources, *tables, *columns, *constants)
+        return torch.from_numpy(images).to(self.device)
+
+
+def drawing(device: torch.device) -> type:
+    """The class that draws for a device: on a GPU, if there is a compiler for it."""
+    if device.type == "cuda" and find_spec("triton"):
+        from diagvib.scenes.digits.gpu_kernel import GpuDrawing
+
+        return GpuDrawing
+    return CpuDrawing
 
 
 class Renderer:
-    """Renders batches of recipes from prepared digits and textures, for any torch device.
+    """Renders batches of recipes from prepared digits and textures, for any torch device: on a GPU
+    in its memory, otherwise on the CPU, in the same bytes.
 
     digits: uint8[D, 40, 40]; textures: uint8[T, H, W] with H, W >= 40; size: side of the images in
     pixels, 64 to 256. At sizes other than 128 objects keep their size relative to the image. Raises
@@ -64,9 +109,6 @@ class Renderer:
     def __init__(
         self, digits, textures, device: str | torch.device = "cpu", size: int = PAPER_SIZE
     ):
-        # here: nobody else should wait for the compiler
-        from diagvib.scenes.digits.cpu_kernel import mask_boxes, resize_tables
-
         self.device, self.size = torch.device(device), int(size)
         if not 64 <= self.size <= 256:
             raise DiagvibError(f"image size {size}: sizes from 64 to 256 pixels can be rendered")
@@ -77,11 +119,9 @@ class Renderer:
         self._limits = {
             "digit": len(masks),
             "texture": len(textures),
-            "crop": np.array([height - OBJECT_SIDE + 1, width - OBJECT_SIDE + 1]),
+            "crop": [height - OBJECT_SIDE + 1, width - OBJECT_SIDE + 1],
         }
-        turned = [np.ascontiguousarray(stack.swapaxes(1, 2)) for stack in (masks, textures)]
-        self._sources = [*turned, mask_boxes(masks)]
-        self._tables = resize_tables(self.size)
+        self.draw = drawing(self.device)(masks, textures, self.size, self.device)
 
     def render(self, digit, texture, crop, hue, lightness, position, scale) -> torch.Tensor:
         """Render N recipes; returns uint8[N, size, size, 3] on the device.
@@ -92,52 +132,33 @@ class Renderer:
         clipped. Raises DiagvibError, naming the row, for an index outside the stacks or a value
         that is not finite.
         """
-        from diagvib.scenes.digits.cpu_kernel import draw_images, resize_tables
-
         index = {"digit": digit, "texture": texture, "crop": crop}
         value = {"hue": hue, "lightness": lightness, "position": position, "scale": scale}
-        arrays = {
-            name: self._checked(name, numbers, len(digit))
-            for name, numbers in (index | value).items()
+        like = torch.as_tensor(digit)
+        columns = {
+            name: self._checked(name, numbers, like) for name, numbers in (index | value).items()
         }
-        side, corner = placement(arrays["position"], arrays["scale"], self.size)
-        colour = np.stack([hls_to_rgb(arrays["hue"], level) for level in arrays["lightness"].T], 1)
-        # No study has objects larger than the image.
-        largest = side.max(initial=0)
-        tables = self._tables if largest <= self.size else resize_tables(largest)
-        # NumPy asks the system for huge pages, torch does not
-        images = np.empty((len(side), self.size, self.size, 3), dtype=np.uint8)
-        draw_images(
-            images,
-            *self._sources,
-            *tables,
-            *(arrays[name] for name in index),
-            side,
-            corner,
-            colour.astype(np.float32),
-            np.float32(CANVAS),
-            np.float32(TRUNCATION_GUARD),
-        )
-        return torch.from_numpy(images).to(self.device)
+        side, corner = placement(columns["position"], columns["scale"], self.size)
+        colours = [hls_to_rgb(columns["hue"], level) for level in columns["lightness"].unbind(1)]
+        return self.draw(*(columns[name] for name in index), side, corner, torch.stack(colours, 1))
 
-    def _checked(self, name: str, numbers, count: int) -> np.ndarray:
-        """An argument of `render` as an array."""
-        limit = self._limits.get(name)
+    def _checked(self, name: str, numbers, like: torch.Tensor) -> torch.Tensor:
+        """An argument of `render` as a tensor, for as many images as `like` and on its device."""
+        limit, count = self._limits.get(name), len(like)
         dtype = torch.float64 if limit is None else torch.int64
-        array = torch.as_tensor(numbers, dtype=dtype, device="cpu").contiguous().numpy()
+        column = torch.as_tensor(numbers, dtype=dtype, device=like.device)
         shape = (count, 2) if name in _PAIRS else (count,)
-        if array.shape != shape:
-            raise DiagvibError(f"{name}: shape {array.shape} given, {shape} expected")
-        outside = ~np.isfinite(array) if limit is None else (array < 0) | (array >= limit)
+        if column.shape != shape:
+            raise DiagvibError(f"{name}: shape {tuple(column.shape)} given, {shape} expected")
+        if limit is None:
+            outside, problem = ~column.isfinite(), "is not a finite number"
+        else:
+            outside = (column < 0) | (column >= torch.tensor(limit, device=like.device))
+            problem = f"is out of range; from 0 to below {limit} expected"
         if outside.any():
-            row = int(outside.nonzero()[0][0])
-            problem = (
-                "is not a finite number"
-                if limit is None
-                else f"is out of range; from 0 to below {limit} expected"
-            )
-            raise DiagvibError(f"row {row}: {name} {array[row].tolist()} {problem}")
-        return array
+            row = int(outside.nonzero()[0, 0])
+            raise DiagvibError(f"row {row}: {name} {column[row].tolist()} {problem}")
+        return column
 
 
 def _stack(images, name: str, largest_side: int | None = None) -> np.ndarray:

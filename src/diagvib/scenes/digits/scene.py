@@ -53,6 +53,7 @@ class Digits(Scene):
     )
     realized_by = REALIZATION_COLUMNS
     spreads = tuple(SPREAD_COLUMNS)
+    draws_on_gpu = True
     typical = {  # noqa: RUF012
         "position": "center-center",
         "hue": "blue",
@@ -121,11 +122,13 @@ class Digits(Scene):
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
         """The square that a digit is drawn in, including its margin, as far as it is inside the
         image."""
+        import torch
+
         from diagvib.scenes.digits.renderer import placement
 
-        realizations = _realizations(recipes)
+        realizations = {name: torch.from_numpy(v) for name, v in _realizations(recipes).items()}
         side, corner = placement(realizations["position"], realizations["scale"][:, 0], size)
-        return np.concatenate([corner, corner + side[:, None]], 1).clip(0, size)
+        return torch.cat([corner, corner + side[:, None]], 1).clamp(0, size).numpy()
 
     def region(self, factor: str, recipes: pa.Table, pixels: np.ndarray) -> np.ndarray:
         """The digit; for its position, the box around it."""
