@@ -19,6 +19,7 @@ import typer
 
 from diagvib.foundation.devices import machine, resolve_device
 from diagvib.foundation.files import write_digests
+from diagvib.foundation.messages import say
 from diagvib.foundation.progress import counting
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
@@ -125,7 +126,7 @@ def render(
     # A GPU draws the same bytes, so that nobody needs one.
     on_cpu = device == "cpu" or not load_scene(job.scene).draws_on_gpu
     drawn_on = resolve_device("cpu" if on_cpu else "auto")
-    print(f"drawn on {machine() if drawn_on.type == 'cpu' else torch.cuda.get_device_name()}")
+    say(f"drawn on {machine() if drawn_on.type == 'cpu' else torch.cuda.get_device_name()}")
     data = _Data(layout, job, study, binding, drawn_on)
     datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
     with counting(f"render {study} {binding}", len(datasets), "images") as advance:
