@@ -143,7 +143,7 @@ def write_cells(
 
 
 # Waterbirds: a published split of which 95 % of either bird are on its own ground.
-PHOTOS = {"studies_from": [str(REPOSITORY / "config/waterbirds/studies.yaml")]}
+PHOTOS = {"studies_from": [str(REPOSITORY / "config/photos/waterbirds/studies.yaml")]}
 GROUND = {("landbird", "land"): 3498, ("landbird", "water"): 184}
 GROUND |= {("waterbird", "land"): 56, ("waterbird", "water"): 1057}
 

@@ -269,7 +269,11 @@ def _exists(path: str | Path) -> bool:
 @cache
 def _roots() -> set[str]:
     """Those of the repository's configurations."""
-    contents = [yaml.safe_load(path.read_text()) for path in (REPOSITORY / "config").glob("*.yaml")]
+    files = [
+        *(REPOSITORY / "config").glob("*.yaml"),
+        *(REPOSITORY / "config").glob("photos/*/*.yaml"),
+    ]
+    contents = [yaml.safe_load(path.read_text()) for path in files]
     return {content["root"] for content in contents if "root" in content}
 
 

@@ -393,6 +393,7 @@ def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
     ]
     deeper = [
         *Path("config").glob("methods/*.yaml"),
+        *Path("config").glob("photos/*/config.yaml"),
         *Path("config").glob("spawrious_tuning/*.yaml"),
     ]
     case += [path for path in deeper if path.name != "baselines.yaml"]

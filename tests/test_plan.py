@@ -84,7 +84,7 @@ def test_rendering_on_the_fly_needs_no_disk_for_images():
 
 
 def test_only_scenes_that_are_downloaded_need_disk_for_sources():
-    photos = load_config("config/waterbirds.yaml", ["baselines=[small_cnn]"])
+    photos = load_config("config/photos/waterbirds/config.yaml", ["baselines=[small_cnn]"])
     assert estimate(photos)["disk"]["sources"] == 0
     draws = estimate(small_config("sources=embedded"))["disk"]["sources"]
     assert 0 < 50 * draws < estimate(small_config())["disk"]["sources"]

@@ -14,8 +14,10 @@ from conftest import REPOSITORY
 from diagvib.commands.new_photos import Columns, look
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.validation import validated
+from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos
+from diagvib.settings.layout import folder_name
 from diagvib.settings.resolve import load_config
 
 SPLITS = ("train", "val", "test")
@@ -126,19 +128,19 @@ def biased_mnist(folder, monkeypatch):
         paths += [f"{part}/{n + 2 * (split < 2)}.jpg" for n in range(len(values))]
     for name, count in (("train", 16), ("val", 12)):
         (folder / f"{name}_ixs.json").write_text(json.dumps([*range(2, count + 2)]))
-    text = (REPOSITORY / "config/biased_mnist/biased_mnist.yaml").read_text()
+    text = (REPOSITORY / "config/photos/biased_mnist/scene.yaml").read_text()
     monkeypatch.chdir(folder)
     exec("\n".join(re.findall(r"^#   (.*)$", text, re.MULTILINE)))
     return pd.Series(paths), "0123456789", "0123456789"
 
 
 def defined(name):
-    return validated(PhotoSet, read_yaml(REPOSITORY / f"config/{name}/{name}.yaml"), name)
+    return validated(PhotoSet, read_yaml(REPOSITORY / f"config/photos/{name}/scene.yaml"), name)
 
 
 @pytest.mark.parametrize("name", ["waterbirds", "celeba", "biased_mnist"])
 def test_every_photo_is_in_its_published_split_with_its_classes(name, tmp_path, monkeypatch):
-    config, values = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
+    config, values = load_config(REPOSITORY / f"config/photos/{name}/config.yaml"), defined(name)
     (study,), binding, folder = config.studies, config.bindings[0], tmp_path / name
     folder.mkdir()
     output = {"waterbirds": waterbirds, "celeba": celeba}
@@ -148,6 +150,8 @@ def test_every_photo_is_in_its_published_split_with_its_classes(name, tmp_path, 
     for number, path in enumerate(paths):
         save(folder / path, number)
     monkeypatch.chdir(REPOSITORY)
+    (scene,) = config.scenes
+    assert folder_name(scene) == load_scene(scene).name == name
     listed, all_items = labelled_photos(values, folder, name)
     assert all_items == len(ROWS) == len(listed)
     target, cue, *_ = values.factors
@@ -172,7 +176,7 @@ def test_every_photo_is_in_its_published_split_with_its_classes(name, tmp_path, 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_folders_are_read_as_published(name, tmp_path, capsys):
-    config, values = load_config(REPOSITORY / f"config/{name}.yaml"), defined(name)
+    config, values = load_config(REPOSITORY / f"config/photos/{name}/config.yaml"), defined(name)
     output = folders(tmp_path / name, name)
     listed, all_items = labelled_photos(values, tmp_path / name, name)
     assert all_items == len(output)

@@ -207,7 +207,7 @@ def test_photos_without_published_weights_are_another_experiment():
     assert scratch_note(frame.assign(study="o2o-easy"), settings) == "", (
         "digits are learnt from scratch in the paper too"
     )
-    published = definition_path("colored_mnist.yaml")
+    published = definition_path("photos/colored_mnist/config.yaml")
     settings = stage_settings(load_config(published), "tabulate").plain()
     frame = pd.DataFrame({"baseline": ["erm"], "study": settings["studies"][:1]})
     assert scratch_note(frame, settings) == "", "as published: a small network from scratch"

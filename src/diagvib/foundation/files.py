@@ -51,6 +51,11 @@ def definition_path(name: str) -> Path:
     return checkout if checkout.exists() else _PACKAGE / "config" / name
 
 
+def definition_name(path: Path) -> str:
+    """The name of what a YAML file defines: the file's, or its folder's if it is a scene.yaml."""
+    return (path.stem == "scene" and path.parent.name) or path.stem
+
+
 def named_in(file: Path, name: str) -> str:
     """The path of a file that another one names: relative to the latter, if it is there, or else to
     the current folder. Below that it is relative, so that a copy elsewhere has the same settings."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.foundation.files import DIGESTS_FILE, file_sha256
+from diagvib.foundation.files import DIGESTS_FILE, definition_name, file_sha256
 from diagvib.foundation.seeding import name_seed
 
 
@@ -125,8 +125,9 @@ class Layout:
 
 def folder_name(name: str) -> str:
     """The name of a scene or similar as a folder name: for `package.module:Class` the class, for a
-    file its name."""
-    return Path(name.rpartition(":")[2]).name.removesuffix(".yaml").removesuffix(".yml")
+    file `definition_name`."""
+    path = Path(name.rpartition(":")[2])
+    return definition_name(path) if path.suffix in (".yaml", ".yml") else path.name
 
 
 RUN_FILES = ("predictions.parquet", "metrics.json", "history.jsonl", "run.json", "exhibits.parquet")

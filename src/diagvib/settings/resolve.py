@@ -49,11 +49,11 @@ def load_config(
 
 def command_for(root: str | Path, command: str) -> str:
     """A command, for messages, with the configuration that makes a root: one that is there, in the
-    current folder or in config/."""
+    current folder or in config/, with its sets of photos."""
     option = "--configfile" if command.startswith("snakemake") else "--config"
     if Path(root).resolve() == Path.cwd():
         return f"`{command}`"
-    folders = Path(root), Path("config"), Path()
+    folders = Path(root), Path("config"), Path(), *sorted(Path("config").glob("photos/*"))
     for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         with suppress(DiagvibError):
             config = read_yaml(file)

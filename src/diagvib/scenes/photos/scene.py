@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
+    definition_name,
     read_json,
     read_table,
     text_sha256,
@@ -75,7 +76,7 @@ class Photos(Scene):
     bytes_per_pixel = 2.34
 
     def __init__(self, path: Path, definition: PhotoSet):
-        self.path, self.definition, self.name = path, definition, path.stem
+        self.path, self.definition, self.name = path, definition, definition_name(path)
         self.factors, self.depends = definition.classes, (str(path),)
         if definition.watermark:
             self.factors = {**self.factors, WATERMARK: (ABSENT, PRESENT)}
