@@ -197,11 +197,27 @@ def test_a_cpus_times_are_scaled_by_pixels_and_say_so(tmp_path, capsys):
 
 
 def test_the_table_names_what_was_not_measured(measured, capsys):
-    config = small_config("baselines=[small_cnn, resnet18]")
+    """debian needs its training images to take a step."""
+    config = small_config("baselines=[small_cnn, debian]")
     output = printed(estimate(config, "cuda", 2, [measured]), config, capsys)
-    assert "train resnet18 not measured with these settings" in output
-    assert "in all 3 min, without render, train resnet18" in output
+    assert "train debian not measured with these settings" in output
+    assert "in all 3 min, without render, train debian" in output
     assert "on 2 GPUs at least 2 min" in output
+
+
+def test_what_was_not_timed_is_scaled_by_operations_from_what_was(measured, capsys):
+    """A step has as many operations as PyTorch counts: 3.476e9 of resnet18, 7.59e7 of small_cnn. Of
+    a frozen network, each image is seen once."""
+    config = small_config("baselines=[small_cnn, resnet18, resnet50_in]")
+    plan = estimate(config, "cuda", rate_files=[measured])
+    step, forward = 3.476 / 0.0759, 1.184 / 0.02855
+    expected = 2 * 2 * (4 * (100 / 10 * step + 20 / 20 * forward) + 60 / 20 * forward)
+    assert plan["seconds"]["train resnet18"] == pytest.approx(expected, rel=0.01)
+    features = 2 * 2 * 180 / 20 * 2.669 / 0.02855
+    assert plan["seconds"]["train resnet50_in"] == pytest.approx(features, rel=0.01)
+    output = printed(plan, config, capsys)
+    assert output.count("scaled by operations from small_cnn") == 2
+    assert "2 of them scaled by operations" in output
 
 
 def test_no_time_is_invented(monkeypatch, capsys):

@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable
+from math import log
 from pathlib import Path
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from diagvib.commands.rates import Rates, newest_files, read_rates
+from diagvib.commands.rates import Rates, Row, newest_files, read_rates
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
+from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.keys import Configuration, ResolvedBaseline
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
@@ -35,7 +37,7 @@ def estimate(
     rate_files: list[Path] | None = None,
 ) -> dict:
     """Counts of everything, disk in bytes and seconds per stage (None if no rate was measured on
-    such a device).
+    such a device, nor of a baseline that it could be scaled from by its operations).
 
     config: resolved. device: cpu or cuda; default: the configuration's. Rates come from
     `rate_files`, or from the newest files of `benchmarks/results` for the device. `seconds` are for
@@ -60,8 +62,16 @@ def estimate(
     rate, pixels = rates.best("render to Parquet"), (config.image_size / _MEASURED_SIZE) ** 2
     rendering = pixels * images / rate.images_per_second if rate else None
     seconds = {"render": rendering if config.images == "parquet" else 0.0}
+    by_operations = {}
     for baseline in config.baselines:
         trained = _training_seconds(config, baseline, device, rates)
+        if trained is None and (scaled := _scaled_rates(config, baseline, device, rates)):
+            trained = (
+                _encoding_seconds(config, baseline, scaled.rows[1].images_per_second)
+                if baseline.network
+                else _training_seconds(config, baseline, device, scaled)
+            )
+            by_operations[f"train {baseline.name}"] = scaled.sources[0]
         resized = ((baseline.settings["model"] or {}).get("input") or {}).get("size")
         scale = 1 if resized or trained is None else pixels
         seconds[f"train {baseline.name}"] = trained and scale * trained
@@ -82,6 +92,7 @@ def estimate(
         "wall_seconds": sum(stage_seconds or 0 for stage_seconds in seconds.values()) / gpus,
         "rates_from": rates.sources,
         "scaled_from": None if pixels == 1 else _MEASURED_SIZE,
+        "by_operations": by_operations,
     }
 
 
@@ -162,6 +173,44 @@ def _training_seconds(
     return total
 
 
+def _scaled_rates(
+    config: Configuration, baseline: ResolvedBaseline, device: str, rates: Rates
+) -> Rates | None:
+    """Rates of a baseline that was not timed: those of the timed one whose steps are nearest to its
+    own in size, by the number of operations. sources: that one's name. A frozen network computes
+    each image once, and its head takes little. None if there is nothing to compare."""
+    from diagvib.commands.multiply_adds import operations  # takes seconds to import
+
+    counts = operations(baseline.settings, _MEASURED_SIZE)
+    like = {"precision": config.training.precision, "processes": 1} if device == "cuda" else {}
+    timed = {
+        name: rows
+        for name in {row.what.removeprefix("train ") for row in rates.rows}
+        & ({*baseline_names()} - {baseline.name})
+        if all(rows := [rates.best(f"{step} {name}", **like) for step in ("train", "predict")])
+    }
+    if not counts or not timed:
+        return None
+    of_timed = {name: operations(load_settings(name), _MEASURED_SIZE) for name in timed}
+    largest = "train" if "train" in counts else "predict"
+    name = min(timed, key=lambda name: abs(log(of_timed[name][largest] / counts[largest])))
+    speeds = {
+        step: row.images_per_second * of_timed[name][step] / counts.get(step, counts["predict"])
+        for step, row in zip(("train", "predict"), timed[name], strict=True)
+    }
+    rows = [
+        Row(what=f"{step} {baseline.name}", device=device, images_per_second=speed)
+        for step, speed in speeds.items()
+    ]
+    return Rates(rows, [name])
+
+
+def _encoding_seconds(config: Configuration, baseline: ResolvedBaseline, speed: float) -> float:
+    """Seconds in which a frozen network computes the features of all its images."""
+    studies = {names[1:] for names in config.train_jobs if names[0] == baseline.name}
+    return sum(_images(config, study) for study, _ in studies) / speed
+
+
 def print_plan(plan: dict, config: Configuration) -> None:
     """The plan as a table for people."""
     title = f"Plan: root {config.root}, sources {config.sources}, device {plan['device']}"
@@ -195,15 +244,20 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         for stage, stage_seconds in plan["seconds"].items()
         if stage_seconds is not None
     }
+    notes = {
+        stage: f", scaled by operations from {reference}"
+        for stage, reference in plan["by_operations"].items()
+    }
     rows = {
-        stage: duration(measured[stage]) + note * bool(measured[stage])
+        stage: duration(measured[stage]) + (note + notes.get(stage, "")) * bool(measured[stage])
         if stage in measured
         else reason
         for stage in plan["seconds"]
     }
+    scaled_too = f", {len(notes)} of them scaled by operations" * bool(notes)
     without = ", without " * bool(plan["not_measured"]) + ", ".join(plan["not_measured"])
     if measured.keys() - {"render"}:  # rendering alone says nothing about the whole
-        rows["in all"] = duration(sum(measured.values())) + note + without
+        rows["in all"] = duration(sum(measured.values())) + note + scaled_too + without
         if plan["gpus"] > 1:
             minimum = f"at least {duration(plan['wall_seconds'])}{note}{without}"
             rows[f"on {plan['gpus']} GPUs"] = f"{minimum}; each takes one job at a time"
