@@ -129,8 +129,8 @@ def test_other_image_sizes(name):
 @pytest.mark.parametrize(
     ("name", "fits"),
     [
-        ("asr", "multiple of 2 to the power of levels"),
-        ("vae", "multiple of 32 that is at least 64"),
+        ("asr", "lower levels, or choose image_size 96"),
+        ("vae", "choose image_size 96"),
     ],
 )
 def test_image_size_that_does_not_fit(name, fits):

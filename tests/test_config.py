@@ -219,3 +219,53 @@ def test_groups_that_a_studys_rows_leave_empty_are_named_before_anything_runs(
     selection = [f"studies=[{studies}]", f"baselines=[{baseline}]", "samples=1"]
     with pytest.raises(DiagvibError, match=says):
         load_config(None, selection)
+
+
+HELD_OUT = """
+held_out:
+  model: small_cnn
+  method: {name: llr, held_out: 0.99}
+  optimiser: {name: adam, lr: 1.0e-3}
+  batch_size: 16
+  origin: a test
+"""
+
+
+@pytest.mark.parametrize(
+    ("study", "baseline", "change", "says"),
+    [
+        (
+            "o2o-easy",
+            "{name: coral, batch_size: 3}",
+            "",
+            "batch_size is 3 .* raise it to 4 or more",
+        ),
+        ("fgo-20", "asr", "image_size=72", "asr: image_size 72 .*; lower levels, or choose .* 64$"),
+        ("fgo-20", "factor_vae", "image_size=72", "factor_vae: image_size 72 .* image_size 64$"),
+        (
+            "fgo-20",
+            "dfr",
+            "counts.train=40",
+            "two train images .*; raise counts.train, or change head",
+        ),
+        (
+            "fgo-20",
+            "held_out",
+            "counts.train=60",
+            "held_out: 0.99 leaves none of the 60 training images",
+        ),
+    ],
+)
+def test_what_a_method_would_lack_is_named_before_anything_runs(
+    tmp_path, monkeypatch, study, baseline, change, says
+):
+    monkeypatch.chdir(tmp_path)
+    Path("baselines.yaml").write_text(HELD_OUT)
+    selection = [
+        "samples=1",
+        "baselines_from=[baselines.yaml]",
+        f"studies=[{study}]",
+        f"baselines=[{baseline}]",
+    ]
+    with pytest.raises(DiagvibError, match=says):
+        load_config(None, [*selection, *filter(None, [change])])

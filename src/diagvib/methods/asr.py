@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, StepOutput, Visualisation
+from diagvib.methods.sizes import halvings
 from diagvib.models.small_cnn import convolution
 
 
@@ -27,6 +27,7 @@ class Asr(Method):
     """
 
     pixels = True
+    halvings = "levels"
     options = {
         "base_width": {
             "description": "channels at the lens's full resolution",
@@ -51,11 +52,8 @@ class Asr(Method):
     }
 
     def build(self):
-        if self.image_size % 2**self.options.levels:
-            raise DiagvibError(
-                f"method: asr: image_size {self.image_size} cannot be halved {self.options.levels} "
-                "times; lower its levels, or choose a multiple of 2 to the power of levels"
-            )
+        settings = {"name": self.name, "levels": self.options.levels}
+        halvings(settings, self.halvings, self.image_size)
         self.lens = UNetLens(self.options.base_width, self.options.levels)
         super().build()
 

@@ -29,6 +29,7 @@ class Dfr(Method):
 
     supervision = ("cues", "cue")
     every_group = True
+    pairs_if = {"head": "logistic", "c": None}
     options = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
         "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},

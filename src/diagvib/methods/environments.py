@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import group_index, members
 from diagvib.methods.method import Method
+from diagvib.methods.sizes import check_batch
 
 
 class ByEnvironment(Method):
@@ -17,16 +17,13 @@ class ByEnvironment(Method):
     2021) likewise draws one minibatch per environment."""
 
     supervision = ("environments",)
+    environment_images = 2
 
     def setup(self, data):
         super().setup(data)
         self.sets = members(*group_index(data, "environments", self.name))
-        if self.settings["batch_size"] < 2 * len(self.sets):
-            raise DiagvibError(
-                f"method: {self.name} needs two images of every environment in a batch, but "
-                f"batch_size is {self.settings['batch_size']} and the study has {len(self.sets)} "
-                f"environments; raise it to {2 * len(self.sets)} or more"
-            )
+        size = self.settings["batch_size"]
+        check_batch({"name": self.name}, self.environment_images, len(self.sets), size)
 
     def sampling(self, phase, data):
         return self.sets

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -175,8 +175,9 @@ class Method(nn.Module):
     other attribute, such as a counter, is lost.
 
     `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels`, `uses_features`,
-    `every_group` and `groups_validation` are read from the source, without running it, so that a
-    configuration is checked quickly: they must be written as literals.
+    `every_group`, `pairs_if`, `environment_images`, `halvings` and `groups_validation`
+    are read from the source, without running it, so that a configuration is checked quickly: they
+    must be written as literals.
     """
 
     # The labels besides the target's that it can use: "none", "cues" (the class of each cue), "cue"
@@ -199,6 +200,13 @@ class Method(nn.Module):
     # Whether it needs images of every combination of classes of the target and the cues of its
     # supervision.
     every_group = False
+    # Options with which it needs two of each of these, such as to choose by one half of a group.
+    pairs_if: ClassVar[Mapping] = {}
+    # How many images of every environment it needs in a batch.
+    environment_images = 0
+    # The option that says how often it halves images, or "map": until they have 4 to 7 cells per
+    # side.
+    halvings = ""
     # Whether it asks something of the features, so that these must be trained.
     uses_features = False
     # Whether it needs a network whose head it may replace, or apply to anything but the features of

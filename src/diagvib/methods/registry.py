@@ -112,6 +112,9 @@ class Declaration(Strict):
     uses_features: bool = False
     every_group: bool = False
     groups_validation: bool = False
+    pairs_if: dict[str, JsonValue] = Field({})
+    environment_images: int = 0
+    halvings: str = ""
 
     @property
     def schemas(self) -> dict[str, dict]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import balancing_weights
 from diagvib.methods.method import Method, Phase, TrainingData
+from diagvib.methods.sizes import check_held_out
 
 
 @dataclass
@@ -107,10 +107,8 @@ class Retraining(Method):
             return None
         held_out = self.memory["held_out"]
         if phase != "retrain" and held_out.all():
-            raise DiagvibError(
-                f"method: {self.name}: held_out: {self.options.held_out} leaves none of the "
-                f"{len(held_out)} training images to the network; lower it, or raise counts.train"
-            )
+            method = {"name": self.name, "held_out": self.options.held_out}
+            check_held_out(method, len(held_out))
         return (held_out if phase == "retrain" else ~held_out).nonzero().flatten()
 
     def training_step(self, phase, batch, update):

@@ -2,14 +2,13 @@
 classifies these."""
 
 from itertools import pairwise
-from math import log2
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Denormalise, Method, Phase, StepOutput, Unlabelled, Visualisation
+from diagvib.methods.sizes import halvings
 
 _HIDDEN = 256
 # The values of a latent dimension in pictures: standard deviations of the prior.
@@ -34,6 +33,7 @@ class Vae(Method):
     """
 
     own_network = True
+    halvings = "map"
     options = {
         "latent": {"minimum": 1, "maximum": 4096, "default": 12},
         "beta": {"minimum": 0, "maximum": 1.0e9, "default": 1.0},
@@ -50,7 +50,7 @@ class Vae(Method):
     }
 
     def build(self):
-        stages = halvings(self.image_size, self.name)
+        stages = halvings({"name": self.name}, self.halvings, self.image_size)
         cells, latent, width = (
             self.image_size // 2**stages,
             self.options.latent,
@@ -154,17 +154,6 @@ class Vae(Method):
 def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL(q || standard normal) of each dimension of diagonal Gaussians, float[B, latent]."""
     return (mean.square() + log_variance.exp() - log_variance - 1) / 2
-
-
-def halvings(image_size: int, method: str) -> int:
-    """How often the convolutions halve the image until it has 4 to 7 cells per side."""
-    stages = int(log2(image_size / 4)) if image_size >= 64 else 0
-    if not stages or image_size % 2**stages:
-        raise DiagvibError(
-            f"method: {method}: image_size {image_size} does not fit; choose a multiple of 32 that is "
-            "at least 64"
-        )
-    return stages
 
 
 def _encoder(stages: int, cells: int, latent: int) -> nn.Sequential:

@@ -12,6 +12,7 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, with
 from diagvib.foundation.files import definition_path, named_in, parse_yaml, read_yaml
 from diagvib.foundation.validation import read_valid, validated
 from diagvib.methods.registry import check_scene, declaration
+from diagvib.methods.sizes import check_batch, check_held_out, halvings
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
@@ -231,9 +232,9 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
         with within("bindings"):
             definitions = [config.study(name) for name in studies]
             _check_bindings(config, entry.bindings or "all", definitions)
+        settings |= entry.model_dump(include={"max_epochs", "batch_size"}, exclude_none=True)
         check_baseline(settings, config, studies)
         check_selection(settings.get("selection", ""), definitions)
-    settings |= entry.model_dump(include={"max_epochs", "batch_size"}, exclude_none=True)
     return ResolvedBaseline(name=entry.name, studies=studies, bindings=bindings, settings=settings)
 
 
@@ -252,12 +253,15 @@ def check_selection(selection: str, studies: Iterable[Study]) -> None:
 def check_baseline(settings: dict, config: Configuration, studies: list[str]) -> None:
     """DiagvibError unless every study has the supervision that a baseline's method needs, its scene
     can do what method and views need, and its selection fits the configuration."""
-    problems = {}
+    problems, method = {}, settings["method"]
+    if option := declaration(method["name"]).halvings:
+        halvings(method, option, config.image_size)
     for name in studies:
-        study, method = config.study(name), settings["method"]
+        study = config.study(name)
         try:
             check_supervision(method, len(study.cues), len(study.environments))
             _check_groups(method, study, config.counts)
+            _check_images(settings, study, config)
             check_scene(method, study.scene)
             model, scene = settings.get("model") or {}, load_scene(study.scene)
             if prepared_input(model) and "crop" not in signature(scene.renderer).parameters:
@@ -302,22 +306,38 @@ def _check_groups(method: dict, study: Study, counts: Mapping[str, int]) -> None
     split = "val" if method.get("images") == "validation" else "train"
     if not declared.every_group or not supervision.startswith("cue"):
         return
-    if empty_groups(study, counts, split, supervision):
+    pairs = declared.pairs_if and method.items() >= declared.pairs_if.items()
+    images = 2 if pairs and not study.as_published else 1
+    if empty_groups(study, counts, split, supervision, images):
         words = (word for word in declared.supervision if word in ("none", "environments"))
         cues = [f"cue-{number + 1}" for number in range(len(study.cues))]
         possible = [word for word in words if word == "none" or len(study.environments) > 1]
         if "cue" in declared.supervision:
-            possible += [cue for cue in cues if not empty_groups(study, counts, split, cue)]
+            possible += [cue for cue in cues if not empty_groups(study, counts, split, cue, images)]
         remedy = (
             f"choose `supervision: {' or '.join(possible)}`"
             if possible
             else "choose another method"
         )
+        if images == 2 and not empty_groups(study, counts, split, supervision):
+            remedy = f"raise counts.{split}, or change {' or '.join(declared.pairs_if)}"
+        number = "two " if images == 2 else ""
         raise DiagvibError(
-            f"method: {method['name']} needs {split} images of every combination of the target's "
-            f"classes with those of {supervision}, but by the study's rows and counts.{split} some "
-            f"have none; {remedy}"
+            f"method: {method['name']} needs {number}{split} images of every combination of the "
+            f"target's classes with those of {supervision}, but by the study's rows and "
+            f"counts.{split} some have {'fewer' if number else 'none'}; {remedy}"
         )
+
+
+def _check_images(settings: dict, study: Study, config: Configuration) -> None:
+    """DiagvibError if batches or held-out parts do not fit a method."""
+    method = settings["method"]
+    declared, environments = declaration(method["name"]), len(study.environments)
+    if method["supervision"] == "environments":
+        check_batch(method, declared.environment_images, environments, settings["batch_size"])
+    grouped = declared.every_group and method["supervision"].startswith("cue")
+    if "held_out" in declared.options and not study.as_published and not grouped:
+        check_held_out(method, config.counts["train"])
 
 
 def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:

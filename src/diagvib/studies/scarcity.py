@@ -92,23 +92,19 @@ def check_counts(study: Study, counts: Mapping[str, int]) -> None:
 
 
 def empty_groups(
-    study: Study, counts: Mapping[str, int], split: str, supervision: str
+    study: Study, counts: Mapping[str, int], split: str, supervision: str, images: int = 1
 ) -> list[tuple[int, ...]]:
     """The combinations of classes, of the target and the cues of a method's supervision, that occur
-    in a split, but not together, or in less than one image."""
+    in a split, but not together, or in fewer than this many images."""
     first_column, last = (1, None) if supervision == "cues" else [int(supervision[4:])] * 2
     weights: dict[tuple[int, ...], float] = defaultdict(float)
     for (*_, cell), weight in _weights(study, split).items():
         weights[cell[0], *(cell[first_column:] if last is None else cell[last : last + 1])] += (
             weight
         )
-    expected_images = 0 if study.as_published else sum(weights.values()) / counts[split]
+    needed = 0 if study.as_published else images * sum(weights.values()) / counts[split]
     occurring = (sorted(set(classes)) for classes in zip(*weights, strict=True))
-    return [
-        group
-        for group in product(*occurring)
-        if weights.get(group, 0) <= expected_images * (1 - 1e-9)
-    ]
+    return [group for group in product(*occurring) if weights.get(group, 0) <= needed * (1 - 1e-9)]
 
 
 def _empty(images: int, weights: Mapping[tuple, float], rounded: bool) -> tuple | None:
