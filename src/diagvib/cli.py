@@ -60,9 +60,6 @@ def _stage(stage: str, **several: object) -> None:
     """Register a stage's function as a command. Instead of layout and job, it takes a configuration
     (by hand) or a file with one job's settings (by Snakemake), and a root. several: the type of an
     argument by which a command takes several jobs."""
-    _, _, *stage_parameters = inspect.signature(
-        getattr(stages, stage), eval_str=True
-    ).parameters.values()
 
     @wraps(getattr(stages, stage), ("__name__", "__doc__"))
     def command(
@@ -82,19 +79,22 @@ def _stage(stage: str, **several: object) -> None:
         job_arguments = _jobs(resolved, arguments) if several else [arguments]
         _run(stage, Layout(root), resolved, settings, *job_arguments)
 
-    parameters = [
-        parameter.replace(
-            kind=parameter.KEYWORD_ONLY,
-            annotation=several.get(parameter.name, parameter.annotation),
-            default=parameter.empty
-            if parameter.default is parameter.empty and parameter.name != "scene"
-            else None,
-        )
-        for parameter in stage_parameters
-    ]
+    _, _, *arguments = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
     *shared, _ = inspect.signature(command, follow_wrapped=False).parameters.values()
-    command.__signature__ = inspect.Signature([*parameters, *shared])
+    options = [_option(argument, several) for argument in arguments]
+    command.__signature__ = inspect.Signature([*options, *shared])
     app.command()(command)
+
+
+def _option(argument: inspect.Parameter, several: dict[str, object]) -> inspect.Parameter:
+    """An argument of a stage's function as an argument of its command, whose default comes from the
+    configuration."""
+    required = argument.default is argument.empty and argument.name != "scene"
+    return argument.replace(
+        kind=argument.KEYWORD_ONLY,
+        annotation=several.get(argument.name, argument.annotation),
+        default=argument.empty if required else None,
+    )
 
 
 def _jobs(config: keys.Configuration | None, arguments: dict) -> list[dict]:

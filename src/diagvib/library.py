@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -247,42 +247,75 @@ def load(
     studies_from = studies_from or _study_files(root)
     definition = load_study(study, studies_from)
     scene = load_scene(definition.scene)
-    if sample and scene.replicates == "seeds":
-        raise DiagvibError(
-            f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
-            "is one set of photos; repetitions differ in their training seeds alone"
-        )
+    _check_sample(scene, sample)
     bound = bind_its_own(definition, binding, scene.factors)
     splits = SPLITS if split == "all" else (split,)
+    rendering = _Rendering(sources, mirror, counts, image_size, device)
     if root is None:
-        default_counts = _STAND_INS if _few(scene, sources) else read_yaml(default_path())["counts"]
-        numbers = counts_of(definition, counts or {}, default_counts, load_studies(studies_from))
-        prepared = cached(scene, sources or "official", mirror)
-        catalogue = scene.catalogue(prepared)
-        dataset_sample_ = dataset_sample(sample, scene)
-        recipes = draw_recipes(
-            definition, bound, [dataset_sample_], numbers, scene, catalogue, splits
-        )
-        used = resolve_device("cpu" if device is None else str(device))
-        with one_thread_in_forks():
-            renderer = scene.rendering(prepared, image_size or 128, used)
-            pixels = rendered(recipes, renderer, prepared)
-        image_metadata = {"scene": definition.scene, "comparable": catalogue.comparable}
-        images = Images(pixels, recipes, image_metadata)
+        numbers = rendering.image_counts(definition, scene, studies_from)
+        images = rendering.images(definition, bound, sample, numbers, splits)
     else:
-        rendering = {"sources": sources, "mirror": mirror, "counts": counts}
-        rendering |= {"image_size": image_size, "device": device}
-        for option in (name for name, value in rendering.items() if value is not None):
-            raise DiagvibError(
-                f"diagvib.load: {option} is for images that are rendered now, but those in {root} "
-                f"are finished; leave out {option} or root"
-            )
+        rendering.check_unused(root)
         files = ImageFiles(Layout(root).images(definition.name, bound.name))
         _check_current(Layout(root), definition.name, bound.name)
         definition, images = files.together(definition, sample, splits)
     return StudyDataset(
         definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
     )
+
+
+class _Rendering(NamedTuple):
+    """The arguments of `load` about images that are rendered now."""
+
+    sources: Sources | None
+    mirror: Path | None
+    counts: dict[str, int] | None
+    image_size: int | None
+    device: str | torch.device | None
+
+    def image_counts(
+        self, study: Study, scene: Scene, studies_from: Sequence[Path]
+    ) -> dict[str, int]:
+        """The number of images of each split and test group."""
+        stand_ins = _few(scene, self.sources)
+        defaults = _STAND_INS if stand_ins else read_yaml(default_path())["counts"]
+        return counts_of(study, self.counts or {}, defaults, load_studies(studies_from))
+
+    def images(
+        self,
+        study: Study,
+        binding: Binding,
+        sample: int,
+        counts: dict[str, int],
+        splits: Sequence[str],
+    ) -> Images:
+        """Images of these splits, drawn and rendered."""
+        scene = load_scene(study.scene)
+        prepared = cached(scene, self.sources or "official", self.mirror)
+        catalogue, samples = scene.catalogue(prepared), [dataset_sample(sample, scene)]
+        recipes = draw_recipes(study, binding, samples, counts, scene, catalogue, splits)
+        device = resolve_device("cpu" if self.device is None else str(self.device))
+        with one_thread_in_forks():
+            renderer = scene.rendering(prepared, self.image_size or 128, device)
+            pixels = rendered(recipes, renderer, prepared)
+        return Images(pixels, recipes, {"scene": study.scene, "comparable": catalogue.comparable})
+
+    def check_unused(self, root: Path) -> None:
+        """DiagvibError for arguments that have no effect on the images in a root."""
+        for name, value in self._asdict().items():
+            if value is not None:
+                raise DiagvibError(
+                    f"diagvib.load: {name} is for images that are rendered now, but those in {root} "
+                    f"are finished; leave out {name} or root"
+                )
+
+
+def _check_sample(scene: Scene, sample: int) -> None:
+    if sample and scene.replicates == "seeds":
+        raise DiagvibError(
+            f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
+            "is one set of photos; repetitions differ in their training seeds alone"
+        )
 
 
 def _study_files(root: str | Path | None) -> list[Path]:

@@ -148,29 +148,43 @@ def stage_settings(
     if stage in ("encode", "train", "tune"):
         values["baseline"] = _baseline_settings(config, stage, baseline)
     if stage == "encode":
-        values["encoder"] = encoder_settings(values["baseline"])
-        if values["encoder"] is None:
-            raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
+        values["encoder"] = _encoder(values["baseline"], baseline)
     if stage == "tune":
         study = config.tuning.study
-        with within(f"tuning of {baseline}"):
-            check_baseline(values["baseline"], config, [study])
-            check_selection(values["baseline"].get("selection", ""), [config.study(study)])
-        values["tuning"] = config.tuning.of_baseline(baseline, values["baseline"]["method"]["name"])
+        values["tuning"] = _tuning(config, values["baseline"], baseline)
     if study is not None:
-        definition = config.study(study)
-        values["scene"] = definition.scene
+        values["scene"] = config.study(study).scene
     if stage == "draw":
-        values["study"] = definition.model_dump(
-            mode="json", exclude={"name", "title", "meaning", "opportunity"}
-        )
-        scene = load_scene(definition.scene)
-        values["dataset_samples"] = [
-            dataset_sample(number, scene) for number in range(values["samples"])
-        ]
+        values |= _drawing(config.study(study), values["samples"])
     job = validated(kind, {key: values[key] for key in kind.model_fields}, "configuration")
     # With the keys in the order in which a command gets them.
     return validated(kind, job.plain(), "configuration")
+
+
+def _encoder(settings: dict, baseline: str) -> dict:
+    """The settings of a baseline's frozen network."""
+    encoder = encoder_settings(settings)
+    if encoder is None:
+        raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
+    return encoder
+
+
+def _tuning(config: ResolvedConfiguration, settings: dict, baseline: str) -> Tuning:
+    """The section `tuning` for a baseline, which fits its study."""
+    study = config.tuning.study
+    with within(f"tuning of {baseline}"):
+        check_baseline(settings, config, [study])
+        check_selection(settings.get("selection", ""), [config.study(study)])
+    return config.tuning.of_baseline(baseline, settings["method"]["name"])
+
+
+def _drawing(study: Study, samples: int) -> dict:
+    """A study's definition, and its dataset samples."""
+    scene, texts = load_scene(study.scene), {"name", "title", "meaning", "opportunity"}
+    return {
+        "study": study.model_dump(mode="json", exclude=texts),
+        "dataset_samples": [dataset_sample(number, scene) for number in range(samples)],
+    }
 
 
 def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:

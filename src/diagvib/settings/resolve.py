@@ -195,24 +195,31 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
 
 
 def _check_bindings(config: Configuration, names: list[str] | str, studies: list[Study]) -> None:
-    """Each name is a binding of one of the studies that have cues, or a target of one that has
-    none, and each study has at least one of the bindings."""
+    """Each name binds the factors of a study, and each study has at least one of the bindings."""
     for name in names if names != "all" else []:
-        judges = [study for study in studies if bool(study.cues) == ("-" in name)] or studies
-        problems = []
-        for study in judges:
-            try:
-                bind_its_own(study, name, load_scene(study.scene).factors)
-            except DiagvibError as error:
-                problems.append(error)
-        if len(problems) == len(judges):
-            raise problems[0]
+        _check_binding(name, studies)
     for study in studies:
         if not config.study_bindings(study.name, names):
             raise DiagvibError(
                 f"none of them fits study {study.name}, which binds {', '.join(study.bound)} "
                 f"to factors of the scene {study.scene}; add one"
             )
+
+
+def _check_binding(name: str, studies: list[Study]) -> None:
+    """The name is a binding of a study with cues, or a target of one without; of any study if they
+    all have, or all lack, cues. DiagvibError: the problem with the first of these studies."""
+    has_cues = "-" in name
+    alike = [study for study in studies if bool(study.cues) == has_cues] or studies
+    problems = []
+    for study in alike:
+        try:
+            bind_its_own(study, name, load_scene(study.scene).factors)
+            return
+        except DiagvibError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
 
 
 def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBaseline:
