@@ -34,8 +34,8 @@ from simulated_designs import (  # noqa: E402
 )
 
 from diagvib.papers.diagvib6.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
+from diagvib.papers.whac_a_mole.against_erm import judge_gap  # noqa: E402
 from diagvib.results.metric_sets.cue_strength import half_way  # noqa: E402
-from diagvib.results.metric_sets.gaps import judge_gap  # noqa: E402
 from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402
 
 SAMPLES = (3, 5, 10)

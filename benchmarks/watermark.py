@@ -21,7 +21,7 @@ from result_pages import main as write_pages
 from diagvib.commands.imagenet_w import load_classifier, photo_answers, photo_set
 from diagvib.foundation.seeding import named_generator
 from diagvib.models.registry import PACKAGES
-from diagvib.results.metric_sets.watermark import measure
+from diagvib.papers.imagenet_w.watermark import measure
 from diagvib.scenes.photos.watermark import TEXT, find_font
 from diagvib.training.protocol import deterministic
 

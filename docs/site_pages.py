@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from diagvib.cli import app
 from diagvib.commands.submit import Entry, Number, read_entry
 from diagvib.foundation.files import read_yaml
-from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.table import markdown_table, markdown_text
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import default_path

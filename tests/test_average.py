@@ -8,15 +8,16 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table
-from diagvib.papers.beside import beside_papers
+from diagvib.papers.spawrious.average import MEASURES, guessed_confusion
 from diagvib.papers.spawrious.published import read_spawrious_tables
 from diagvib.papers.tabulate import shown_tables, tabulate
 from diagvib.report.confusion import confusion_bars, confusion_matrices, confusion_shares
-from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
 from diagvib.results.metric_sets.metric_set import Results, describe
+from diagvib.results.metric_sets.registry import METRIC_SETS
+from diagvib.results.published import beside_papers
 from diagvib.results.read_runs import run_folder
-from diagvib.results.tables import metrics_of, read_tables, write_scores
+from diagvib.results.table import metrics_of
+from diagvib.results.tables import read_tables, write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED

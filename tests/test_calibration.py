@@ -11,8 +11,8 @@ from diagvib.results.calibration import (
     calibration_sentence,
     calibration_tables,
 )
-from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import BASELINE
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import read_runs
 from diagvib.results.tables import make_tables, result_tables
 from diagvib.studies.known_studies import SHIPPED

@@ -11,8 +11,8 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_table, write_table
-from diagvib.papers.beside import beside_papers
 from diagvib.papers.spawrious.published import read_spawrious_tables
+from diagvib.results.published import beside_papers
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.listing import write_listing
 from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue

@@ -11,12 +11,14 @@ from matplotlib.colors import to_hex
 
 from browser import Browser, find_browser
 from diagvib.papers.tabulate import tabulate
+from diagvib.papers.whac_a_mole.against_erm import whac_a_mole
+from diagvib.papers.whac_a_mole.comparison import Comparison, comparisons
+from diagvib.papers.whac_a_mole.finding import gap_sentences, reference_sentence
+from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.report.epochs import preference_curves
 from diagvib.report.gap_figures import gap_bars, gap_figures, gap_pareto, not_beaten
-from diagvib.report.judged import Comparison, comparisons, gap_sentences, reference_sentence
 from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
-from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET, whac_a_mole
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.needs import GAP_GROUPS

@@ -9,18 +9,14 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.files import read_json
-from diagvib.papers.beside import beside_papers
-from diagvib.papers.published import is_comparable
 from diagvib.papers.tabulate import shown_tables, tabulate
+from diagvib.papers.whac_a_mole.against_erm import judge_gap, reference_of
+from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.papers.whac_a_mole.published import read_urbancars_tables
-from diagvib.results.metric_sets.gaps import (
-    MEASURES,
-    METRIC_SET,
-    judge_gap,
-    reference_of,
-)
 from diagvib.results.metric_sets.metric_set import over_samples
-from diagvib.results.tables import metrics_of, read_tables, write_scores
+from diagvib.results.published import beside_papers, is_comparable
+from diagvib.results.table import metrics_of
+from diagvib.results.tables import read_tables, write_scores
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.study import load_study, parse_study
 from synthetic_runs import configured, expected_runs, run_of, settings, write_cells

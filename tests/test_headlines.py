@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from diagvib.papers.tabulate import tabulate
-from diagvib.report.headlines import findings
+from diagvib.report.page import findings
 from diagvib.results.combinations import change_interval
 from diagvib.results.evaluation import evaluate
 from diagvib.results.tables import read_tables

@@ -27,7 +27,7 @@ from diagvib.models.encoder import Encoder
 from diagvib.models.timm_models import timm_input
 from diagvib.models.torchvision_models import torchvision_input
 from diagvib.papers.imagenet_w.published import imagenet_w_tables, paper_number
-from diagvib.results.metric_sets.watermark import MEASURES, measure
+from diagvib.papers.imagenet_w.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.decoding import Crop
 from diagvib.settings.jobs import stage_settings

@@ -13,15 +13,15 @@ import pytest
 
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
+from diagvib.papers.diagvib6.shortcut import _over_cues, baseline_comparisons
 from diagvib.papers.tabulate import tabulate
 from diagvib.report.sheets import sheet_figures
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cell
 from diagvib.results.evaluation import evaluate
-from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import _images, by_sample
-from diagvib.results.metric_sets.shortcut import _over_cues, baseline_comparisons
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables, scores, write_scores
 from diagvib.results.uncertainty import image_interval

@@ -12,6 +12,7 @@ import pytest
 
 from diagvib.foundation.files import write_table
 from diagvib.papers.diagvib6.published import read_paper_tables
+from diagvib.papers.diagvib6.shortcut import _notes
 from diagvib.report.curves import strength_curves, study_curves
 from diagvib.report.epochs import preference_curves, training_curves
 from diagvib.report.figure import Figure
@@ -19,7 +20,6 @@ from diagvib.report.figures import _draw
 from diagvib.report.sheets import factor_sheet, images_at
 from diagvib.report.visualisation_sheets import looking_figures
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.metric_sets.shortcut import _notes
 from diagvib.results.read_runs import EPOCH_COLUMNS
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached

@@ -14,16 +14,10 @@ import pytest
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.papers.diagvib6.comparability import protocol_differences
+from diagvib.papers.diagvib6.finding import shortcut_sentences, telling_bindings
 from diagvib.papers.tabulate import tabulate
 from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
-from diagvib.report.headlines import (
-    _average,
-    _gaps,
-    _watermark,
-    shortcut_findings,
-    shortcut_sentences,
-)
 from diagvib.report.matrix import _cells, _columns, _study, heat_map, heat_map_figures
 from diagvib.report.style import PALETTE, accuracy_colours, by_baseline, luminance
 from diagvib.report.visualisation_sheets import (
@@ -32,7 +26,8 @@ from diagvib.report.visualisation_sheets import (
     visualisation_figures,
     visualisation_sheet,
 )
-from diagvib.results.metric_sets.shortcut import telling_bindings
+from diagvib.results.metric_sets.metric_set import Finding
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.scenes.digits.factors import classes
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_study, parse_study
@@ -213,7 +208,7 @@ def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path)
 def test_headlines_need_no_study_but_zgo():
     row = {"baseline": "m", "target": "shape", "cue": "hue", "group": "ood", "study": "zgo"}
     row |= {"mean": 0.5, "stderr": 0.0, "n": 1, "expected": 1}
-    (finding,) = shortcut_findings(material_with(pd.DataFrame([row])))
+    (finding,) = findings_of("shortcut", material_with(pd.DataFrame([row])))
     message = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
     assert finding.text.endswith(message), "and nothing about studies that did not run"
     assert len(finding.accuracies) == 1
@@ -226,7 +221,7 @@ def test_the_watermark_has_a_headline_of_its_own():
     values = {"in1k_accuracy": 0.5, "in_w_gap": -0.3, "p_carton": 0.01, "delta_p_carton": 0.79}
     rows = [{**names, "metric": metric, "mean": mean} for metric, mean in values.items()]
     material = SimpleNamespace(known=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)})
-    (finding,) = _watermark(material)
+    (finding,) = findings_of("watermark", material)
     message = re.findall("[0-9]+(?=\N{NO-BREAK SPACE}%)", finding.text)
     assert message == ["50", "20", "1", "80"]
     assert [*finding.accuracies.values()] == pytest.approx([0.5, 0.2])
@@ -306,6 +301,10 @@ def test_a_rare_cell_is_not_said_to_be_never_trained():
     assert min(shares.values()) > 0
 
 
+def findings_of(name: str, material) -> list[Finding]:
+    return list(METRIC_SETS[name].findings(material.frames, material.known))
+
+
 def material_with(p: pd.DataFrame) -> SimpleNamespace:
     return SimpleNamespace(known=SHIPPED, frames={"p_matrix": p})
 
@@ -336,7 +335,7 @@ def test_a_headline_claims_only_what_its_interval_shows(recovered, says):
     runs = runs.assign(baseline="m", target="shape", cue="hue", status="ok", reason="", ood_n=90)
     runs.loc[0, "reason"] = "predicts 3 for every test image"
     material = SimpleNamespace(known=SHIPPED, frames={"p_matrix": p, "runs": runs})
-    (finding,) = shortcut_findings(material)
+    (finding,) = findings_of("shortcut", material)
     text = finding.text.replace("\N{NO-BREAK SPACE}", " ")
     assert says in text and text.endswith("Caution: 1 of 6 runs is doubtful.")
     assert [*finding.accuracies.values()] == pytest.approx([0.5, np.mean(recovered)])
@@ -364,7 +363,7 @@ def test_a_mean_over_targets_is_of_those_that_ran_in_every_study():
     metrics = pd.DataFrame(rows, columns=["study", "target", "mean"])
     metrics = metrics.assign(metric_set="shortcut", metric="faavg", baseline="m")
     frames = {"p_matrix": p_rows(("zgo", "hue", 0.1)), "metrics": metrics}
-    message = shortcut_sentences(SimpleNamespace(known=SHIPPED, frames=frames))[0]
+    message = shortcut_sentences(frames, SHIPPED)[0]
     message = message.replace("\N{NO-BREAK SPACE}", " ")
     assert message == "m, mean over 1 of 2 targets, which ran everywhere: ZSO 90 %, ZGO 10 %."
 
@@ -378,7 +377,9 @@ def test_the_lowest_pair_is_named():
     metrics = pd.DataFrame([{"metric_set": "shortcut", "metric": "faavg", "mean": 0.3}])
     metrics = metrics.assign(study="zgo", baseline="m", target="shape")
     material = SimpleNamespace(known=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
-    message = shortcut_sentences(material)[1].replace("\N{NO-BREAK SPACE}", " ")
+    message = shortcut_sentences(material.frames, material.known)[1].replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
     assert "below chance in 2 of 3 trained pairs" in message
     assert "The lowest is shape by hue, 10 % (m)." in message
 
@@ -391,7 +392,7 @@ def test_the_matrix_tells_how_many_samples_a_cell_is_of():
     assert (cell["value"], cell["n"], cell["expected"]) == (10, 1, 2)
 
 
-def finding_of(make, name: str, values: dict, known=SHIPPED, **names):
+def finding_of(name: str, values: dict, known=SHIPPED, **names):
     """The finding from the means of the metrics of baselines."""
     rows = [
         {"baseline": baseline, "metric": metric, "mean": mean, "metric_set": name, **names}
@@ -399,7 +400,7 @@ def finding_of(make, name: str, values: dict, known=SHIPPED, **names):
         for metric, mean in part.items()
     ]
     material = SimpleNamespace(known=known, frames={"metrics": pd.DataFrame(rows)})
-    (finding,) = make(material)
+    (finding,) = findings_of(name, material)
     return finding
 
 
@@ -409,7 +410,7 @@ def test_the_best_of_the_other_baselines_stands_beside_the_first():
         for name, mean in (("first", 0.2), ("low", 0.1), ("high", 0.6))
     }
     names = {"study": "o2o-easy", "binding": "shape-hue", "target": "shape", "cue": "hue"}
-    result = finding_of(_average, "average", values, **names)
+    result = finding_of("average", values, **names)
     assert "The highest of 2 other baselines is high, with 60" in result.text
     assert [*result.accuracies.values()] == [0.9, 0.2, 0.6]
 
@@ -418,14 +419,14 @@ def test_a_baseline_that_has_not_run_takes_no_headline():
     metrics = ("in1k_accuracy", "in_w_gap", "p_carton", "delta_p_carton")
     values = {"first": dict.fromkeys(metrics, np.nan), "second": dict.fromkeys(metrics, 0.2)}
     names = {"study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue"}
-    result = finding_of(_watermark, "watermark", values, **names)
+    result = finding_of("watermark", values, **names)
     assert result.text.startswith("second recognises")
 
 
 def test_bars_of_a_finding_about_gaps_are_accuracies():
     gaps, judgement = tables()
     frames = {"metrics": gaps.assign(metric_set="gaps"), "whac_a_mole": judgement}
-    (result,) = _gaps(SimpleNamespace(known=SHIPPED, frames=frames))
+    (result,) = METRIC_SETS["gaps"].findings(frames, SHIPPED)
     assert [*result.accuracies.values()] == pytest.approx([0.93, 0.53, 0.63, 0.27])
 
 

@@ -5,11 +5,8 @@ import pandas as pd
 import pytest
 from simulated_designs import World, accuracies, share, truths
 
-from diagvib.results.metric_sets.shortcut import (
-    baseline_comparisons,
-    overall_sentence,
-    overall_table,
-)
+from diagvib.papers.diagvib6.finding import overall_sentence
+from diagvib.papers.diagvib6.shortcut import baseline_comparisons, overall_table
 from diagvib.results.table import interval, percent
 from diagvib.results.uncertainty import sample_interval
 from diagvib.studies.known_studies import SHIPPED

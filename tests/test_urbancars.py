@@ -10,10 +10,10 @@ import pytest
 from conftest import REPOSITORY
 from diagvib.commands.plan import estimate
 from diagvib.foundation.errors import DiagvibError
-from diagvib.papers.beside import beside_papers
+from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.papers.whac_a_mole.published import read_urbancars_tables
-from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
 from diagvib.results.metric_sets.metric_set import over_samples
+from diagvib.results.published import beside_papers
 from diagvib.settings.layout import Run
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED

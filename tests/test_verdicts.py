@@ -15,8 +15,8 @@ from diagvib.papers.diagvib6.verdicts import COMPARED, MARGIN, comparison_table,
 from diagvib.papers.tabulate import write_tables
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import CELL_COLUMNS
-from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import Collected
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.baselines import load_settings

@@ -14,7 +14,7 @@ import yaml
 from diagvib import __version__
 from diagvib.commands.submit import Entry, Number, write_entry
 from diagvib.foundation.files import write_json, write_text
-from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.registry import METRIC_SETS
 
 # https://github.com/evaleval/every_eval_ever, every_eval_ever/schemas/eval.schema.json
 _VERSION = "0.3.0"

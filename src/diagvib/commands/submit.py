@@ -17,8 +17,8 @@ from diagvib.foundation.files import read_json, read_table, read_yaml, write_tex
 from diagvib.foundation.messages import say
 from diagvib.foundation.validation import Name, Strict, text_like, validated
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
-from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import read_runs, run_folder
 from diagvib.results.tables import baseline_settings, read_tables
 from diagvib.scenes import load_scene
@@ -85,11 +85,10 @@ class Entry(Strict):
     @property
     def counted(self) -> bool:
         """Whether its metrics can be computed from its counts."""
-        definition = SHIPPED.studies.get(self.study)
-        beyond = (
-            definition is None or definition.metrics == "watermark"
-        )  # which needs more than counts
-        return not beyond and all(run.cells for run in self.runs.values())
+        study = SHIPPED.studies.get(self.study)
+        if study is None or not METRIC_SETS[study.metrics].counts_suffice:
+            return False
+        return all(run.cells for run in self.runs.values())
 
 
 def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from diagvib.papers.published import is_comparable
+from diagvib.results.published import is_comparable
 from diagvib.results.tables import baseline_settings
 from diagvib.studies.known_studies import SHIPPED
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.foundation.files import write_json, write_text
-from diagvib.papers.beside import beside_papers
 from diagvib.papers.diagvib6.agreement import agreement_table
 from diagvib.papers.diagvib6.comparability import judge_runs
 from diagvib.papers.diagvib6.published import KEYS, of_paper
 from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found, verdict_tables
 from diagvib.papers.diagvib6.verdicts import comparison_table
 from diagvib.papers.notes import scratch_note, source_note
-from diagvib.papers.published import is_comparable
 from diagvib.results import TIDY
+from diagvib.results.published import beside_papers, is_comparable
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, versions
 from diagvib.results.table import (
     Frames,
@@ -26,12 +25,12 @@ from diagvib.results.table import (
     latex,
     markdown,
     markdown_with_code,
+    metrics_of,
 )
 from diagvib.results.tables import (
     baseline_settings,
     make_tables,
     mark_doubtful,
-    metrics_of,
     result_tables,
     time_table,
     with_warnings,

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
+from diagvib.papers.spawrious.average import METRIC_SET, guessed_confusion
 from diagvib.report.figure import Figure, Material
 from diagvib.report.style import (
     HELD_OUT,
@@ -21,10 +22,9 @@ from diagvib.report.style import (
     write,
 )
 from diagvib.results.cells import read_predictions
-from diagvib.results.metric_sets.average import METRIC_SET, guessed_confusion
-from diagvib.results.metric_sets.shortcut import OOD
-from diagvib.results.tables import metrics_of
+from diagvib.results.table import metrics_of
 from diagvib.studies.known_studies import KnownStudies
+from diagvib.studies.needs import OOD
 
 
 def confusion_figures(material: Material) -> Iterator[Figure]:

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
+from diagvib.papers.diagvib6.finding import CURVES
 from diagvib.papers.diagvib6.published import PAPER_CUES, paper_range
 from diagvib.papers.diagvib6.verdicts import COMPARED
 from diagvib.report.figure import Figure, Material
@@ -25,11 +26,9 @@ from diagvib.report.style import (
     new_panels,
 )
 from diagvib.results.metric_sets import cue_strength
-from diagvib.results.table import in_order
-from diagvib.results.tables import metrics_of
+from diagvib.results.table import in_order, metrics_of
 from diagvib.studies.known_studies import KnownStudies
 
-CURVES = "From no shortcut to nothing but the shortcut"
 _STRENGTH = (
     "Accuracy where the cue misleads, by the share of training images in which it does. Rows: targets; columns: cues. "
     "Bands: 95 % intervals over the {samples}. "

@@ -24,7 +24,7 @@ from diagvib.report.style import (
     new_figure,
     new_panels,
 )
-from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import follows
 from diagvib.results.tables import read_history
 from diagvib.studies.known_studies import KnownStudies

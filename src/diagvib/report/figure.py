@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from diagvib.papers.diagvib6.finding import telling_bindings
 from diagvib.report.style import Drawing
-from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.results.read_runs import run_folder
 from diagvib.results.table import Frames
 from diagvib.results.tables import read_tables

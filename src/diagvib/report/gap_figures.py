@@ -8,8 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from diagvib.papers.whac_a_mole.comparison import Comparison, MethodGaps, comparisons
+from diagvib.papers.whac_a_mole.finding import whole_points
+from diagvib.papers.whac_a_mole.groups import CUE_GAPS, GAPS
 from diagvib.report.figure import Figure, Material
-from diagvib.report.judged import Comparison, Judged, comparisons, whole_points
 from diagvib.report.style import (
     HELD_OUT,
     INK,
@@ -22,10 +24,8 @@ from diagvib.report.style import (
     is_stacked,
     new_panels,
 )
-from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.gaps import CUE_GAPS, GAPS
-from diagvib.results.table import interval
-from diagvib.results.tables import metrics_of
+from diagvib.results.metric_sets.registry import METRIC_SETS
+from diagvib.results.table import interval, metrics_of
 
 # The words and the look of a bar by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
@@ -120,7 +120,9 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     return figure
 
 
-def _draw_gap(axes: Axes, y: int, method: Judged, cue: int, metric: str, condition: str) -> None:
+def _draw_gap(
+    axes: Axes, y: int, method: MethodGaps, cue: int, metric: str, condition: str
+) -> None:
     """cue: 0 for the joint gap."""
     row, verdict = method.rows[metric], method.verdict(cue)
     if not row.n:
@@ -161,7 +163,7 @@ def _tip(row, verdict) -> str:
     return f"{text}; n = {row.n} of {row.expected}"
 
 
-def _name_rows(axes: Axes, methods: Sequence[Judged]) -> None:
+def _name_rows(axes: Axes, methods: Sequence[MethodGaps]) -> None:
     """Each method's name and, in small print below it, its supervision."""
     rows = np.arange(len(methods))
     several = len({method.model for method in methods}) > 1

@@ -17,11 +17,11 @@ from diagvib.report.style import (
     new_figure,
     write,
 )
-from diagvib.results.metric_sets.shortcut import OOD
 from diagvib.results.table import in_order, of_samples
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import folder_name
 from diagvib.studies.known_studies import KnownStudies, sample_of
+from diagvib.studies.needs import OOD
 
 
 def heat_map_figures(material: Material) -> Iterator[Figure]:

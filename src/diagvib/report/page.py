@@ -15,14 +15,13 @@ from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
 from diagvib.papers.diagvib6.comparability import protocol_differences
+from diagvib.papers.diagvib6.finding import CURVES, MATRIX
+from diagvib.papers.diagvib6.shortcut import OVERALL
 from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found
 from diagvib.papers.notes import scratch_note, source_note
 from diagvib.papers.tabulate import shown_tables
-from diagvib.report.curves import CURVES
 from diagvib.report.epochs import TRAINING
 from diagvib.report.figure import Figure, Material
-from diagvib.report.headlines import Finding, findings, shortcut_sentences
-from diagvib.report.judged import comparisons, gap_sentences
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import PICTURES, webp_address
 from diagvib.report.style import (
@@ -38,21 +37,22 @@ from diagvib.report.style import (
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.results import calibration, saliency, selection
 from diagvib.results.combinations import untested_notes
-from diagvib.results.metric_sets import METRIC_SETS, cue_strength
-from diagvib.results.metric_sets.shortcut import OVERALL, overall_sentence
+from diagvib.results.metric_sets import cue_strength
+from diagvib.results.metric_sets.metric_set import Finding
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.table import (
     Table,
     by_section,
     describe_doubtful,
     describe_missing,
     html,
+    metrics_of,
     narrowed,
     whole_percent,
     with_code,
 )
-from diagvib.results.tables import metrics_of
+from diagvib.studies.needs import DEFAULT
 
-MATRIX = "Target by cue"
 # The sections in their order, by the name of their macro in the template, if they have one. Others
 # follow.
 SECTIONS = {
@@ -174,6 +174,16 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
     }
 
 
+def findings(material: Material) -> list[Finding]:
+    """Those of every set of metrics that has results, of the default set first."""
+    sets = sorted(METRIC_SETS.items(), key=lambda entry: entry[0] != DEFAULT)
+    return [
+        finding
+        for _, metric_set in sets
+        for finding in metric_set.findings(material.frames, material.known)
+    ]
+
+
 def _sections(
     material: Material, figures: Sequence[Figure], other_findings: Sequence[Finding]
 ) -> list[Section]:
@@ -193,8 +203,10 @@ def _sections(
         of(finding.section).findings.append(finding)
     frames, known_studies = material.frames, material.known
     calibrated = metrics_of(frames, calibration.SET)
-    sentences = dict(zip((CURVES, MATRIX), shortcut_sentences(material), strict=True)) | {
-        OVERALL: overall_sentence(frames["baselines"], known_studies),
+    for metric_set in METRIC_SETS.values():
+        for title, texts in metric_set.sentences(frames, known_studies).items():
+            of(title).found = texts
+    sentences = {
         saliency.TITLE: saliency.saliency_sentence(frames["runs"], known_studies),
         calibration.TITLE: calibration.calibration_sentence(calibrated, known_studies),
         selection.TITLE: selection.selection_sentence(frames["selection"], known_studies),
@@ -207,11 +219,6 @@ def _sections(
             finding_text,
             parts[VERDICT].about[len(finding_text) :],
         )
-    of_gaps = comparisons(metrics_of(frames, "gaps"), frames["whac_a_mole"], known_studies)
-    for first_comparison, *_ in [*of_gaps.values()][:1]:
-        introduction = f"{first_comparison.about}: " if len(of_gaps) > 1 else ""
-        sentence, *further_sentences = gap_sentences(first_comparison)
-        parts[SECTIONS["gaps"]].found = [introduction + sentence, *further_sentences]
     own_tables = {MATRIX: "p_matrix", VERDICT: "comparison"}
     return [
         part

@@ -18,8 +18,8 @@ from diagvib.results.cells import (
     worst_cell,
 )
 from diagvib.results.combinations import CLASSES
-from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.metric_set import Results
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.settings.layout import Run
 from diagvib.studies.known_studies import KnownStudies, sample_of
 

@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import BaseModel
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import METADATA_KEY, read_json, read_table
+from diagvib.foundation.files import METADATA_KEY, read_json
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
 from diagvib.provenance.finished import changed_files, differing
@@ -27,7 +27,7 @@ from diagvib.results.cells import (
     mean_per_class,
     read_predictions,
 )
-from diagvib.results.metric_sets.watermark import measure
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.settings.layout import RUN_FILES
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 
@@ -268,9 +268,8 @@ def _read_cells(
     if "confidence" in table.column_names:
         measures = calibration_errors(table, target)
         del measures["ece"]  # the table `runs` has the groups'
-    if study is not None and study.metrics == "watermark":
-        photos = read_table(path).to_pandas()
-        measures |= measure(photos.assign(label=photos[target]))
+    if study is not None:
+        measures |= METRIC_SETS[study.metrics].of_predictions(path, target)
     return origin, cells, measures, labels
 
 

@@ -10,23 +10,24 @@ import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.metric_sets.average import mean_over_studies
 from diagvib.results.metric_sets.metric_set import (
     KEYS,
     NO_INTERVAL,
     NUMBERS,
     concatenated,
     describe,
+    mean_over_studies,
     numbers,
     of_all_bindings,
     over_samples,
     pivot,
 )
-from diagvib.results.metric_sets.shortcut import ID, METRIC_TITLES, OOD
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.read_runs import SELECTABLE, Collected
 from diagvib.results.table import Table, of_samples, points
 from diagvib.studies.known_studies import KnownStudies
+from diagvib.studies.needs import ID, OOD
 from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs
 
 AS_RUN = "as_run"  # by the baseline's own rule, whichever it is
@@ -164,7 +165,7 @@ def selection_tables(selection: pd.DataFrame, known_studies: KnownStudies) -> It
         change = rows["change"].mask(rows["rule"] == AS_RUN)
         rows = rows.assign(study=rows["study"].map(known_studies.title), change=change, rule=names)
         lines = pivot(rows, "target", factors, _text, ["study", "baseline", "rule"])
-        title = METRIC_TITLES[metric]
+        title = METRIC_SETS["shortcut"].heads[metric]
         yield Table(title, *lines, [], TITLE, INTRODUCTION, folded=True)
     for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
         rules = {rule: head for rule, head in RULES.items() if rule in set(rows["rule"])}

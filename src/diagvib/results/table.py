@@ -66,6 +66,11 @@ class Table:
     folded: bool = False
 
 
+def metrics_of(tables: Frames, name: str) -> pd.DataFrame:
+    """The rows of the table `metrics` that belong to one set of metrics."""
+    return tables["metrics"][tables["metrics"]["metric_set"] == name]
+
+
 def narrowed(table: Table) -> Table:
     """The table without columns, but for the first, whose cells are the same words in all of several
     rows; a note says which."""

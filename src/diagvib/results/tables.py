@@ -16,13 +16,12 @@ from diagvib.foundation.files import read_table, write_json, write_table, write_
 from diagvib.results import TIDY
 from diagvib.results.calibration import SET, calibration, calibration_tables
 from diagvib.results.combinations import run_warnings
-from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.metric_set import COLUMNS, Results, concatenated
-from diagvib.results.metric_sets.shortcut import UNTUNED
+from diagvib.results.metric_sets.metric_set import COLUMNS, UNTUNED, Results, concatenated
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
 from diagvib.results.saliency import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
-from diagvib.results.table import Frames, Table
+from diagvib.results.table import Frames, Table, metrics_of
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.resolve import command_for
 from diagvib.studies.known_studies import KnownStudies
@@ -105,11 +104,6 @@ def mark_doubtful(table: Table, runs: pd.DataFrame, known_studies: KnownStudies)
     marked = (heads, rows) != (table.heads, table.rows)
     note = [f"{DOUBTFUL} doubtful runs, which are listed with the missing ones"] * marked
     return replace(table, heads=heads, rows=rows, notes=[*table.notes, *note])
-
-
-def metrics_of(tables: Frames, name: str) -> pd.DataFrame:
-    """The rows of the table `metrics` that belong to one set of metrics."""
-    return tables["metrics"][tables["metrics"]["metric_set"] == name]
 
 
 def result_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:

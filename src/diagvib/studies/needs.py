@@ -10,15 +10,19 @@ from diagvib.foundation.validation import Misplaced
 class Needs(NamedTuple):
     """groups: what a study must test; others: whether it may have further ones; cues: how many,
     None for any number; misled: whether wrong predictions that follow the cue are counted;
-    weights: whether the rows' weights count."""
+    weights: whether the rows' weights count; module: of the set that is a paper's."""
 
     groups: tuple[str, ...]
     others: bool = False
     cues: int | None = None
     misled: bool = False
     weights: bool = False
+    module: str = ""
 
 
+# Images on which the cue is as in training, and those on which it misleads. A study without cues
+# has only the first.
+ID, OOD = "id", "ood"
 # Whether cue 1 and cue 2 agree with the target (True) or mislead -> the test group of these cells.
 GAP_GROUPS = {
     (True, True): "common",
@@ -27,20 +31,28 @@ GAP_GROUPS = {
     (False, False): "neither",
 }
 
-# The sets of metrics that a study may name, in the order of tables and page. Each is a module of
-# that name.
+# The sets of metrics that a study may name, in the order of tables and page.
 METRICS = {
-    "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2, weights=True),
-    "shortcut": Needs(("id", "ood")),
-    "average": Needs(("id", "ood"), cues=1, misled=True, weights=True),
-    "watermark": Needs(("in-1k", "in-w"), others=True),
+    "gaps": Needs(
+        tuple(GAP_GROUPS.values()), cues=2, weights=True, module="papers.whac_a_mole.gaps"
+    ),
+    "shortcut": Needs((ID, OOD), module="papers.diagvib6.shortcut"),
+    "average": Needs(
+        (ID, OOD), cues=1, misled=True, weights=True, module="papers.spawrious.average"
+    ),
+    "watermark": Needs(("in-1k", "in-w"), others=True, module="papers.imagenet_w.watermark"),
     "accuracy": Needs((), others=True, misled=True),
 }
+# Of studies that name none.
+DEFAULT = "shortcut"
 
 
 def metric_set_modules() -> dict[str, str]:
     """The module of each set of metrics, by its name."""
-    return {name: f"diagvib.results.metric_sets.{name}" for name in METRICS}
+    return {
+        name: f"diagvib.{needs.module or f'results.metric_sets.{name}'}"
+        for name, needs in METRICS.items()
+    }
 
 
 def check_needs(

@@ -32,7 +32,7 @@ from diagvib.foundation.validation import (
 )
 from diagvib.foundation.versions import once_per_version
 from diagvib.scenes.scene import AddedCue
-from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
+from diagvib.studies.needs import DEFAULT, METRICS, check_gap_cell, check_needs
 from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Study(Sparse):
     """what the images show: a scene of the program, photos of your own as path/to/photos.yaml
     (relative to this file, or to the current folder), or any scene of your own as
     package.module:Class"""
-    metrics: Literal[tuple(METRICS)] = "shortcut"
+    metrics: Literal[tuple(METRICS)] = DEFAULT
     """how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: each
     group and its worst cell; gaps: two cues; average: environments; watermark: ImageNet-W"""
     as_published: Literal[True] | None = None

@@ -11,7 +11,7 @@ from functools import cache
 import pandas as pd
 
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.results.metric_sets.gaps import network_of
+from diagvib.papers.published import network_of
 from diagvib.results.metric_sets.metric_set import untuned_notes
 from diagvib.results.tables import baseline_settings
 from diagvib.settings.resolve import default_path

@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.results.metric_sets.gaps import network_of
+from diagvib.papers.published import network_of
 from diagvib.settings.baselines import complete, is_frozen
 from diagvib.studies.known_studies import KnownStudies
 

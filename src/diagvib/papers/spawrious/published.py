@@ -2,14 +2,13 @@
 are made alike."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import pandas as pd
 
 from diagvib.foundation.files import definition_path
-from diagvib.papers.published import matching
-from diagvib.results.metric_sets.gaps import network_of
+from diagvib.papers.published import matching, network_of
 from diagvib.studies.known_studies import KnownStudies
 
 # Options that are part of a method as the paper runs it; all others are drawn in its
@@ -75,11 +74,11 @@ def paper_number(row: Mapping, known_studies: KnownStudies, settings: Mapping) -
     return {}
 
 
-def add_means(rows: list[dict], paper_values: list[dict]) -> None:
+def add_means(rows: Sequence[Mapping], paper_values: list[dict]) -> None:
     """Spawrious' mean over its studies, where ours is over the same ones."""
     paper, of_studies = read_spawrious_tables(), defaultdict(list)
     for row, paper_value in zip(rows, paper_values, strict=True):
-        if (row["metric_set"], row["metric"]) != ("average", "accuracy"):
+        if row["metric"] != "accuracy":
             continue
         study_values = of_studies[row["baseline"], row["binding"]]
         if row["study"]:  # before the means

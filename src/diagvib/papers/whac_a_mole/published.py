@@ -9,8 +9,8 @@ import pandas as pd
 import yaml
 
 from diagvib.foundation.files import definition_path
-from diagvib.papers.published import matching
-from diagvib.results.metric_sets.gaps import knows_groups, network_of, training_shares
+from diagvib.papers.published import matching, network_of
+from diagvib.papers.whac_a_mole.groups import knows_groups, training_shares
 from diagvib.results.table import points
 from diagvib.settings.baselines import changed
 from diagvib.studies.known_studies import KnownStudies

@@ -8,12 +8,15 @@ import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, adjusted, class_mean, per_image, worst_cell
 from diagvib.results.combinations import combination_tables, combinations
-from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
-from diagvib.results.table import Frames, Table, interval
+from diagvib.results.effects import Effect, cautions, unseen
+from diagvib.results.metric_sets.metric_set import Finding, MetricSet, Results, of_all_bindings
+from diagvib.results.table import Frames, Table, interval, whole_percent
 from diagvib.studies.known_studies import KnownStudies
 
 MEASURES = {"accuracy": class_mean, "worst_cell": worst_cell}
 PLAIN, ADJUSTED = "plain_accuracy", "adjusted_accuracy"
+# A share of wrong predictions from which on they follow the cue, where there are other classes.
+_MOSTLY = 0.5
 _OF_ALL = {"all, image by image": PLAIN, "all, by training shares": ADJUSTED}
 
 
@@ -77,6 +80,37 @@ class Accuracy(MetricSet):
         for table in combination_tables(tables, known_studies):
             yield replace(table, section=self.title, about=self.about)
 
+    def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
+        """The first baseline on the study with the combination of classes that loses most to its cue;
+        without cues, or where no cue points to a class, on the study with the worst combination."""
+        table = tables["combinations"]
+        tested = table[table["mean"].notna()]
+        firsts = {
+            study: rows["baseline"].iloc[0] for study, rows in tested.groupby("study", sort=False)
+        }
+        tested = tested[tested["baseline"] == tested["study"].map(firsts)]
+        misled = tested[tested["change"].notna()]
+        if tested.empty:
+            return
+        significant = misled[misled["change_high"] < 0]
+        rows = significant if len(significant) else misled if len(misled) else tested
+        row = rows.loc[rows["change" if len(misled) else "mean"].idxmin()]
+        binding_rows = tested[
+            (tested["study"] == row["study"]) & (tested["binding"] == row["binding"])
+        ]
+        bars, intervals = {}, {}
+        for combination in binding_rows.to_dict("records"):
+            label = " on ".join(
+                filter(None, (combination["target_class"], combination["cue_class"]))
+            )
+            bars[label], intervals[label] = (
+                combination["mean"],
+                (combination["low"], combination["high"]),
+            )
+        text = _combination_text(row) if len(misled) else _worst_text(row, known_studies)
+        text += cautions(tables, row["baseline"], studies=[row["study"]])
+        yield Finding(self.title, text, known_studies.chance(row["study"]), bars, intervals)
+
 
 def _places(study: str, known_studies: KnownStudies) -> list[tuple[str, str]]:
     """Each test group, all environments together ('') and each of those that it names."""
@@ -90,6 +124,34 @@ def _places(study: str, known_studies: KnownStudies) -> list[tuple[str, str]]:
 
 def _name(group: str, measure: str, environment: str) -> str:
     return f"{group}_{measure}" + (f"_{environment}" if environment else "")
+
+
+def _combination_text(row: pd.Series) -> str:
+    """`On forest, erm calls 99 % of bird mammal: it follows background.`"""
+    effect = Effect(*row[["change", "change_low", "change_high"]])
+    follows_cue = row["followed"] >= _MOSTLY * (1 - row["mean"])
+    place, target, cue = row["cue_class"], row["target_class"], row["cue"].partition("-")[0]
+    if effect.high < 0 and follows_cue:
+        return (
+            f"On {place}, {row['baseline']} calls {whole_percent(row['followed'])} of {target} "
+            f"{row['cue_label']}: it follows {cue}. It recognises {target} in "
+            f"{whole_percent(row['mean'])} there, and in "
+            f"{whole_percent(row['mean'] - row['change'])} where {cue} points to it "
+            f"({effect.reach})."
+        )
+    text = (
+        f"On {place}, {row['baseline']} recognises {target} in {whole_percent(row['mean'])} of the "
+        f"test images, and in {whole_percent(row['mean'] - row['change'])} where {cue} points to it"
+    )
+    return text + (f" ({effect.reach})." if effect.is_shown else f": {unseen(effect)}.")
+
+
+def _worst_text(row: pd.Series, known_studies: KnownStudies) -> str:
+    name = " on ".join(filter(None, (row["target_class"], row["cue_class"])))
+    return (
+        f"{row['baseline']} recognises {row['target']} in {whole_percent(row['mean'])} of the test "
+        f"images of its worst combination of classes, {name} ({known_studies.title(row['study'])})."
+    )
 
 
 METRIC_SET = Accuracy()

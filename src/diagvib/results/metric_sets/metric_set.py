@@ -2,7 +2,8 @@
 defaults."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ NUMBERS = ["mean", "stderr", "low", "high", "n", "expected"]
 COLUMNS = ["metric_set", *KEYS, "metric", *NUMBERS, "images", "cues", "note"]
 # Said of settings that are starting points, in a baseline's `origin`.
 NOT_TUNED = "not tuned"
+UNTUNED = "†"
 NO_INTERVAL = (np.nan, np.nan)
 
 
@@ -43,6 +45,18 @@ class Results:
         """Those of some studies."""
         frames = (table[table["study"].isin(studies)] for table in (self.runs, self.cells))
         return Results(*frames, self.known, self.baselines, self.cue_label)
+
+
+@dataclass
+class Finding:
+    """A sentence, and bars: what each is the accuracy of, and its value. section: the title of the
+    section that it belongs to; intervals: of the bars that have one, their 95 % intervals."""
+
+    section: str
+    text: str
+    chance: float
+    accuracies: dict[str, float]
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class MetricSet:
@@ -93,6 +107,15 @@ class MetricSet:
         rows = concatenated(parts, [*KEYS, "metric", *NUMBERS])
         return rows.merge(_images(results.cells, self.of_group), how="left", on=[*_RUNS, "metric"])
 
+    def of_predictions(self, path: Path, target: str) -> dict[str, float]:
+        """Columns of a run in the table `runs` that counts do not give. path: of its predictions."""
+        return {}
+
+    @property
+    def counts_suffice(self) -> bool:
+        """Whether the metrics follow from the long table of counts."""
+        return type(self).of_predictions is MetricSet.of_predictions
+
     def tables(self, results: Results) -> Frames:
         """Further tables, by names in `results.TIDY`."""
         return {}
@@ -112,6 +135,30 @@ class MetricSet:
                 section=self.title,
                 about=self.about,
             )
+
+    def paper_number(self, row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
+        """What a paper has for a row of the table `metrics`: paper, a fraction; printed, as it prints
+        it; perhaps a note. {} where none has a number, or runs are made otherwise. settings: of the
+        row's baseline."""
+        return {}
+
+    def paper_numbers(
+        self, rows: Sequence[Mapping], known_studies: KnownStudies, baselines: Mapping[str, dict]
+    ) -> list[dict]:
+        """`paper_number` of each of the set's rows, in the order of the table."""
+        return [
+            self.paper_number(row, known_studies, baselines.get(row["baseline"], {}))
+            for row in rows
+        ]
+
+    def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
+        """What the tables show: on the page, the first of all sets comes at the top, and others in
+        their sections. tables: all tidy tables."""
+        return iter(())
+
+    def sentences(self, tables: Frames, known_studies: KnownStudies) -> dict[str, list[str]]:
+        """Title of a section of the page -> the sentences with which it begins."""
+        return {}
 
     def text(self, row: Mapping) -> str:
         """A number for readers."""
@@ -165,6 +212,17 @@ def over_samples(
                     {**description, **keys, **numbers(estimate(by_sample(part, metric)), ends)}
                 )
     return pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS])
+
+
+def mean_over_studies(
+    values: pd.DataFrame, names: Sequence[str], baselines: Mapping[str, dict]
+) -> pd.DataFrame:
+    """`over_samples` of the runs' values over all studies, for baselines and bindings that have
+    them all; no rows if there is only one study."""
+    studies = values["study"].nunique()
+    has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == studies
+    complete = values[has_all].assign(study="") if studies > 1 else values[:0]
+    return over_samples(complete, names, baselines, {})
 
 
 def numbers(estimate_: Estimate, ends: tuple[float, float] | None = None) -> dict[str, float]:

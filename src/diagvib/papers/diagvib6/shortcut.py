@@ -7,6 +7,14 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
+from diagvib.papers.diagvib6 import published
+from diagvib.papers.diagvib6.finding import (
+    CURVES,
+    MATRIX,
+    overall_sentence,
+    shortcut_findings,
+    shortcut_sentences,
+)
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metric_sets.cue_strength import cue_strength, half_way_tables
 from diagvib.results.metric_sets.metric_set import (
@@ -14,6 +22,8 @@ from diagvib.results.metric_sets.metric_set import (
     NO_INTERVAL,
     NOT_TUNED,
     NUMBERS,
+    UNTUNED,
+    Finding,
     MetricSet,
     Results,
     by_sample,
@@ -26,10 +36,8 @@ from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.table import Frames, Table, describe_missing, interval, of_samples, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.known_studies import KnownStudies
+from diagvib.studies.needs import ID, OOD
 
-# Images on which the cue is as in training, and those on which it misleads. A study without cues
-# has only the first.
-ID, OOD = "id", "ood"
 METRIC_TITLES = {
     "faavg": "FAAvg: mean over cues of the accuracy where the shortcut misleads",
     "famin": "FAMin: the worst cue",
@@ -37,7 +45,6 @@ METRIC_TITLES = {
 }
 # Name, its aggregation, and the test group.
 _METRICS = [("faavg", faavg, OOD), ("famin", famin, OOD), ("id_accuracy", faavg, ID)]
-UNTUNED = "†"
 # How a number compares with the paper's.
 MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
 PERCENT = (
@@ -58,6 +65,7 @@ class Shortcut(MetricSet):
     on the only group. The tables `p_matrix`, `overall`, `baselines` and `cue_strength`."""
 
     title = "Accuracy where the shortcut misleads"
+    heads = METRIC_TITLES
 
     def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
         return list(METRIC_TITLES)
@@ -109,6 +117,18 @@ class Shortcut(MetricSet):
         yield from _overall(tables, known_studies)
         strength = tables["cue_strength"]
         yield from half_way_tables(strength, known_studies.factors(strength["study"]))
+
+    def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
+        return shortcut_findings(self.title, tables, known_studies)
+
+    def sentences(self, tables: Frames, known_studies: KnownStudies) -> dict[str, list[str]]:
+        curves, matrix = shortcut_sentences(tables, known_studies)
+        overall = overall_sentence(tables["baselines"], known_studies)
+        texts = {CURVES: curves, MATRIX: matrix, OVERALL: overall}
+        return {title: [text] if text else [] for title, text in texts.items()}
+
+    def paper_number(self, row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
+        return published.paper_number(row, known_studies, settings)
 
     def text(self, row: Mapping) -> str:
         """A number and its verdict. The paper gives the spread of a contrast as a standard
@@ -229,57 +249,6 @@ def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
                 )
     columns = ["study", "first", "second", "difference", "low", "high", "samples", "bindings"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def telling_bindings(p: pd.DataFrame, known_studies: KnownStudies) -> pd.DataFrame:
-    """Which bindings show a shortcut best: baseline, target, cue, without, shortcut, recovered, by
-    (study); best first.
-
-    p: the table of `p_matrix`. without, shortcut: accuracies in the two studies that the headline
-    compares, in the second where the cue misleads; recovered: the best of the studies that offer an
-    opportunity. NaN if nothing ran. No rows if no headline covers these studies.
-    """
-    columns = ["baseline", "target", "cue", "without", "shortcut", "recovered", "by"]
-    headline = known_studies.headline(p["study"])
-    if headline is None:
-        return pd.DataFrame(columns=columns)
-    cells = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
-    offering = [name for name, study in known_studies.studies.items() if study.opportunity]
-    rows = []
-    for baseline, target, cue in p.loc[p["cue"] != "", columns[:3]].drop_duplicates().to_numpy():
-        target_cells = cells[(cells["baseline"] == baseline) & (cells["target"] == target)]
-        means = target_cells[target_cells["cue"].isin(["", cue])].set_index("study")["mean"]
-        offering_means = means[means.index.isin(offering)]
-        best = (
-            (offering_means.max(), offering_means.idxmax()) if len(offering_means) else (np.nan, "")
-        )
-        pair = (means.get(name, np.nan) for name in (headline.without, headline.shortcut))
-        rows.append((baseline, target, cue, *pair, *best))
-    bindings = pd.DataFrame(rows, columns=columns)
-    score = bindings["without"].fillna(1) - 2 * bindings["shortcut"]
-    score += bindings["recovered"].fillna(bindings["shortcut"])
-    order = score.sort_values(ascending=False, kind="stable").index
-    return bindings.loc[order].reset_index(drop=True)
-
-
-def overall_sentence(pairs: pd.DataFrame, known_studies: KnownStudies) -> str:
-    """The largest difference of two baselines whose interval excludes 0, from the table
-    `baselines`; if there is none, the largest that was measured. Empty if nothing ran."""
-    if (differences := pairs.dropna(subset=["difference"])).empty:
-        return ""
-    significant = differences[(differences["low"] > 0) | (differences["high"] < 0)]
-    rows = significant if len(significant) else differences
-    largest = rows.loc[rows["difference"].abs().idxmax()]
-    reach = f" ({interval(largest['low'], largest['high'], change=True)})"
-    superlative = (
-        f"The largest difference of two baselines (of {len(differences)}, {len(significant)} of which are seen)"
-        if len(significant)
-        else f"No difference of two baselines is seen (of {len(differences)}); the largest measured"
-    )
-    return (
-        f"{superlative}: {largest['first']} minus {largest['second']} in {known_studies.title(largest['study'])}, "
-        f"{points(largest['difference'])} points{reach}."
-    )
 
 
 def _overall(tables: Frames, known_studies: KnownStudies) -> Iterator[Table]:

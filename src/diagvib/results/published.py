@@ -1,24 +1,12 @@
-"""The papers' numbers beside ours."""
+"""The papers' numbers beside ours: each set of metrics knows those of its paper."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from diagvib.papers.diagvib6 import published as diagvib6
-from diagvib.papers.imagenet_w import published as imagenet_w
-from diagvib.papers.published import is_comparable
-from diagvib.papers.spawrious import published as spawrious
-from diagvib.papers.whac_a_mole import published as whac_a_mole
+from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.studies.known_studies import KnownStudies
-
-# Set of metrics -> the paper's number for a row of it.
-_PAPERS = {
-    "shortcut": diagvib6.paper_number,
-    "gaps": whac_a_mole.paper_number,
-    "average": spawrious.paper_number,
-    "watermark": imagenet_w.paper_number,
-}
 
 
 def beside_papers(
@@ -30,7 +18,7 @@ def beside_papers(
     """The table `metrics` with paper, difference (ours minus the paper's), printed and note.
 
     They are empty where no paper has a number for this scene or study, binding, model, method and
-    selection rule (for DiagViB-6: study, target and baseline's name), or if the sources of the
+    selection rule (`MetricSet.paper_number`), or if the sources of the
     baseline's runs are not comparable. How the runs differ otherwise is in the table `comparison`.
     """
     rows = metrics.to_dict("records")
@@ -39,13 +27,18 @@ def beside_papers(
         for baseline, baseline_runs in runs.groupby("baseline")
         if is_comparable(baseline_runs)
     }
-    paper_values = [
-        _PAPERS[row["metric_set"]](row, known_studies, baselines.get(row["baseline"], {}))
-        if row["baseline"] in comparable and row["metric_set"] in _PAPERS
-        else {}
-        for row in rows
-    ]
-    spawrious.add_means(rows, paper_values)
+    paper_values: list[dict] = [{} for _ in rows]
+    for name, metric_set in METRIC_SETS.items():
+        positions = [
+            position
+            for position, row in enumerate(rows)
+            if row["metric_set"] == name and row["baseline"] in comparable
+        ]
+        numbers = metric_set.paper_numbers(
+            [rows[position] for position in positions], known_studies, baselines
+        )
+        for position, number in zip(positions, numbers, strict=True):
+            paper_values[position] = number
     paper = np.array([entry.get("paper", np.nan) for entry in paper_values], dtype=float)
     return metrics.assign(
         paper=paper,
@@ -55,3 +48,9 @@ def beside_papers(
             entry.get("note") or row["note"] for entry, row in zip(paper_values, rows, strict=True)
         ],
     )
+
+
+def is_comparable(runs: pd.DataFrame) -> bool:
+    """Whether anything ran, and everything that ran used the papers' sources."""
+    ok = runs[runs["status"] == "ok"]
+    return bool(len(ok)) and bool(ok["comparable"].astype(bool).all())

@@ -2,14 +2,26 @@
 network, and other shortcuts of ImageNet."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
+from diagvib.foundation.files import read_table
+from diagvib.papers.imagenet_w import published
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.metric_sets.metric_set import MetricSet, Results
+from diagvib.results.effects import (
+    Effect,
+    cautions,
+    effect_of,
+    ends_of,
+    first_bindings,
+    unseen,
+)
+from diagvib.results.metric_sets.metric_set import Finding, MetricSet, Results
+from diagvib.results.table import Frames, metrics_of, whole_percent
 from diagvib.studies.known_studies import KnownStudies
 
 # The class of ImageNet that the watermark points to.
@@ -55,10 +67,48 @@ class Watermark(MetricSet):
     def of_run(self, results: Results) -> pd.DataFrame:
         return results.runs.reindex(columns=[*RUN_KEYS, *MEASURES])
 
+    def of_predictions(self, path: Path, target: str) -> dict[str, float]:
+        photos = read_table(path).to_pandas()
+        return measure(photos.assign(label=photos[target]))
+
+    def paper_number(self, row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
+        return published.paper_number(row, known_studies, settings)
+
     def text(self, row: Mapping) -> str:
         if row["expected"] == 1 or row["metric"] in self.unbounded:
             return number(row["metric"], row["mean"])
         return super().text(row)
+
+    def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
+        """What the watermark does to the first baseline on the first study."""
+        for study, target, _, rows in first_bindings(metrics_of(tables, "watermark")):
+            baseline = rows["baseline"].iloc[0]
+            metrics = rows[rows["baseline"] == baseline].set_index("metric")
+            means = metrics["mean"]
+            clean, gap = means["in1k_accuracy"], means["in_w_gap"]
+            before, change = means["p_carton"], means["delta_p_carton"]
+            if gap != gap:
+                continue
+            run = {"study": study, "binding": rows["binding"].iloc[0], "baseline": baseline}
+            loss = Effect(gap, *ends_of(metrics.loc["in_w_gap"]))
+            if math.isnan(loss.low):
+                loss = effect_of(tables, {**run, "group": "in-w"}, {**run, "group": "in-1k"})
+            rise = Effect(change, *ends_of(metrics.loc["delta_p_carton"]))
+            text = (
+                f"{baseline} recognises the {target} in {whole_percent(clean)} of the images "
+                f"({known_studies.title(study)}), and in {whole_percent(clean + gap)} with the watermark"
+            )
+            text += f" ({loss.reach})." if loss.is_shown else f": {unseen(loss)}."
+            text += (
+                f" The mean probability of a carton is {whole_percent(before)} without it and "
+                f"{whole_percent(before + change)} with it ({rise.reach})."
+            )
+            text += cautions(tables, baseline, studies=[study])
+            bars = {"without the watermark": clean, "with the watermark": clean + gap}
+            ends = ends_of(metrics.loc["in1k_accuracy"]), (clean + loss.low, clean + loss.high)
+            intervals = dict(zip(bars, ends, strict=True))
+            yield Finding(self.title, text, known_studies.chance(study), bars, intervals)
+            return
 
 
 METRIC_SET = Watermark()

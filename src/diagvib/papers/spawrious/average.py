@@ -6,18 +6,21 @@ from typing import ClassVar
 
 import pandas as pd
 
+from diagvib.papers.spawrious import published
 from diagvib.results.cells import RUN_KEYS, class_mean, worst_cell
+from diagvib.results.effects import cautions, effect_of, ends_of, first_bindings, unseen
 from diagvib.results.metric_sets.metric_set import (
+    Finding,
     MetricSet,
     Results,
     concatenated,
+    mean_over_studies,
     of_all_bindings,
-    over_samples,
     pivot,
 )
-from diagvib.results.metric_sets.shortcut import ID, OOD
-from diagvib.results.table import Frames, Table
+from diagvib.results.table import Frames, Table, metrics_of, whole_percent
 from diagvib.studies.known_studies import KnownStudies
+from diagvib.studies.needs import ID, OOD
 from diagvib.studies.preference import cue_label
 from diagvib.studies.study import Study
 
@@ -68,6 +71,16 @@ class Average(MetricSet):
         means = mean_over_studies(self.of_run(results), MEASURES, results.baselines)
         return concatenated([rows, means], list(rows))
 
+    def paper_number(self, row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
+        return published.paper_number(row, known_studies, settings)
+
+    def paper_numbers(
+        self, rows: Sequence[Mapping], known_studies: KnownStudies, baselines: Mapping[str, dict]
+    ) -> list[dict]:
+        numbers = super().paper_numbers(rows, known_studies, baselines)
+        published.add_means(rows, numbers)
+        return numbers
+
     def shown(
         self, metric_rows: pd.DataFrame, tables: Frames, known_studies: KnownStudies
     ) -> Iterator[Table]:
@@ -88,19 +101,62 @@ class Average(MetricSet):
             self.about,
         )
 
+    def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
+        """The first baseline on the first study with environments, beside the best of the others."""
+        for study, target, cue, rows in first_bindings(metrics_of(tables, "average")):
+            by_metric = {
+                name: metric_rows.set_index("baseline")
+                for name, metric_rows in rows.groupby("metric")
+            }
+            tested = by_metric["accuracy"]["mean"].dropna()
+            if tested.empty:
+                continue
+            inside = by_metric["id_accuracy"]["mean"]
+            first_baseline, other_baselines = tested.index[0], tested.iloc[1:]
+            run = {"study": study, "binding": rows["binding"].iloc[0], "group": "ood"}
+            loss = effect_of(
+                tables,
+                {**run, "baseline": first_baseline},
+                {**run, "baseline": first_baseline, "group": "id"},
+            )
+            text = (
+                f"{first_baseline} recognises {target} in {whole_percent(inside[first_baseline])} of the "
+                f"images of its training environments ({known_studies.title(study)}), and "
+                f"in {whole_percent(tested[first_baseline])} of those of the test "
+                f"environment, where {cue} points to other classes"
+            )
+            text += f" ({loss.reach})." if loss.is_shown else f": {unseen(loss)}."
+            bars = {
+                f"{first_baseline}, training environments": inside[first_baseline],
+                f"{first_baseline}, test environment": tested[first_baseline],
+            }
+            sources = [("id_accuracy", first_baseline), ("accuracy", first_baseline)]
+            if len(other_baselines):
+                best = other_baselines.idxmax()
+                rank = (
+                    f"highest of {len(other_baselines)} other baselines"
+                    if len(other_baselines) > 1
+                    else "other baseline"
+                )
+                gain = effect_of(
+                    tables, {**run, "baseline": best}, {**run, "baseline": first_baseline}
+                )
+                sure = gain.reach if gain.is_shown else f"no difference is seen, {gain.reach}"
+                text += (
+                    f" The {rank} is {best}, with {whole_percent(other_baselines[best])} ({sure})."
+                )
+                bars[f"{best}, test environment"] = other_baselines[best]
+                sources.append(("accuracy", best))
+            intervals = {
+                label: ends_of(by_metric[metric].loc[baseline])
+                for label, (metric, baseline) in zip(bars, sources, strict=True)
+            }
+            text += cautions(tables, *{name: 0 for _, name in sources}, studies=[study])
+            yield Finding(self.title, text, known_studies.chance(study), bars, intervals)
+            return
+
 
 METRIC_SET = Average()
-
-
-def mean_over_studies(
-    values: pd.DataFrame, names: Sequence[str], baselines: Mapping[str, dict]
-) -> pd.DataFrame:
-    """`over_samples` of the runs' values over all studies, for baselines and bindings that have
-    them all; no rows if there is only one study."""
-    studies = values["study"].nunique()
-    has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == studies
-    complete = values[has_all].assign(study="") if studies > 1 else values[:0]
-    return over_samples(complete, names, baselines, {})
 
 
 def guessed_confusion(study: Study) -> float:

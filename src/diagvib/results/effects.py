@@ -1,0 +1,102 @@
+"""What findings are made of: differences of accuracies that intervals show, and what a reader must know
+of the runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+
+import numpy as np
+import pandas as pd
+
+from diagvib.results.combinations import change_interval, run_warnings
+from diagvib.results.table import Frames, interval
+from diagvib.results.uncertainty import FEWEST
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference of accuracies and its 95 % interval."""
+
+    change: float
+    low: float
+    high: float
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def reach(self) -> str:
+        """`95 % interval -15.1 to +1.2 points`."""
+        if isnan(self.low):
+            return "too few samples for an interval"
+        return f"95 % interval {interval(self.low, self.high, change=True)} points"
+
+
+def effect_of(tables: Frames, changed_keys: dict, reference_keys: dict) -> Effect:
+    """Of one accuracy less another, paired by sample. changed_keys, reference_keys: the columns of
+    runs, and `group`."""
+    if (runs := tables.get("runs")) is None:
+        return Effect(nan, nan, nan)
+
+    def values(names: dict) -> tuple[pd.Series, float]:
+        group = names["group"]
+        conditions = [runs[key].eq(name) for key, name in names.items() if key != "group"]
+        key_runs = runs[np.logical_and.reduce(conditions)].set_index("sample")
+        columns = key_runs.reindex(columns=[f"{group}_accuracy", f"{group}_n"]).astype(float)
+        return columns.iloc[:, 0], columns.iloc[:, 1].sum()
+
+    (changed, images), (reference, reference_images) = values(changed_keys), values(reference_keys)
+    common_samples = changed.index.intersection(reference.index)
+    return Effect(
+        *change_interval(
+            changed.reindex(common_samples),
+            reference.reindex(common_samples),
+            images,
+            reference_images,
+        )
+    )
+
+
+def unseen(effect: Effect) -> str:
+    if isnan(effect.low):
+        return f"fewer than {FEWEST} samples cannot show an effect"
+    return f"no effect is seen ({effect.reach})"
+
+
+def ends_of(row: pd.Series) -> tuple[float, float]:
+    return row.get("low", nan), row.get("high", nan)
+
+
+def cautions(tables: Frames, *baselines: str, studies: Sequence[str]) -> str:
+    """What a reader must know of a finding from these runs, as sentences: missing, doubtful,
+    combinations without test images."""
+    if (runs := tables.get("runs")) is None:
+        return ""
+    runs = runs[runs["baseline"].isin(baselines) & runs["study"].isin(studies)]
+    missing = int((runs["status"] != "ok").sum())
+    texts = [run_warnings(runs)]
+    if missing:
+        texts.insert(0, f"{missing} of {len(runs)} runs {'is' if missing == 1 else 'are'} missing")
+    text = "; ".join(filter(None, texts))
+    return f" Caution: {text}." if text else ""
+
+
+def first_bindings(metric_rows: pd.DataFrame) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
+    """Study, target, cue, and rows of the table `metrics`: of the first binding of each study, and of
+    the baselines with numbers for it."""
+    rows = metric_rows[(metric_rows["study"] != "") & (metric_rows["binding"] != "")]
+    for study, study_rows in rows.groupby("study", sort=False):
+        study_rows = study_rows[study_rows["binding"] == study_rows["binding"].iloc[0]]
+        study_rows = study_rows[
+            study_rows["baseline"].isin(study_rows.loc[study_rows["mean"].notna(), "baseline"])
+        ]
+        if study_rows.empty:
+            continue
+        yield (
+            study,
+            study_rows["target"].iloc[0],
+            study_rows["cue"].iloc[0] or "the cue",
+            study_rows,
+        )
