@@ -29,10 +29,10 @@ from diagvib.models.torchvision_models import torchvision_input
 from diagvib.papers.imagenet_w.published import imagenet_w_tables, paper_number
 from diagvib.papers.imagenet_w.watermark import MEASURES, measure
 from diagvib.scenes import load_scene
+from diagvib.scenes.photos.answers import answers
 from diagvib.scenes.photos.decoding import Crop
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.resolve import load_config
-from diagvib.training.answers import answers
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from imagenet_w_photos import CARTON, CLASSES, blind, cjk_font, write_photos
 from test_watermark import plain

@@ -142,7 +142,9 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     exec(DISPLAY.partition("```")[0], names)
     # In the place of `accuracy`, of which every page has a table.
     monkeypatch.setattr(names["Lag"], "tables", METRIC_SETS["accuracy"].tables)
-    monkeypatch.setitem(METRIC_SETS, "accuracy", names["METRIC_SET"])
+    lag = names["METRIC_SET"]
+    lag.tables = METRIC_SETS["accuracy"].tables  # in whose place it is
+    monkeypatch.setitem(METRIC_SETS, "accuracy", lag)
     tabulate(runs, tmp_path / "tables", ALTERNATIVES, settings)
     metrics = read_tables(tmp_path / "tables")["metrics"]
     lag = metrics.query("study == 'two-cues'").set_index("metric")["mean"]

@@ -25,13 +25,13 @@ from diagvib.models.weights import located
 from diagvib.papers.imagenet_w.published import imagenet_w_tables
 from diagvib.papers.imagenet_w.watermark import CARTON, MEASURES, METRIC_SET, measure, number
 from diagvib.results.table import PAPER, Table, markdown
+from diagvib.scenes.photos.answers import answers
 from diagvib.scenes.photos.decoding import Crop
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.photos.watermark import TEXT, Font, find_font
 from diagvib.settings.baselines import ModelSettings
-from diagvib.training.answers import answers
 from diagvib.training.protocol import deterministic
 
 # Kind of photos -> their test group, as in config/imagenet_w/studies.yaml.

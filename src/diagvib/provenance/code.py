@@ -50,7 +50,7 @@ def stage_code(
     if baseline:
         job = stage_settings(config, stage, study, baseline)
         settings = of_encoder(job.settings) if stage == "encode" else job.settings
-        entries = baseline_entries(settings)
+        entries = [*baseline_entries(settings), *load_scene(job.scene).answered_by]
         # Of image files, the digests are inputs.
         scenes = [job.scene] if renders(job.images, settings) else []
     else:
@@ -105,10 +105,12 @@ def code_digest(settings: dict, stage: str, scene: str, images: str) -> str:
     """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings
     on images of a scene, and of the files that the baseline `depends` on.
 
-    The scene's code counts only if training renders images: of image files, the digests count.
+    The scene's code counts if it makes columns of predictions, and if training renders images: of
+    image files, the digests count.
     """
-    rendered = load_scene(scene).entries if renders(images, settings) else []
-    return code_of([*baseline_entries(settings), stage, *rendered]).digest
+    entries = load_scene(scene).answered_by
+    entries = entries + load_scene(scene).entries if renders(images, settings) else entries
+    return code_of([*baseline_entries(settings), stage, *entries]).digest
 
 
 def code_for(settings: dict, stage: str, metadata: dict) -> str:

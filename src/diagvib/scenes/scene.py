@@ -34,6 +34,7 @@ from diagvib.scenes.fetch import Source, fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
 
     Array = np.ndarray | torch.Tensor
@@ -197,8 +198,7 @@ class Scene:
     whether each replicate draws its own dataset, or all share one, as with photos, and differ in
     the training seed. depends: files besides its modules whose content counts as its code.
     draws_on_gpu: whether the renderer draws in a GPU's memory, the same images as on the CPU.
-    bytes_per_pixel of a stored image, source_bytes_per_image: for the plan. noted_class: a class of
-    the target whose probability runs note for each test image.
+    bytes_per_pixel of a stored image, source_bytes_per_image: for the plan.
 
     Some scenes also have object_boxes(recipes, size) -> int64[N, 4]: a box around the object in an
     image of that size: first row, first column, and those after the last; and region(factor,
@@ -219,7 +219,6 @@ class Scene:
     published_samples: ClassVar[Sequence[Mapping]] = ()
     replicates: Literal["samples", "seeds"] = "samples"
     depends: ClassVar[Sequence[str]] = ()
-    noted_class: str | None = None
     draws_on_gpu: bool = False
     bytes_per_pixel: float | None = None
     source_bytes_per_image: int = 0
@@ -385,6 +384,27 @@ class Scene:
     def source_files(self, recipes: pa.Table, prepared: Path) -> list[str] | None:
         """The file that each image is made from, for predictions; None where there is none."""
         return None
+
+    def answers(
+        self,
+        recipes: pa.Table,
+        target: str,
+        classes: Sequence[str],
+        logits_of: Callable[[np.ndarray], torch.Tensor],
+        prepared: Path,
+    ) -> pd.DataFrame | None:
+        """A network's answers to test images, as columns of predictions; None for the predicted class
+        and its probability alone.
+
+        recipes: with group; classes: of the target; logits_of: rows int64[B] -> [B, classes], each
+        row once.
+        """
+        return None
+
+    @property
+    def answered_by(self) -> list[str | Path]:
+        """The modules and files that make `answers`; of the base class, none."""
+        return [] if type(self).answers is Scene.answers else self.entries
 
     def can(self, ability: str) -> bool:
         """Whether the scene has one of ABILITIES."""

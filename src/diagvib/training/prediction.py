@@ -11,7 +11,6 @@ from diagvib.images.files import Images
 from diagvib.methods.method import Method, Unlabelled
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import Run
-from diagvib.training.answers import answers
 from diagvib.training.batches import Batches
 from diagvib.training.job import Job
 from diagvib.training.protocol import Protocol, deterministic
@@ -55,25 +54,23 @@ def predict_test(
     job: Job, run: Run, method: Method, test: Images, batches: Batches
 ) -> tuple[np.ndarray, pd.DataFrame]:
     """The class predicted for each test image, [N]; and columns for predictions.parquet: the
-    prediction, its probability, in some scenes more (`answers`), and the images' files."""
+    prediction, its probability, in some scenes more (`Scene.answers`), and the images' files."""
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     predicted = class_names(test, run.target, prediction)
     predictions = pd.DataFrame({"prediction": predicted, "confidence": confidence.numpy()})
     scene = load_scene(test.metadata["scene"])
-    if (watched := scene.noted_class) in test.factors[run.target]:
-        predictions = _answers(job, run, test, batches, method, watched)
+    answers = _answers(job, run, test, batches, method)
+    predictions = predictions if answers is None else answers
     if files := job.prepared and scene.source_files(test.table, job.prepared):
         predictions["path"] = files
     return predicted, predictions
 
 
 def _answers(
-    job: Job, run: Run, test: Images, batches: Batches, method: Method, watched: str
-) -> pd.DataFrame:
-    """`answers` about the test images, in a scene with a class to watch."""
-    scene = load_scene(test.metadata["scene"])
-    photos = test.table.select(["photo", "watermark", "group"]).to_pandas()
-    photos["label"] = test.table[run.target].to_pandas()
+    job: Job, run: Run, test: Images, batches: Batches, method: Method
+) -> pd.DataFrame | None:
+    """`Scene.answers` to the test images."""
+    scene, classes = load_scene(test.metadata["scene"]), test.factors[run.target]
 
     def logits_of(rows: np.ndarray) -> torch.Tensor:
         batch = batches.batch(torch.from_numpy(rows))
@@ -82,5 +79,4 @@ def _answers(
 
     with deterministic(job.device, job.protocol.threads):
         method.eval()
-        classes, groups = test.factors[run.target], scene.groups(job.prepared)
-        return answers(photos, logits_of, classes, watched, groups)
+        return scene.answers(test.table, run.target, classes, logits_of, job.prepared)

@@ -126,7 +126,7 @@ def number(metric: str, value: float) -> str:
 def measure(photos: pd.DataFrame) -> dict[str, float]:
     """MEASURES as fractions; NaN if there are no photos for one.
 
-    photos: group, label (empty: not known), prediction, and the columns of `training.answers`, with
+    photos: group, label (empty: not known), prediction, and the columns of `scenes.photos.answers`, with
     the groups in-1k and in-w of the same photos. Gaps are differences of accuracy: ImageNet-W minus
     ImageNet; Stylized-ImageNet minus ImageNet; ImageNet-R minus ImageNet's photos of the same
     classes, both with predictions among these classes only; mixed-rand minus mixed-same. P: mean

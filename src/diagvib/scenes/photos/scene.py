@@ -81,7 +81,6 @@ class Photos(Scene):
         if definition.watermark:
             self.factors = {**self.factors, WATERMARK: (ABSENT, PRESENT)}
             self.unless_bound = {WATERMARK: ABSENT}
-            self.noted_class = definition.watermark.points_to
         # All classes, in the order in which studies number them.
         self.published_samples = (self.factors,)
 
@@ -271,6 +270,21 @@ class Photos(Scene):
         path = prepared / GROUPS
         groups = read_json(path) if path.exists() else {}
         return {int(index): group for index, group in groups.items()}
+
+    def answers(self, recipes, target, classes, logits_of, prepared):
+        """`answers.answers`, in a set with a watermark that points to one of the classes."""
+        settings = self.definition.watermark
+        if settings is None or settings.points_to not in classes:
+            return None
+        from diagvib.scenes.photos.answers import answers
+
+        photos = recipes.select(["photo", WATERMARK, "group"]).to_pandas()
+        photos["label"] = recipes[target].to_pandas()
+        return answers(photos, logits_of, classes, settings.points_to, self.groups(prepared))
+
+    @property
+    def answered_by(self):
+        return ["diagvib.scenes.photos.answers"] if self.definition.watermark else []
 
     def renderer(self, prepared, size, device, crop=()):
         """crop: how photos are prepared for a network, as `decoding.Crop`, instead of as the
