@@ -192,10 +192,10 @@ def test_nothing_runs_before_every_name_is_known(monkeypatch):
     )
     inputs = [{"baseline": name} for name in ("alexnet", "resnet05")]
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet05'"):
-        cli._run("tune", Layout(Path("x")), load_config(), None, *inputs)
+        cli.run_stage("tune", Layout(Path("x")), load_config(), None, *inputs)
     assert tuned == []
     with pytest.raises(DiagvibError, match="tuning of group_dro: study zso.* cue"):
-        cli._run("tune", Layout(Path("x")), load_config(), None, {"baseline": "group_dro"})
+        cli.run_stage("tune", Layout(Path("x")), load_config(), None, {"baseline": "group_dro"})
 
 
 def test_options_not_given_are_the_configurations_and_with_settings_the_defaults(
@@ -218,6 +218,6 @@ def test_options_not_given_are_the_configurations_and_with_settings_the_defaults
         stage_settings(config, "train", "zgo", "resnet18").text()
     )
     for of_job in ((config, None), (None, settings)):
-        cli._run("train", Layout(Path("x")), *of_job, {**options})
+        cli.run_stage("train", Layout(Path("x")), *of_job, {**options})
     selection = {**names, "device": "cuda", "tensorboard": False}
     assert results == [{**selection, "keep_weights": True}, selection]

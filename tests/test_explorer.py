@@ -25,7 +25,7 @@ from diagvib.cli import app
 from diagvib.foundation.files import read_table, write_table
 from diagvib.papers.tabulate import tabulate
 from diagvib.report import explorer
-from diagvib.report.explorer import _images, write_explorer
+from diagvib.report.explorer import image_data, write_explorer
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
@@ -156,7 +156,7 @@ def test_seeds_share_the_images_of_one_dataset(tmp_path):
     )
     material = SimpleNamespace(known=SHIPPED, images=tmp_path, prepared=lambda scene: tmp_path)
     run = {"study": "urbancars", "binding": binding, "sample": 2}
-    assert (_images(material, tmp_path, None, run, np.array([1]), labels)[0] == 2).all()
+    assert (image_data(material, tmp_path, None, run, np.array([1]), labels)[0] == 2).all()
 
 
 def test_images_of_other_sources_are_not_shown(tmp_path):
@@ -178,7 +178,7 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
     for digest, text in ((catalogue.digest, True), ("of others", False)):
         path = tmp_path / "recipes/zgo/hue-shape.parquet"
         write_recipes(path, recipes, {**facts, "sources_digest": digest})
-        result = _images(material, path.parents[1], renderer, run, np.array([0, 3]), labels)
+        result = image_data(material, path.parents[1], renderer, run, np.array([0, 3]), labels)
         assert (result is not None) == text
 
 

@@ -13,14 +13,14 @@ import pytest
 
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
-from diagvib.papers.diagvib6.shortcut import _over_cues, baseline_comparisons
+from diagvib.papers.diagvib6.shortcut import baseline_comparisons, means_over_cues
 from diagvib.papers.tabulate import tabulate
 from diagvib.report.sheets import sheet_figures
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import adjusted, mean_per_class, per_image, worst_cell
 from diagvib.results.evaluation import evaluate
-from diagvib.results.metric_sets.metric_set import _images, by_sample
+from diagvib.results.metric_sets.metric_set import by_sample, group_images
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import read_tables, scores, write_scores
@@ -330,7 +330,7 @@ def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():
     sizes, rates = {"blond": 2660, "other": 17302}, {"blond": 0.45, "other": 0.99}
     rows = [{"target_class": name, "n": n} for name, n in sizes.items()]
     description = {"study": "s", "baseline": "b", "binding": "x-y", "sample": 0, "group": "all"}
-    result = _images(pd.DataFrame(rows).assign(**description), {}).iloc[0]
+    result = group_images(pd.DataFrame(rows).assign(**description), {}).iloc[0]
     assert result["metric"] == "all_accuracy" and round(result["images"]) == 9222
     generator = np.random.default_rng(0)
     draws = [generator.binomial(n, rates[name], 2000) / n for name, n in sizes.items()]
@@ -338,12 +338,14 @@ def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():
     truth = np.mean([*rates.values()])
     assert 0.9 < ((low <= truth) & (truth <= high)).mean() < 0.96
     equal = pd.DataFrame([{"target_class": name, "n": 300} for name in "abc"]).assign(**description)
-    assert _images(equal, {})["images"].tolist() == [900]
+    assert group_images(equal, {})["images"].tolist() == [900]
 
 
 def test_a_mean_over_cues_is_of_the_images_of_all_cues():
     rows = [("zgo", "m", "shape", cue, 0, 0.5, 0.7, 18, 9) for cue in ("hue", "scale")]
     names = ["study", "baseline", "target", "cue", "sample"]
     names += ["ood_accuracy", "id_accuracy", "ood_n", "id_n"]
-    case = {row["metric"]: row["images"] for row in _over_cues(pd.DataFrame(rows, columns=names))}
+    case = {
+        row["metric"]: row["images"] for row in means_over_cues(pd.DataFrame(rows, columns=names))
+    }
     assert case == {"faavg": 36, "famin": 18, "id_accuracy": 18}

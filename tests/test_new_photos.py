@@ -11,10 +11,10 @@ from PIL import Image
 import diagvib
 from diagvib.commands.new_photos import (
     Columns,
-    _splits,
-    _values,
     cells_text,
+    column_values,
     look,
+    split_names,
     write,
     write_sheet,
 )
@@ -307,11 +307,13 @@ def test_a_published_split_is_found_beside_an_empty_column_but_not_guessed(tmp_p
 
 
 def test_numbers_stand_for_splits_as_in_wilds_and_are_sorted_by_size():
-    assert _splits(pd.Series(["2", "0", "1"])) == {"train": "0", "val": "1", "test": "2"}
-    assert _splits(pd.Series(["train", "dev", "testing"])) == {
+    assert split_names(pd.Series(["2", "0", "1"])) == {"train": "0", "val": "1", "test": "2"}
+    assert split_names(pd.Series(["train", "dev", "testing"])) == {
         "train": "train",
         "val": "dev",
         "test": "testing",
     }
-    assert _splits(pd.Series(["0", "1"])) == _splits(pd.Series(["val", "dev", "0", "2"])) == {}
-    assert _values(pd.Series(["10", "9", "", "b", "a", "9"])) == ["a", "b", "9", "10"]
+    assert (
+        split_names(pd.Series(["0", "1"])) == split_names(pd.Series(["val", "dev", "0", "2"])) == {}
+    )
+    assert column_values(pd.Series(["10", "9", "", "b", "a", "9"])) == ["a", "b", "9", "10"]

@@ -12,11 +12,11 @@ import pytest
 
 from diagvib.foundation.files import write_table
 from diagvib.papers.diagvib6.published import read_paper_tables
-from diagvib.papers.diagvib6.shortcut import _notes
+from diagvib.papers.diagvib6.shortcut import study_notes
 from diagvib.report.curves import strength_curves, study_curves
 from diagvib.report.epochs import preference_curves, training_curves
 from diagvib.report.figure import Figure
-from diagvib.report.figures import _draw
+from diagvib.report.figures import draw_figure
 from diagvib.report.sheets import factor_sheet, images_at
 from diagvib.report.visualisation_sheets import looking_figures
 from diagvib.results.cells import RUN_KEYS
@@ -50,7 +50,7 @@ def test_a_panel_says_of_how_many_cues_its_curves_are():
     for part, title in ((rows, "hue (1 or 5 of 5 cues)"), (curve_rows(5), "hue")):
         figure = study_curves(part, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED)
         assert figure.axes[0].get_title("left") == title
-    notes = _notes(
+    notes = study_notes(
         rows.query("study == 'zgo'"), pd.DataFrame(columns=[*RUN_KEYS, "status", "reason"]), SHIPPED
     )
     assert notes[0] == "over the configured cues only: hue 1 of 5 (other)"
@@ -105,7 +105,7 @@ def test_an_axis_keeps_its_name_beside_a_note(tmp_path):
     options = {"target": "shape", "cue": "hue", "counter_examples": [0, 0.1], "baseline": "m"}
     options |= {"mean": 0.5, "low": 0.4, "high": 0.6, "without": 0.9, "half_way": 0.05}
     draw = partial(strength_curves, pd.DataFrame(options), "baseline", ["shape", "hue"], 1 / 3)
-    assert _draw(Figure("one", "", draw), tmp_path, "A note.")
+    assert draw_figure(Figure("one", "", draw), tmp_path, "A note.")
     text = (tmp_path / "one.svg").read_text()
     assert ">A note.<" in text and ">cue misleads, %<" in text
 

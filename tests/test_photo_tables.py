@@ -278,7 +278,7 @@ def test_the_counts_that_are_offered_for_one_study_alone_can_be_drawn(tmp_path, 
 
 def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path):
     """Never in one about a file that is not kept."""
-    from diagvib.commands.new_photos import Proposal, _with_counter_examples
+    from diagvib.commands.new_photos import Proposal, with_counter_examples
 
     for trial in range(20, 24):
         generator = np.random.default_rng([1, trial])
@@ -296,7 +296,7 @@ def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path):
         definition = {"pattern": "{x}/{y}/{z}/*", "factors": factors}
         proposal = Proposal("mine", tmp_path, definition, photos, {}, "")
         try:
-            proposal = _with_counter_examples(proposal)
+            proposal = with_counter_examples(proposal)
         except DiagvibError as error:
             assert "add photos of" in str(error)
         else:

@@ -18,7 +18,13 @@ from diagvib.papers.diagvib6.finding import shortcut_sentences, telling_bindings
 from diagvib.papers.tabulate import tabulate
 from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
-from diagvib.report.matrix import _cells, _columns, _study, heat_map, heat_map_figures
+from diagvib.report.matrix import (
+    heat_map,
+    heat_map_figures,
+    matrix_cells,
+    matrix_columns,
+    study_matrix,
+)
 from diagvib.report.style import PALETTE, accuracy_colours, by_baseline, luminance
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
@@ -288,16 +294,16 @@ def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
     (calls, misled), additional = definition["rows"], {"environment": "other", "weight": 3.0}
     single = parse_study("mine", {**definition, "rows": [calls, {**calls, **additional}, misled]})
     known_studies = KnownStudies(given=(single,))
-    assert set(_study("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"].values()) == {
-        33.3
-    }
+    assert set(
+        study_matrix("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"].values()
+    ) == {33.3}
 
 
 def test_a_rare_cell_is_not_said_to_be_never_trained():
     study = load_study("fgo-1").model_dump(exclude={"name"})
     study["rows"][0]["weight"], study["rows"][1]["weight"] = 0.9998, 0.0002
     known_studies = KnownStudies(given=(parse_study("mine", study),))
-    shares = _study("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"]
+    shares = study_matrix("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"]
     assert min(shares.values()) > 0
 
 
@@ -388,7 +394,7 @@ def test_the_matrix_tells_how_many_samples_a_cell_is_of():
     p, runs = p_rows(("zgo", "hue", 0.1)), pd.DataFrame({"status": ["ok"]})
     for name in ("study", "baseline", "target", "cue"):
         runs[name] = p[name]
-    cell = _cells(p, runs)["zgo"]["m"]["shape hue"]
+    cell = matrix_cells(p, runs)["zgo"]["m"]["shape hue"]
     assert (cell["value"], cell["n"], cell["expected"]) == (10, 1, 2)
 
 
@@ -432,4 +438,4 @@ def test_bars_of_a_finding_about_gaps_are_accuracies():
 
 def test_a_study_without_cues_stands_beside_those_of_its_own_scene():
     p = p_rows(("dogs-o2o-easy", "", 0.9), ("zso", "", 0.8), ("zgo", "hue", 0.1))
-    assert _columns(p, "zgo", SHIPPED) == (["shape"], ["hue"], "zso")
+    assert matrix_columns(p, "zgo", SHIPPED) == (["shape"], ["hue"], "zso")

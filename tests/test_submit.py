@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.commands.shared_results import write_every_eval_ever
-from diagvib.commands.submit import Number, _alike, entries, read_entry
+from diagvib.commands.submit import Number, entries, read_entry, same_number
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, write_json
 from diagvib.papers.tabulate import tabulate
@@ -243,9 +243,9 @@ def test_every_eval_ever_accepts_the_names_of_files(root, tmp_path):
 
 def test_a_mean_of_zero_may_differ_in_its_last_bits():
     single = Number(metric="faavg", binding="shape", mean=0.0, low=-0.1, high=0.1, n=3)
-    assert _alike(single, single.model_copy(update={"mean": 1e-17, "low": -0.1 + 1e-16}))
-    assert not _alike(single, single.model_copy(update={"mean": 1e-3}))
-    assert not _alike(single, single.model_copy(update={"low": None}))
+    assert same_number(single, single.model_copy(update={"mean": 1e-17, "low": -0.1 + 1e-16}))
+    assert not same_number(single, single.model_copy(update={"mean": 1e-3}))
+    assert not same_number(single, single.model_copy(update={"low": None}))
 
 
 def test_results_for_model_cards_are_read_by_the_hubs_library(root, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from diagvib import stages
 from diagvib.foundation.files import read_metadata, read_table, write_table
-from diagvib.papers.diagvib6.shortcut import _contrasts
+from diagvib.papers.diagvib6.shortcut import cue_contrasts
 from diagvib.papers.notes import source_note
 from diagvib.papers.tabulate import tabulate
 from diagvib.results import TABLE_FILES
@@ -106,7 +106,7 @@ def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
     runs = tables["runs"].query("baseline == 'small_cnn'")
     fewer = runs[(runs["study"] != "zgo") | (runs["binding"] != "hue-shape")]
     (alternative,) = (
-        item["mean"] for item in _contrasts(fewer, SHIPPED) if item["target"] == "hue"
+        item["mean"] for item in cue_contrasts(fewer, SHIPPED) if item["target"] == "hue"
     )
     cues = [
         position
@@ -126,7 +126,7 @@ def test_a_contrast_is_the_mean_of_its_cues():
         baseline="m", target="shape", sample=0
     )
     runs["binding"], runs["ood_accuracy"] = "shape-" + runs["cue"], [0.1, 0.2, 0.2, 0.7]
-    (result,) = _contrasts(runs, SHIPPED)
+    (result,) = cue_contrasts(runs, SHIPPED)
     assert result["mean"] == pytest.approx(0.3)
 
 

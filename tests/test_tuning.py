@@ -224,7 +224,7 @@ def test_the_ranking_begins_with_the_best(rule, left, monkeypatch):
     task = SimpleNamespace(
         baseline="m", study="ZSO", job=SimpleNamespace(settings=settings_of(batch_size=9))
     )
-    tuning._print_ranking(
+    tuning.print_ranking(
         task, table.assign(status="ok"), tuning.grid([16], [1e-4, 1e-3]), rule, "c"
     )
     assert [int(row[0]) for row in display] == [left, 1 - left]

@@ -77,7 +77,7 @@ def _stage(stage: str, **several: object) -> None:
         resolved = load_config(config, override) if settings is None else None
         root = validated(keys.Root, root or (resolved.root if resolved else "."), "--root")
         job_arguments = _jobs(resolved, arguments) if several else [arguments]
-        _run(stage, Layout(root), resolved, settings, *job_arguments)
+        run_stage(stage, Layout(root), resolved, settings, *job_arguments)
 
     _, _, *arguments = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
     *shared, _ = inspect.signature(command, follow_wrapped=False).parameters.values()
@@ -110,7 +110,7 @@ def _jobs(config: keys.Configuration | None, arguments: dict) -> list[dict]:
     return [{**arguments, "scene": name} for name in scenes]
 
 
-def _run(
+def run_stage(
     stage: str,
     layout: Layout,
     config: keys.Configuration | None,

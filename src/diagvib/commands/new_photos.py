@@ -195,9 +195,9 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     for factor, option in ((target, "--target"), *((cue, "--cue") for cue in cues)):
         _check_name(factor, renamed.get(factor, factor), option)
     definition["factors"] = {
-        factor: {"column": renamed[factor], "classes": _values(labels[factor])}
+        factor: {"column": renamed[factor], "classes": column_values(labels[factor])}
         if factor in renamed
-        else _values(labels[factor])
+        else column_values(labels[factor])
         for factor in (target, *cues)
     }
     if splits:
@@ -212,7 +212,7 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
         definition["factors"][factor] = classes
     further_columns = {c: n for c, n in numbers.items() if n > 1 and c not in (target, *cues)}
     unused = split if split and not splits else ""
-    return _with_counter_examples(
+    return with_counter_examples(
         Proposal(name, folder, definition, photos, further_columns, unused)
     )
 
@@ -254,16 +254,16 @@ def _published_split(
     that stands for it, if there is one for each."""
     factors = {columns.target, *columns.cues, columns.unit}
     possible = [c for c in labels if c not in factors and _is_split(c, labels[c])]
-    split_columns = [c for c in possible if _splits(labels[c])]
+    split_columns = [c for c in possible if split_names(labels[c])]
     if len(split_columns) > 1 and not columns.split:
         raise DiagvibError(
             f"{folder}: {', '.join(split_columns)} could each be the published split; name it with --split"
         )
     split = columns.split or _only(split_columns or possible)
-    splits = _splits(labels[split]) if split else {}
+    splits = split_names(labels[split]) if split else {}
     if columns.split and not splits:
         raise DiagvibError(
-            f"{folder}: {split} has the values {', '.join(_values(labels[split])[:10])}; a split names "
+            f"{folder}: {split} has the values {', '.join(column_values(labels[split])[:10])}; a split names "
             "train, val and test"
         )
     return split, splits
@@ -299,7 +299,7 @@ def _roles(folder: Path, columns: Columns, numbers: dict[str, int]) -> tuple[str
 def _classes(photos: pd.DataFrame, target: str, cues: Sequence[str]) -> dict[str, list[str]]:
     """The classes of the target and the cues. Those of the first cue are in the order in which they
     go most often with the target's."""
-    values = {name: _values(photos[name]) for name in (target, *cues)}
+    values = {name: column_values(photos[name]) for name in (target, *cues)}
     counts = pd.crosstab(photos[target], photos[cues[0]]).loc[values[target], values[cues[0]]]
     # If the target has more classes, the cue's serve several of them, each every so many.
     joint_counts = counts.groupby(np.arange(len(counts)) % counts.shape[1]).sum()
@@ -309,7 +309,7 @@ def _classes(photos: pd.DataFrame, target: str, cues: Sequence[str]) -> dict[str
     return values
 
 
-def _with_counter_examples(proposal: Proposal) -> Proposal:
+def with_counter_examples(proposal: Proposal) -> Proposal:
     """The proposal with the strongest shortcut that leaves enough counter-examples. DiagvibError if
     there are too few photos."""
     target, cue, *_ = proposal.classes
@@ -496,7 +496,7 @@ def _add_folders(labels: pd.DataFrame, photos: Sequence[str], table: str, column
     folders = pd.Series(top_folders(labels[columns.file].map(lambda name: located.get(name, name))))
     named_columns = {columns.split, columns.unit, columns.target, *columns.cues}
     split = not columns.split and not any(_is_split(name, labels[name]) for name in labels)
-    if FOLDER not in labels and (FOLDER in named_columns or (split and _splits(folders))):
+    if FOLDER not in labels and (FOLDER in named_columns or (split and split_names(folders))):
         labels[FOLDER] = folders
 
 
@@ -524,7 +524,7 @@ def _by_levels(folder: Path, columns: Columns) -> tuple[dict, pd.DataFrame]:
     named_columns = {columns.target, *columns.cues, columns.split, columns.unit} - {None}
     if not levels and named_columns - {*names}:
         levels_text = "; ".join(
-            f"level {n}: {', '.join(_values(labels[c])[:3])}" for n, c in enumerate(names, 1)
+            f"level {n}: {', '.join(column_values(labels[c])[:3])}" for n, c in enumerate(names, 1)
         )
         raise DiagvibError(
             f"{folder}: has no table, so the names of its folders are the labels; name the {depth} "
@@ -534,10 +534,10 @@ def _by_levels(folder: Path, columns: Columns) -> tuple[dict, pd.DataFrame]:
     return {"pattern": pattern}, labels
 
 
-def _splits(values: pd.Series) -> dict[str, str]:
+def split_names(values: pd.Series) -> dict[str, str]:
     """Split -> the value that stands for it; empty without one for each of the three."""
     names = {
-        split: _only(v for v in _values(values) if v.lower() in words)
+        split: _only(v for v in column_values(values) if v.lower() in words)
         for split, words in _SPLITS.items()
     }
     return names if all(names.values()) else {}
@@ -548,11 +548,11 @@ def _is_split(name: str, values: pd.Series) -> bool:
     words = {
         word for split_words in _SPLITS.values() for word in split_words if not word.isdecimal()
     }
-    values_lower = {value.lower() for value in _values(values)}
+    values_lower = {value.lower() for value in column_values(values)}
     return "split" in name.lower() or (bool(values_lower) and values_lower <= words)
 
 
-def _values(column: pd.Series) -> list[str]:
+def column_values(column: pd.Series) -> list[str]:
     """The values in their order: numbers by size."""
     distinct = [value for value in column.unique() if value != ""]
     return sorted(distinct, key=lambda value: (len(value) if value.isdecimal() else 0, value))

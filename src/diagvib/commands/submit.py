@@ -282,13 +282,13 @@ def _check_numbers(entry: Entry, location: str) -> None:
     submitted = {(number.metric, number.binding): number for number in entry.metrics}
     for key in {**expected, **submitted}:
         ours, theirs = expected.get(key), submitted.get(key)
-        if ours is None or theirs is None or not _alike(ours, theirs):
+        if ours is None or theirs is None or not same_number(ours, theirs):
             raise DiagvibError(
                 f"{location}: metrics: {' '.join(key).strip()} is {theirs}, but the counts give {ours}"
             )
 
 
-def _alike(number: Number, reference: Number) -> bool:
+def same_number(number: Number, reference: Number) -> bool:
     values = (
         (getattr(number, key), getattr(reference, key)) for key in ("mean", "low", "high", "n")
     )

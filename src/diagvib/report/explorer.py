@@ -48,7 +48,7 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
         by_dataset, key=lambda dataset_runs: dataset_runs[0][2]
     )  # all of sample 0 come first
     image_limit = min(_OF_DATASET, _IMAGES // max(1, min(len(datasets), _DATASETS)))
-    images = partial(_images, material, recipes, cache(partial(_renderer, material)))
+    images = partial(image_data, material, recipes, cache(partial(_renderer, material)))
     index = []
     for (study, binding, sample), dataset_runs in datasets[:_DATASETS]:
         if dataset := _dataset(material, images, dataset_runs.to_dict("records"), image_limit):
@@ -167,7 +167,7 @@ def _renderer(material: Material, scene: str) -> Renderer:
     return load_scene(scene).rendering(material.prepared(scene), size, device)
 
 
-def _images(
+def image_data(
     material: Material,
     recipes: Path,
     renderer: Callable[[str], Renderer],

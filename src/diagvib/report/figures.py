@@ -55,12 +55,15 @@ def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure
     texts = [source_note(runs, material.settings), *untested_notes(runs)[:_NOTES]]
     note = "\n".join(filter(None, texts))
     outcomes = in_processes(
-        partial(_draw, out=out, note=note), figures, threads, min_per_process=FIGURES_A_PROCESS
+        partial(draw_figure, out=out, note=note),
+        figures,
+        threads,
+        min_per_process=FIGURES_A_PROCESS,
     )
     return [figure for figure, outcome in zip(figures, outcomes, strict=True) if outcome]
 
 
-def _draw(figure: Figure, out: Path, note: str) -> bool:
+def draw_figure(figure: Figure, out: Path, note: str) -> bool:
     """Draw and write one figure, and for the page one with stacked panels, if that is narrower; false
     where there is nothing to show."""
     drawing = figure.draw()

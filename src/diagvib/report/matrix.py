@@ -40,7 +40,7 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known_studies: KnownStu
     where samples are missing.
     """
     baseline_cells, chance = p[p["baseline"] == baseline], known_studies.chance(study)
-    factors, cues, study_without_cue = _columns(baseline_cells, study, known_studies)
+    factors, cues, study_without_cue = matrix_columns(baseline_cells, study, known_studies)
     columns = ([""] if study_without_cue else []) + cues
     study_cells = baseline_cells[
         (baseline_cells["study"] == study) & (baseline_cells["group"] == OOD)
@@ -77,7 +77,7 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known_studies: KnownStu
     return figure
 
 
-def _columns(
+def matrix_columns(
     p: pd.DataFrame, study: str, known_studies: KnownStudies
 ) -> tuple[list[str], list[str], str]:
     """Rows and columns of a matrix of P_ij: the target factors and cues that are configured, and the
@@ -108,18 +108,18 @@ def matrix_data(material: Material) -> dict:
     return {
         "examples": example_pictures(material),
         "samples": material.samples,
-        "studies": {study: _study(study, p, material.known) for study in p["study"].unique()},
-        "cells": _cells(p, material.frames["runs"]),
+        "studies": {study: study_matrix(study, p, material.known) for study in p["study"].unique()},
+        "cells": matrix_cells(p, material.frames["runs"]),
         "baselines": [*p["baseline"].unique()],
     }
 
 
-def _study(name: str, p: pd.DataFrame, known_studies: KnownStudies) -> dict:
+def study_matrix(name: str, p: pd.DataFrame, known_studies: KnownStudies) -> dict:
     """A study as the script needs it. alone: the study without cues whose column is shown next to
     this one's; train, ood: cells, as indices of classes, with their shares."""
     study, chance = known_studies.studies[name], known_studies.chance(name)
     sample, factors = sample_of(study.scene, 0), load_scene(study.scene).factors
-    targets, cues, study_without_cue = _columns(p, name, known_studies)
+    targets, cues, study_without_cue = matrix_columns(p, name, known_studies)
     roles = [f"{role}_class" for role in study.bound]
     train, test = (study.cells(split, sample.added_cue) for split in ("train", "test"))
     if len(study.cues) != 1:
@@ -153,7 +153,7 @@ def _study(name: str, p: pd.DataFrame, known_studies: KnownStudies) -> dict:
     }
 
 
-def _cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
+def matrix_cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
     keys = ["study", "baseline", "target", "cue"]
     missing = {
         key: [

@@ -74,7 +74,7 @@ def tune(task: Task) -> Trial:
     winners = table["rule"].map(choices["trial"]) == table["trial"]
     whole_numbers = {"epochs": "Int64", "epoch": "Int64"}
     task.write(table.astype(whole_numbers).assign(chosen=winners), best, origin)
-    _print_ranking(task, table, trials, rule, criterion)
+    print_ranking(task, table, trials, rule, criterion)
     if search:
         _print_choices(choices)
     print(f"chosen: {best.name}, with the {criterion}")
@@ -188,7 +188,7 @@ def choose(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("rule")
 
 
-def _print_ranking(
+def print_ranking(
     task: Task, table: pd.DataFrame, trials: Sequence[Trial], rule: str, criterion: str
 ) -> None:
     """Every trial with its settings, its score by `rule` on each dataset and on all, and the test

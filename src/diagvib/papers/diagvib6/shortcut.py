@@ -77,8 +77,8 @@ class Shortcut(MetricSet):
         rows = [
             {**describe(row["baseline"], results.baselines), "binding": "", "cue": "", **row}
             for row in (
-                *_over_cues(results.runs),
-                *_contrasts(results.runs, results.known),
+                *means_over_cues(results.runs),
+                *cue_contrasts(results.runs, results.known),
             )
         ]
         frame = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "images", "cues"])
@@ -110,7 +110,7 @@ class Shortcut(MetricSet):
                     *pivot(
                         rows.assign(baseline=marked), "target", factors, self.text, ["baseline"]
                     ),
-                    _notes(rows, tables["runs"], known_studies),
+                    study_notes(rows, tables["runs"], known_studies),
                     self.title,
                     [PERCENT, _SPREAD],
                 )
@@ -142,7 +142,7 @@ class Shortcut(MetricSet):
 METRIC_SET = Shortcut()
 
 
-def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
+def means_over_cues(runs: pd.DataFrame) -> Iterator[dict]:
     """The metrics of each study, baseline and target."""
     keys = ["study", "baseline", "target"]
     for names, target_runs in runs.groupby(keys, sort=False):
@@ -156,7 +156,7 @@ def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
             yield description | numbers(reduce(acc))
 
 
-def _contrasts(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator[dict]:
+def cue_contrasts(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator[dict]:
     """A study minus its reference per baseline and target, if both are configured (paper, Table 2:
     CHGO minus ZGO), paired by sample."""
     for metric, contrast in known_studies.contrasts.items():
@@ -179,7 +179,7 @@ def _contrasts(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator[dict
                 yield description | numbers(faavg(accuracies - reference_accuracies), NO_INTERVAL)
 
 
-def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known_studies: KnownStudies) -> list[str]:
+def study_notes(rows: pd.DataFrame, runs: pd.DataFrame, known_studies: KnownStudies) -> list[str]:
     contrast = known_studies.contrasts.get(rows["metric"].iloc[0])
     studies = {contrast.study, contrast.reference} if contrast else set(rows["study"])
     concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(rows["baseline"]))]

@@ -105,7 +105,9 @@ class MetricSet:
             for study, study_values in self.of_run(results).groupby("study", sort=False)
         ]
         rows = concatenated(parts, [*KEYS, "metric", *NUMBERS])
-        return rows.merge(_images(results.cells, self.of_group), how="left", on=[*_RUNS, "metric"])
+        return rows.merge(
+            group_images(results.cells, self.of_group), how="left", on=[*_RUNS, "metric"]
+        )
 
     def of_predictions(self, path: Path, target: str) -> dict[str, float]:
         """Columns of a run in the table `runs` that counts do not give. path: of its predictions."""
@@ -168,7 +170,7 @@ class MetricSet:
 _RUNS = ["study", "baseline", "binding"]
 
 
-def _images(cells: pd.DataFrame, of_group: Mapping[str, str]) -> pd.DataFrame:
+def group_images(cells: pd.DataFrame, of_group: Mapping[str, str]) -> pd.DataFrame:
     """The mean of `images`, as in COLUMNS, by _RUNS and metric, the group's accuracy. of_group: as
     in `MetricSet`."""
     run = [*_RUNS, "sample", "group"]
