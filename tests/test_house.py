@@ -151,6 +151,36 @@ def test_only_a_scene_names_its_factors():
     assert not importing
 
 
+# Papers and their benchmarks, by any of their names.
+PAPER = re.compile(
+    r"diagvib.?6|whac|urban.?cars|spawrious|imagenet.?w|watermark|carton|\bin-(1k|w|r)\b", re.I
+)
+# May name them besides papers/ and scenes/: the registry of sets of metrics and its documentation,
+# the command of one benchmark, and methods that are one paper's alone.
+NAMING = ("studies/needs.py", "studies/study.py", "commands/imagenet_w.py", "methods/views.py")
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """The identifiers of a module, but not the modules that it imports."""
+    keys = ("id", "attr", "arg", "name")
+    nodes = (node for node in ast.walk(tree) if not isinstance(node, ast.alias))
+    return {
+        name for node in nodes for key in keys if isinstance(name := getattr(node, key, 0), str)
+    }
+
+
+def test_only_the_rooms_of_papers_and_scenes_name_a_paper():
+    naming = {
+        str(path): sorted(filter(PAPER.search, strings(tree) | names_in(tree)))
+        for path, tree in trees().items()
+        if room(path) not in ("papers", "scenes", "cli") and str(path) not in NAMING
+    }
+    assert not {path: names for path, names in naming.items() if names}
+    # Those that tabulate, draw and measure may ask a paper; results are of any.
+    asking = {room(path) for path in trees() if any("papers" in name for name in imported(path))}
+    assert asking <= {"papers", "report", "commands", "stages"}
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_bears_one_name(stage):
     assert callable(getattr(stages, stage))

@@ -13,6 +13,7 @@ from diagvib.methods.eiil import Eiil
 from diagvib.methods.lle import Lle
 from diagvib.methods.method import Batch, Method
 from diagvib.methods.mixup import mixed_labels
+from diagvib.scenes.scene import MARK
 
 _DIGITS = 2048
 
@@ -117,7 +118,7 @@ class WatermarkEnsemble(CueEnsemble):
         self.add_heads(2, data.labels.device)
 
     def shifts(self):
-        return ["watermark"]
+        return [MARK]
 
 
 class EiilOfLargeBatches(Eiil):

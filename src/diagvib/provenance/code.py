@@ -19,6 +19,7 @@ from diagvib.foundation.version import __version__
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import MARK
 from diagvib.settings.baselines import is_frozen, prepared_input
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import Configuration
@@ -123,11 +124,11 @@ def renders(images: str, settings: dict) -> bool:
     """Whether training renders images, given the configuration's `images` and a baseline's
     settings: with `render` all do, otherwise if the method needs it; those of a frozen network read
     its features. To make these (`of_encoder`), photos are prepared for a network with
-    `input.resize`, and marked for the view watermark."""
+    `input.resize`, and marked for the view MARK."""
     model = settings["model"] or {}
     if is_frozen(settings):
         return False
-    if prepared_input(model) or "watermark" in model.get("views", ()):
+    if prepared_input(model) or MARK in model.get("views", ()):
         return True
     return images == "render" or bool(declaration(settings["method"]["name"]).needs)
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from diagvib.papers.whac_a_mole.comparison import Comparison, MethodGaps, comparisons
+from diagvib.papers.whac_a_mole.comparison import Comparison, MethodGaps, comparisons_of
 from diagvib.papers.whac_a_mole.finding import whole_points
 from diagvib.papers.whac_a_mole.groups import CUE_GAPS, GAPS
 from diagvib.report.figure import Figure, Material
@@ -25,7 +25,7 @@ from diagvib.report.style import (
     new_panels,
 )
 from diagvib.results.metric_sets.registry import METRIC_SETS
-from diagvib.results.table import interval, metrics_of
+from diagvib.results.table import interval
 
 # The words and the look of a bar by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
@@ -50,10 +50,8 @@ _CAPTION = (
 def gap_figures(material: Material) -> Iterator[Figure]:
     """For each study with two cues, its gaps by binding (folded but for the first, the mean if
     there are several), and what narrower gaps cost."""
-    known_studies, gaps = material.known, metrics_of(material.frames, "gaps")
-    for study, study_comparisons in comparisons(
-        gaps, material.frames["whac_a_mole"], known_studies
-    ).items():
+    known_studies = material.known
+    for study, study_comparisons in comparisons_of(material.frames, known_studies).items():
         for comparison in study_comparisons:
             yield Figure(
                 f"gaps/{study}_{comparison.binding or 'all'}",
@@ -152,8 +150,8 @@ def _draw_gap(
 
 
 def _tip(row, verdict) -> str:
-    """A bar's numbers in words. row: of `gaps`; judged: of `whac_a_mole`, None where nothing is
-    judged."""
+    """A bar's numbers in words. row: of the set of metrics; verdict: of the comparison with ERM, None
+    where nothing is judged."""
     text = f"{100 * row.mean:.1f} points (95 %: {interval(row.low, row.high, change=True)})"
     if verdict and verdict.reference_gap == verdict.reference_gap:
         text += f"; {verdict.reference}: {100 * verdict.reference_gap:.1f}"

@@ -53,6 +53,7 @@ from diagvib.results.table import (
 )
 from diagvib.studies.needs import DEFAULT
 
+_OTHER_KEYS = ("gaps", "shortcut", "accuracy")  # sets of metrics that stand elsewhere below
 # The sections in their order, by the name of their macro in the template, if they have one. Others
 # follow.
 SECTIONS = {
@@ -62,8 +63,7 @@ SECTIONS = {
     "tables": METRIC_SETS["shortcut"].title,
     "overall": OVERALL,
     "strength": cue_strength.TITLE,
-    "average": METRIC_SETS["average"].title,
-    "watermark": METRIC_SETS["watermark"].title,
+    **{name: METRIC_SETS[name].title for name in METRIC_SETS if name not in _OTHER_KEYS},
     "groups": METRIC_SETS["accuracy"].title,
     "pictures": PICTURES,
     "looks": saliency.TITLE,

@@ -1,15 +1,12 @@
 """Results. The names of the tables' files are here, so that rules need not import pandas."""
 
+from diagvib.studies.needs import METRICS
+
 # The tidy tables, each as CSV and as Parquet.
 TIDY = (
     "runs",
     "metrics",
-    "combinations",
-    "p_matrix",
-    "overall",
-    "baselines",
-    "cue_strength",
-    "whac_a_mole",
+    *(name for needs in METRICS.values() for name in needs.tables),
     "selection",
     "comparison",
     "agreement",

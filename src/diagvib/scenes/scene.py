@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray | torch.Tensor
 
+# The factor of a mark that a scene draws on images, and the view with random ones (`marked`).
+MARK = "watermark"
 # Columns of recipes and image files in addition to those of the scene.
 RESERVED = ("sample", "split", "group", "environment", "image")
 

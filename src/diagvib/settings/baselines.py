@@ -41,6 +41,7 @@ from diagvib.foundation.validation import (
 from diagvib.foundation.versions import once_per_version
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import PACKAGES, check_model, family
+from diagvib.scenes.scene import MARK
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
 BatchSize = Annotated[int, Field(ge=2, le=65536)]
@@ -57,7 +58,7 @@ AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 _OWN_CLASS = r"\w+(\.\w+)*:\w+"
 
 
-VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", "watermark", "cue.1", "cue.2")
+VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", MARK, "cue.1", "cue.2")
 SHA256 = "^[0-9a-fA-F]{8,64}$"
 Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=3, max_length=3)]
 

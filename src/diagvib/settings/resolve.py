@@ -15,7 +15,7 @@ from diagvib.methods.registry import check_scene, declaration
 from diagvib.methods.sizes import check_batch, check_held_out, halvings
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import ABILITIES
+from diagvib.scenes.scene import ABILITIES, MARK
 from diagvib.settings.baselines import baseline_names, load_settings, prepared_input
 from diagvib.settings.keys import (
     BaselineChoice,
@@ -276,9 +276,9 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
                     f"model.input.resize: this is for photos, and images of {study.scene} are drawn; "
                     "leave it out"
                 )
-            if "watermark" in model.get("views", ()) and "watermark" not in scene.factors:
+            if MARK in model.get("views", ()) and MARK not in scene.factors:
                 raise DiagvibError(
-                    f"model.views: watermark needs a scene with a watermark, not {study.scene}"
+                    f"model.views: {MARK} needs a scene with a {MARK}, not {study.scene}"
                 )
             exchanged = (
                 len(study.cues) if scene.can("exchange") and config.images == "render" else 0

@@ -10,7 +10,8 @@ from diagvib.foundation.validation import Misplaced
 class Needs(NamedTuple):
     """groups: what a study must test; others: whether it may have further ones; cues: how many,
     None for any number; misled: whether wrong predictions that follow the cue are counted;
-    weights: whether the rows' weights count; module: of the set that is a paper's."""
+    weights: whether the rows' weights count; module: of the set that is a paper's; tables: further ones that
+    it makes."""
 
     groups: tuple[str, ...]
     others: bool = False
@@ -18,6 +19,7 @@ class Needs(NamedTuple):
     misled: bool = False
     weights: bool = False
     module: str = ""
+    tables: tuple[str, ...] = ()
 
 
 # Images on which the cue is as in training, and those on which it misleads. A study without cues
@@ -34,14 +36,22 @@ GAP_GROUPS = {
 # The sets of metrics that a study may name, in the order of tables and page.
 METRICS = {
     "gaps": Needs(
-        tuple(GAP_GROUPS.values()), cues=2, weights=True, module="papers.whac_a_mole.gaps"
+        tuple(GAP_GROUPS.values()),
+        cues=2,
+        weights=True,
+        module="papers.whac_a_mole.gaps",
+        tables=("whac_a_mole",),
     ),
-    "shortcut": Needs((ID, OOD), module="papers.diagvib6.shortcut"),
+    "shortcut": Needs(
+        (ID, OOD),
+        module="papers.diagvib6.shortcut",
+        tables=("p_matrix", "overall", "baselines", "cue_strength"),
+    ),
     "average": Needs(
         (ID, OOD), cues=1, misled=True, weights=True, module="papers.spawrious.average"
     ),
     "watermark": Needs(("in-1k", "in-w"), others=True, module="papers.imagenet_w.watermark"),
-    "accuracy": Needs((), others=True, misled=True),
+    "accuracy": Needs((), others=True, misled=True, tables=("combinations",)),
 }
 # Of studies that name none.
 DEFAULT = "shortcut"

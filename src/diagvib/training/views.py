@@ -11,7 +11,7 @@ from diagvib.foundation.seeding import name_seed, named_generator
 from diagvib.images.files import BATCH
 from diagvib.methods.method import Batch, Method
 from diagvib.methods.registry import make_baseline
-from diagvib.scenes.scene import Scene
+from diagvib.scenes.scene import MARK, Scene
 
 # The options of Li et al.'s code for ImageNet; cutout erases in every image here, and methods draw
 # a share of them later.
@@ -26,7 +26,7 @@ def view_inputs(
     label, float[B], if the rest belongs to the previous image in the batch. number: of the batch;
     inputs: makes inputs of images; scene: theirs. Independent of which other views are made."""
     family, _, view_number = view.partition(".")
-    if family == "watermark":
+    if family == MARK:
         return inputs(scene.marked(pixels, named_generator("view", family, number))), None
     method = _method(family)
     with torch.random.fork_rng([pixels.device] if pixels.device.type == "cuda" else []):

@@ -9,6 +9,7 @@ import pandas as pd
 from diagvib.papers.whac_a_mole.against_erm import REFERENCE
 from diagvib.papers.whac_a_mole.groups import CUE_GAPS
 from diagvib.results.metric_sets.metric_set import BASELINE
+from diagvib.results.table import Frames, metrics_of
 from diagvib.studies.known_studies import KnownStudies
 
 
@@ -96,6 +97,11 @@ def cue_names(binding: str) -> dict[int, str]:
     """`hue` by the number of the cue; `cue 1` for several bindings together."""
     factors = binding.split("-")[1:]
     return {cue: factors[cue - 1] if binding else f"cue {cue}" for cue in CUE_GAPS}
+
+
+def comparisons_of(tables: Frames, known_studies: KnownStudies) -> dict[str, list[Comparison]]:
+    """`comparisons` of the tidy tables."""
+    return comparisons(metrics_of(tables, "gaps"), tables["whac_a_mole"], known_studies)
 
 
 def comparisons(

@@ -7,7 +7,7 @@ import pandas as pd
 
 from diagvib.papers.whac_a_mole import published
 from diagvib.papers.whac_a_mole.against_erm import REFERENCE, whac_a_mole
-from diagvib.papers.whac_a_mole.comparison import comparisons
+from diagvib.papers.whac_a_mole.comparison import comparisons_of
 from diagvib.papers.whac_a_mole.finding import gap_sentences, loss_bars, reference_sentence
 from diagvib.papers.whac_a_mole.groups import (
     CUE_GAPS,
@@ -25,7 +25,7 @@ from diagvib.results.metric_sets.metric_set import (
     of_all_bindings,
     pivot,
 )
-from diagvib.results.table import Frames, Table, interval, metrics_of
+from diagvib.results.table import Frames, Table, interval
 from diagvib.results.uncertainty import FEWEST
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import GAP_GROUPS
@@ -108,9 +108,7 @@ class Gaps(MetricSet):
 
     def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
         """The accuracy that the first ERM loses where cues mislead."""
-        gaps = metrics_of(tables, "gaps")
-        of_studies = comparisons(gaps, tables["whac_a_mole"], known_studies)
-        for study, (comparison, *_) in of_studies.items():
+        for study, (comparison, *_) in comparisons_of(tables, known_studies).items():
             for method in comparison.ran:
                 if method.is_reference:
                     text = reference_sentence(comparison, method)
@@ -121,8 +119,7 @@ class Gaps(MetricSet):
 
     def sentences(self, tables: Frames, known_studies: KnownStudies) -> dict[str, list[str]]:
         """Those of the first study; its name, if there are several."""
-        gaps = metrics_of(tables, "gaps")
-        of_studies = comparisons(gaps, tables["whac_a_mole"], known_studies)
+        of_studies = comparisons_of(tables, known_studies)
         for comparison, *_ in of_studies.values():
             sentences = gap_sentences(comparison)
             if len(of_studies) > 1:

@@ -47,7 +47,7 @@ from diagvib.scenes.photos.watermark import (
     watermark,
 )
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
-from diagvib.scenes.scene import EXAMPLE_SIZE, Catalogue, Scene
+from diagvib.scenes.scene import EXAMPLE_SIZE, MARK, Catalogue, Scene
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _UNUSED = ("folder", "licence", "citation")  # where photos are, and whose
 CATALOGUE = "catalogue.parquet"
 GROUPS = "groups.json"
-WATERMARK, ABSENT, PRESENT = "watermark", "absent", "present"
+WATERMARK, ABSENT, PRESENT = MARK, "absent", "present"
 
 
 @dataclass(frozen=True)
