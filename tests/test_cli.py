@@ -160,7 +160,7 @@ def test_only_files_of_the_folder_are_served_and_to_this_machine(served, path, h
 
 
 LEAVING = """
-import sys
+import signal, sys
 from argparse import ArgumentParser
 class Leaving:
     def combine(self, losses, batch):
@@ -169,10 +169,14 @@ class Leaving:
         exit()
     def penalty(self, features, batch):
         ArgumentParser().parse_args(["--help"])
+    def augment(self, batch, update):
+        raise KeyboardInterrupt
+    def predict(self, batch, update):
+        signal.raise_signal(signal.SIGINT)
 """
 
 
-@pytest.mark.parametrize("hook", ["combine", "losses", "penalty"])
+@pytest.mark.parametrize("hook", ["combine", "losses", "penalty", "augment"])
 def test_code_of_a_user_that_ends_the_process_is_named(tmp_path, monkeypatch, capsys, hook):
     (tmp_path / "leaving.py").write_text(LEAVING)
     monkeypatch.syspath_prepend(tmp_path)
@@ -183,6 +187,10 @@ def test_code_of_a_user_that_ends_the_process_is_named(tmp_path, monkeypatch, ca
     output = capsys.readouterr().err
     assert ended.value.code == 1
     assert output.startswith(f"error: leaving:Leaving.{hook} (") and "ends the process by" in output
+    monkeypatch.setattr(cli, "app", lambda: kind().predict(None, None))
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:
+        cli.main()
+    assert "leaving" not in capsys.readouterr().err, "Ctrl-C is nobody's fault"
 
 
 def test_nothing_runs_before_every_name_is_known(monkeypatch):

@@ -197,6 +197,13 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
     monkeypatch.chdir("/")  # the root's configuration names its studies
     assert len(diagvib.load(*names, "test", root=tmp_path)) == len(dataset)
     monkeypatch.chdir(tmp_path)
+    text = Path("config.yaml").read_text()
+    Path("config.yaml").write_text(
+        f"{text.replace('image_size: 64', 'image_size: 96')}images: render"
+    )
+    with pytest.raises(DiagvibError, match="have 64 pixels per side, but .*config.yaml has .* 96;"):
+        diagvib.load(*names, "test", root=tmp_path)
+    Path("config.yaml").write_text(text)
     recipes = Layout(tmp_path).recipes(*names)
     table, facts = read_recipes(recipes)
     write_recipes(recipes, table[:-1], facts)  # as with other counts and `images: render`

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import time
 from pathlib import Path
 from unicodedata import normalize
 
@@ -13,7 +14,7 @@ from PIL import Image, ImageOps
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.scenes.photos.alike import look_alikes
-from diagvib.scenes.photos.decoding import check_photo, in_threads, open_photo, square
+from diagvib.scenes.photos.decoding import PixelBudget, check_photo, in_threads, open_photo, square
 from diagvib.scenes.photos.listing import (
     files_in,
     read_listed,
@@ -74,6 +75,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
         colour_png(urban / name, 20, 16, (b"\0" + 60 * value) * 20)
     Image.new("RGB", (900, 3)).save(urban / "thin.png")
     Image.fromarray(np.eye(20, dtype=np.float32)).save(urban / "deep.jpg", "tiff")
+    Image.new("RGB", (20, 20)).save(urban / "page.jpg", "eps")
     Image.fromarray(np.full((20, 20), 4095, np.uint16)).save(urban / "dark.png")
     Path(os.fsdecode(os.fsencode(urban) + b"/\xe9.jpg")).write_bytes(entire)
     result = usable(folder, files_in(folder))
@@ -86,7 +88,8 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
         "gone.jpg": "No such file",
         "huge.png": "million pixels",
         "thin.png": "900 x 3 pixels; each side needs at least 16",
-        "deep.jpg": "32 bits",
+        "deep.jpg": "use JPEG, PNG or WebP",
+        "page.jpg": "use JPEG, PNG or WebP",
         "dark.png": "16 bits per channel, but no value above 4,095 of 65,535",
         "dim.png": "16 bits per channel, but no value above 3,855 of 65,535",
         "\\udce9.jpg": "its name cannot be printed",
@@ -258,3 +261,15 @@ def test_more_pixels_than_are_read_are_refused_before_decoding(tmp_path):
 
 def test_threads_lose_nothing_of_many_things():
     assert list(in_threads(str, range(1100))) == [*map(str, range(1100))]
+
+
+def test_large_photos_are_decoded_few_at_a_time():
+    pixels, decoded = PixelBudget(5), []
+
+    def decode(size: int) -> None:
+        with pixels.reserved(size):
+            decoded.append(pixels.free)
+            time.sleep(0.002)
+
+    list(in_threads(decode, [4, 1, 2, 5, 3, 3] * 5))
+    assert len(decoded) == 30 and min(decoded) == 0 and pixels.free == 5

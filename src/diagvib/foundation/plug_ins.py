@@ -1,5 +1,6 @@
 """A user's own functions and classes, named `package.module:name` in a configuration."""
 
+import dis
 import importlib.util
 import os
 import pkgutil
@@ -8,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 from diagvib.foundation.errors import DiagvibError, one_line
 
@@ -29,21 +30,38 @@ def out_of_memory(error: BaseException) -> bool:
 @contextmanager
 def exits_refused() -> Iterator[None]:
     """DiagvibError, naming class and function, for code of a user's own that ends the process, as
-    by sys.exit(0): what it was called for would be missing without a word."""
+    by sys.exit(0) or a KeyboardInterrupt that it raises: what it was called for would be missing
+    without a word."""
     try:
         yield
-    except SystemExit as error:
+    except (SystemExit, KeyboardInterrupt) as error:
+        error = _interrupt(error) or error
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        if _package(frames[-1]) in _ENDING:
+        pressed = isinstance(error, KeyboardInterrupt) and not _is_raised(error.__traceback__)
+        if pressed or _package(frames[-1]) in _ENDING:
             raise
         foreign = (frame for frame in reversed(frames) if _package(frame) not in _PROVIDED)
         frame = next(foreign, frames[-1])
         code = frame.f_code
         raise DiagvibError(
             f"{frame.f_globals.get('__name__')}:{code.co_qualname} ({code.co_filename}, line "
-            f"{frame.f_lineno}) ends the process by sys.exit or exit, so nothing is made; raise an "
+            f"{frame.f_lineno}) ends the process by {type(error).__name__}, so nothing is made; raise an "
             "exception instead, or leave it out"
         ) from None
+
+
+def _interrupt(error: BaseException | None) -> BaseException | None:
+    """The KeyboardInterrupt behind an exception: Typer makes an exit of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _is_raised(trace: TracebackType) -> bool:
+    """Whether an exception is from a statement `raise`; Ctrl-C interrupts any other instruction."""
+    while trace.tb_next:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 # Packages that end a command when it is done; those and others that are not the user's.

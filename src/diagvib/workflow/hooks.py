@@ -36,6 +36,8 @@ def prepare_snakemake(workflow, config: dict) -> ExpectedJobs:
     records of what is there, ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    # Of all jobs, whose code may draw by `hash` of a text or in the order of a set.
+    os.environ["PYTHONHASHSEED"] = "0"
     with suppress(OSError, AttributeError):  # no terminal
         os.environ[TERMINAL] = os.ttyname(sys.stderr.fileno())
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from threading import Condition
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +24,8 @@ LEAST_SIDE = 16
 _MOST_BYTES = 1 << 30
 _LEAST_WHITE = 1 << 12  # of 16 bits
 _AT_A_TIME = 512
+# Those of `listing.EXTENSIONS`, whatever a file's name says: others may start programs.
+_FORMATS = ("JPEG", "PNG", "WEBP")
 # EXIF's orientation -> what makes a photo upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -33,6 +36,30 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+class PixelBudget:
+    """How many pixels are decoded side by side, by all threads: one photo of MOST_PIXELS, or many
+    small ones."""
+
+    def __init__(self, limit: int):
+        self.limit, self.free, self.change = limit, limit, Condition()
+
+    @contextmanager
+    def reserved(self, pixels: int) -> Iterator[None]:
+        """Wait until so many are free, for the block."""
+        with self.change:
+            self.change.wait_for(lambda: self.free >= min(pixels, self.limit))
+            self.free -= pixels
+        try:
+            yield
+        finally:
+            with self.change:
+                self.free += pixels
+                self.change.notify_all()
+
+
+_MEMORY = PixelBudget(2 * MOST_PIXELS)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -89,16 +116,14 @@ class Glance(NamedTuple):
 
 def check_photo(path: Path, data: bytes) -> Glance:
     """The DiagvibError of `open_photo`, unless the file's bytes can be fully decoded; also for photos
-    under LEAST_SIDE pixels, and where nobody can tell which value is white: with 32 bits per channel,
-    or 16 of which only the lower ones are used."""
+    under LEAST_SIDE pixels, and where nobody can tell which value is white: with 16 bits per channel
+    of which only the lower ones are used."""
     with _decoding(path, data) as image:
         if min(image.size) < LEAST_SIDE:
             width, height = image.size
             raise DiagvibError(
                 f"{path}: {width} x {height} pixels; each side needs at least {LEAST_SIDE}"
             )
-        if image.mode in ("I", "F"):
-            raise DiagvibError(f"{path}: has 32 bits per channel; save it with 8 or 16")
         # A JPEG is decoded several times faster at reduced size, and just as completely.
         image.draft("L", (64, 64))
         # With several channels, Pillow keeps the upper 8 of their 16 bits.
@@ -174,11 +199,13 @@ def _decoding(path: Path, data: bytes | None) -> Iterator[Image.Image]:
     """An image, opened but not yet decoded; any error with it in the block becomes a
     DiagvibError."""
     try:
-        with Image.open(BytesIO(photo_bytes(path) if data is None else data)) as image:
+        content = BytesIO(photo_bytes(path) if data is None else data)
+        with Image.open(content, formats=_FORMATS) as image:
             width, height = image.size
             if width * height > MOST_PIXELS:
                 raise Image.DecompressionBombError(f"{width:,} x {height:,} pixels")
-            yield image
+            with _MEMORY.reserved(width * height):
+                yield image
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
     except Image.DecompressionBombError as error:
