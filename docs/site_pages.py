@@ -50,6 +50,7 @@ NAMES = {
     "diagvib.metrics": "diagvib.results.metrics",
     "diagvib.renderer.Renderer": "diagvib.scenes.digits.renderer.Renderer",
     "diagvib.digits.prepare_digit": "diagvib.scenes.digits.digits.prepare_digit",
+    "diagvib.textures.prepare_texture": "diagvib.scenes.digits.textures.prepare_texture",
     "A scene": "diagvib.scenes.scene.Scene",
     "A method": "diagvib.methods.method.Method",
 }

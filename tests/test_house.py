@@ -46,7 +46,7 @@ ROOMS = (
     "__main__",
 )
 # Public names for other programs: these modules only re-export names from rooms.
-PUBLIC = ("__init__", "renderer", "digits", "metrics")
+PUBLIC = ("__init__", "renderer", "digits", "textures", "metrics")
 STAGES = tuple(JOBS)
 # Have no stage in dvc.yaml: tuning has its own target, and features can be made again at any time.
 NOT_RECORDED = ("tune", "encode")

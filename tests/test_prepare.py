@@ -16,7 +16,8 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.digits.digits import prepare_digit, read_mnist
 from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.prepare import load_catalogue, load_pixels, prepare, write_texture
+from diagvib.scenes.digits.prepare import load_catalogue, load_pixels, prepare
+from diagvib.scenes.digits.textures import write_texture
 from diagvib.scenes.fetch import read_sources
 from diagvib.scenes.prepared import is_prepared
 from synthetic_sources import assert_flat, write_definitions, write_sources

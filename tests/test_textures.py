@@ -7,7 +7,7 @@ from PIL import Image
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.prepare import read_texture, write_texture
+from diagvib.scenes.digits.textures import read_texture, write_texture
 from synthetic_sources import assert_flat
 
 

@@ -243,7 +243,10 @@ def evaluate(
     entry = command.frozen_baseline(model, weights, input_size)
     file, resolved = command.write_configuration(entry, studies, config, override, root)
     command.run_workflow(file, stages.cores(cores))
-    known_studies, layout = KnownStudies(tuple(resolved.studies_from)), Layout(resolved.root)
+    known_studies = KnownStudies(
+        further=tuple(resolved.studies_from), textures=tuple(resolved.textures)
+    )
+    layout = Layout(resolved.root)
     frames = read_tables(layout.tables)
     shown_tables = [
         table for table in result_tables(frames, known_studies) if table.rows and not table.folded

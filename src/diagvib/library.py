@@ -26,7 +26,7 @@ from diagvib.images import made_from
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import Images, class_indices, rendered
 from diagvib.results.evaluation import evaluate
-from diagvib.scenes import load_scene
+from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.scene import Scene
 from diagvib.settings.baselines import complete
@@ -219,6 +219,7 @@ def load(
     dtype: _Dtype = "uint8",
     metadata: Literal["dict", "tensor"] = "dict",
     studies_from: _Paths = (),
+    textures: _Paths = (),
 ) -> StudyDataset:
     """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
@@ -240,17 +241,19 @@ def load(
     transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1,
     as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
     metadata: a dict for each image, or its row of `metadata_array`.
-    studies_from: your own study files; by default those of the root's configuration.
+    studies_from: your own study files; by default those of the root's configuration. textures: the
+    classes of the factor texture, as in a configuration: `published`, folders of photos, or lists of
+    files.
     DiagvibError for unknown names, unavailable sources, missing or damaged files, and, if `root` is
     given, for arguments about rendering.
     """
     studies_from = studies_from or _study_files(root)
-    definition = load_study(study, studies_from)
+    definition = load_study(study, studies_from, [*map(str, textures)] or PUBLISHED_TEXTURES)
     scene = load_scene(definition.scene)
     _check_sample(scene, sample)
     bound = bind_its_own(definition, binding, scene.factors)
     splits = SPLITS if split == "all" else (split,)
-    rendering = _Rendering(sources, mirror, counts, image_size, device)
+    rendering = _Rendering(sources, mirror, counts, image_size, device, textures or None)
     if root is None:
         numbers = rendering.image_counts(definition, scene, studies_from)
         images = rendering.images(definition, bound, sample, numbers, splits)
@@ -272,6 +275,7 @@ class _Rendering(NamedTuple):
     counts: dict[str, int] | None
     image_size: int | None
     device: str | torch.device | None
+    textures: Sequence[Path] | None
 
     def image_counts(
         self, study: Study, scene: Scene, studies_from: Sequence[Path]

@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,11 +56,11 @@ def definition_name(path: Path) -> str:
     return (path.stem == "scene" and path.parent.name) or path.stem
 
 
-def named_in(file: Path, name: str) -> str:
+def named_in(file: Path, name: str, exists: Callable[[Path], bool] = Path.is_file) -> str:
     """The path of a file that another one names: relative to the latter, if it is there, or else to
     the current folder. Below that it is relative, so that a copy elsewhere has the same settings."""
     near, here = file.parent / name, Path.cwd()
-    if not near.is_file():
+    if not exists(near):
         return name
     return str(near.relative_to(here) if near.is_relative_to(here) else near)
 

@@ -16,7 +16,8 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
     sources_of_runs = sorted(set(frame[frame["status"] == "ok"]["sources"]))
     used = sources_of_runs or [settings.get("sources", "official")]
     sentence = f"Made from {' and '.join(used)} sources"
-    if is_comparable(frame) if sources_of_runs else used == ["official"]:
+    as_published = used == ["official"] and "textures" not in settings
+    if is_comparable(frame) if sources_of_runs else as_published:
         return "" if used == ["official"] else f"{sentence}."
     return f"{sentence}: not comparable to the paper."
 

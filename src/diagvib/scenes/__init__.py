@@ -1,6 +1,8 @@
 """The scenes, by name. To add one, add a line here, or a photo set to config/scenes; a study names
-a user's own as `package.module:Class`, or its photo set as `path/to/photos.yaml`."""
+a user's own as `package.module:Class`, or its photo set as `path/to/photos.yaml`. A scene with
+other textures than the published ones is called SCENE+TEXTURES, as by `with_textures`."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +18,8 @@ SCENES = {
 }
 # A name, as those above: no scene's code depends on that of another.
 _PHOTOS = "diagvib.scenes.photos.scene:photo_scene"
+_TEXTURED, _TEXTURES = "digits", "diagvib.scenes.digits.texture_sets:textured_digits"
+PUBLISHED_TEXTURES = ("published",)
 
 
 def known_scenes() -> list[str]:
@@ -23,9 +27,23 @@ def known_scenes() -> list[str]:
     return [*SCENES, *sorted(path.stem for path in definition_path("scenes").glob("*.yaml"))]
 
 
+def with_textures(scene: str, textures: Sequence[str]) -> str:
+    """The name of a scene when a configuration has these `textures`; others have none."""
+    if scene != _TEXTURED or tuple(textures) == PUBLISHED_TEXTURES:
+        return scene
+    return "+".join([scene, *textures])
+
+
+def has_textures(scene: str) -> bool:
+    """Whether a scene has textures other than the published ones."""
+    return scene.startswith(f"{_TEXTURED}+")
+
+
 def load_scene(name: str) -> Scene:
     """A scene by name. DiagvibError for an unknown one, and for a user's own that cannot be
     imported, or whose factors or columns cannot be used."""
+    if has_textures(name):
+        return imported(_TEXTURES, "scene")(name, name.split("+")[1:])
     if name in SCENES or ":" in name:
         return _of_class(name)
     is_file = name.endswith((".yaml", ".yml"))

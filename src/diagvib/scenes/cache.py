@@ -24,7 +24,7 @@ def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
             f"scene {scene.name}: its code, or diagvib's, has changed since it was first used here; "
             "restart Python to use the new code"
         )
-    photos = scene.state(mirror) if sources == "official" else ""
+    photos = scene.state(mirror) if scene.raw_files(sources) else ""
     made_from = repr([scene.name, photos, code_of(scene.entries).digest])
     folder = cache_folder() / sources / text_sha256(made_from)
     raw, prepared = (folder / "data" / kind / scene.name for kind in ("raw", "prepared"))

@@ -1,13 +1,14 @@
 """The keys of a configuration. `config/schema/config.schema.yaml` is generated from this."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, model_serializer
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Name, Strict, Text, text_like, unique
-from diagvib.scenes import load_scene
+from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.settings.baselines import BatchSize, Positive, network_name
 from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed, read_ranges
 from diagvib.studies.binding import Binding, possible_bindings
@@ -21,6 +22,10 @@ Images = Literal["parquet", "render"]
 # More would not fit on a command line: the settings of a job list all of them.
 Samples = Annotated[int, Field(ge=1)]
 Sources = Literal["official", "embedded"]
+Textures = text_like(
+    r"[^+:\x00-\x1f\x7f]{1,1000}",
+    "name a folder, a list of files or `published`, without '+', ':' or control characters",
+)
 # As records name it: `a` for `./a/`.
 Root = Annotated[
     text_like(
@@ -121,6 +126,10 @@ class Experiment(Strict):
     """names from config/studies"""
     studies_from: unique(str, minimum=0)
     """your own study files; paths are relative to this file, or to the current folder"""
+    textures: unique(Textures) = Field(default_factory=lambda: [*PUBLISHED_TEXTURES])
+    """the classes of the factor texture: published, the paper's five; a folder with a photo of each
+    surface; or a list of such files with their hashes and licences, NAME.yaml, like
+    config/sources.yaml. 2 to 50 together; paths are relative to this file, or to the current folder"""
     bindings: Literal["all"] | unique(str)
     """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; a target alone,
     such as shape, for studies without cues; or all"""
@@ -140,9 +149,18 @@ class Experiment(Strict):
     or change its max_epochs or batch_size"""
     training: Training
 
+    @model_serializer(mode="wrap")
+    def _without_published_textures(self, dump: Callable) -> dict:
+        """As plain data, a configuration that has no other textures names none, as before there
+        were others."""
+        values = dump(self)
+        if values.get("textures") == [*PUBLISHED_TEXTURES]:
+            del values["textures"]
+        return values
+
     def study(self, name: str) -> Study:
         """A study by its name or alias."""
-        return load_study(name, self.studies_from)
+        return load_study(name, self.studies_from, self.textures)
 
     def study_bindings(self, study: str, names: list[str] | str) -> list[Binding]:
         """The bindings for which a study has datasets, of those named or of all."""

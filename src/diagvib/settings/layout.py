@@ -5,6 +5,7 @@ from pathlib import Path
 
 from diagvib.foundation.files import DIGESTS_FILE, definition_name, file_sha256
 from diagvib.foundation.seeding import name_seed
+from diagvib.scenes import has_textures
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,9 @@ class Layout:
 
 def folder_name(name: str) -> str:
     """The name of a scene or similar as a folder name: for `package.module:Class` the class, for a
-    file `definition_name`."""
+    file `definition_name`, and likewise for each part of a scene's name with textures."""
+    if has_textures(name):
+        return "+".join(map(folder_name, name.split("+")))
     path = Path(name.rpartition(":")[2])
     return definition_name(path) if path.suffix in (".yaml", ".yml") else path.name
 

@@ -14,7 +14,7 @@ from diagvib.foundation.validation import read_valid, validated
 from diagvib.methods.registry import check_scene, declaration
 from diagvib.methods.sizes import check_batch, check_held_out, halvings
 from diagvib.methods.supervision import check_supervision
-from diagvib.scenes import load_scene
+from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.scenes.scene import ABILITIES, MARK
 from diagvib.settings.baselines import baseline_names, load_settings, prepared_input
 from diagvib.settings.keys import (
@@ -30,7 +30,8 @@ from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.scarcity import check_counts, check_names, empty_groups
 from diagvib.studies.study import Study, load_studies
 
-_FILES = ("studies_from", "baselines_from")  # keys that name files
+# Keys that name files, or perhaps folders.
+_FILES = ("studies_from", "baselines_from", "textures")
 _SCALAR = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|null|true|false", re.I)
 
 
@@ -86,9 +87,13 @@ def with_paths(config: dict, path: Path) -> dict:
         path = Path(os.path.relpath(path))
     file_lists = {key: config[key] for key in _FILES if isinstance(config.get(key), list)}
     return config | {
-        key: [named_in(path, name) if isinstance(name, str) else name for name in names]
+        key: [_named_in(path, name) if isinstance(name, str) else name for name in names]
         for key, names in file_lists.items()
     }
+
+
+def _named_in(path: Path, name: str) -> str:
+    return name if name in PUBLISHED_TEXTURES else named_in(path, name, Path.exists)
 
 
 def _override(override: str) -> dict:
@@ -126,6 +131,7 @@ def resolve(values: dict, location: str) -> ResolvedConfiguration:
         config = config.model_copy(update={"studies": names, "tuning": tuning})
         studies = [config.study(name) for name in config.studies]
         _check_scenes([*studies, config.study(study)])
+        _check_textures(config)
         _check_counts(config, studies)
         with within("bindings"):
             _check_bindings(config, config.bindings, studies)
@@ -167,6 +173,14 @@ def _check_scenes(studies: list[Study]) -> None:
                 f"studies {first_study.name} and {study.name}: their scenes {first_study.scene} and "
                 f"{study.scene} would share the folder {folder_name(study.scene)}; rename one"
             )
+
+
+def _check_textures(config: Configuration) -> None:
+    """The textures change some study's images."""
+    if tuple(config.textures) != PUBLISHED_TEXTURES and not any(map(has_textures, config.scenes)):
+        raise DiagvibError(
+            f"textures: the images of {', '.join(config.scenes)} have none; leave this key out"
+        )
 
 
 def _check_counts(config: Configuration, studies: list[Study]) -> None:

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.scenes import load_scene
+from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.studies.binding import possible_bindings
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.preference import cue_label, image_counts, single_cue_label
@@ -30,14 +30,17 @@ from diagvib.studies.study import (
 
 @dataclass(frozen=True)
 class KnownStudies:
-    """The shipped studies and those of further files, read when first needed; or only `given`."""
+    """The shipped studies and those of further files, read when first needed; or only `given`.
+    textures: of the configuration."""
 
     further: tuple[str, ...] = ()
     given: tuple[Study, ...] = ()
+    textures: tuple[str, ...] = PUBLISHED_TEXTURES
 
     @cached_property
     def studies(self) -> dict[str, Study]:
-        return {study.name: study for study in self.given} or load_studies(self.further)
+        given = {study.name: study for study in self.given}
+        return given or load_studies(self.further, self.textures)
 
     @cached_property
     def _files(self) -> list[StudyFile]:
@@ -259,4 +262,7 @@ SHIPPED = KnownStudies()
 
 def known_studies(settings: dict) -> KnownStudies:
     """The studies that a configuration may name."""
-    return KnownStudies(tuple(settings.get("studies_from", ())))
+    return KnownStudies(
+        further=tuple(settings.get("studies_from", ())),
+        textures=tuple(settings.get("textures", PUBLISHED_TEXTURES)),
+    )

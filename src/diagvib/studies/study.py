@@ -31,6 +31,7 @@ from diagvib.foundation.validation import (
     validated,
 )
 from diagvib.foundation.versions import once_per_version
+from diagvib.scenes import PUBLISHED_TEXTURES, with_textures
 from diagvib.scenes.scene import AddedCue
 from diagvib.studies.needs import DEFAULT, METRICS, check_gap_cell, check_needs
 from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row
@@ -358,19 +359,32 @@ def study_files(more_files: Sequence[str | Path] = ()) -> list[Path]:
     ]
 
 
-def load_studies(more_files: Sequence[str | Path] = ()) -> dict[str, Study]:
-    """Every study by name: the shipped ones, and those in further files. DiagvibError for a name
-    that occurs twice."""
-    return {name: study for name, study in _known(more_files).items() if study.name == name}
+def load_studies(
+    more_files: Sequence[str | Path] = (), textures: Sequence[str] = PUBLISHED_TEXTURES
+) -> dict[str, Study]:
+    """Every study by name: the shipped ones, and those in further files. textures: of the
+    configuration, which change the scenes that have some. DiagvibError for a name that occurs
+    twice."""
+    studies = {name: study for name, study in _known(more_files).items() if study.name == name}
+    return {name: _textured(study, textures) for name, study in studies.items()}
 
 
-def load_study(name: str, more_files: Sequence[str | Path] = ()) -> Study:
-    """A study by its name or an alias. DiagvibError, suggesting similar names, for an unknown
-    one."""
+def load_study(
+    name: str,
+    more_files: Sequence[str | Path] = (),
+    textures: Sequence[str] = PUBLISHED_TEXTURES,
+) -> Study:
+    """A study by its name or an alias, as from `load_studies`. DiagvibError, suggesting similar
+    names, for an unknown one."""
     studies = _known(more_files)
     if name not in studies:
         raise unknown_name("study", name, studies)
-    return studies[name]
+    return _textured(studies[name], textures)
+
+
+def _textured(study: Study, textures: Sequence[str]) -> Study:
+    scene = with_textures(study.scene, textures)
+    return study if scene == study.scene else study.model_copy(update={"scene": scene})
 
 
 def _known(more_files: Sequence[str | Path]) -> dict[str, Study]:

@@ -15,6 +15,7 @@ import yaml
 
 from diagvib.foundation.files import read_yaml, write_text
 from diagvib.provenance.code import stage_code
+from diagvib.scenes import PUBLISHED_TEXTURES
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.keys import BaselineChoice, Configuration, ResolvedBaseline
 from diagvib.settings.layout import Layout
@@ -50,6 +51,7 @@ def write_root_stages(root: str, config: Configuration) -> None:
     of the current folder's dvc.yaml depend on, and on the user's own below the current folder."""
     main_file = read_yaml(stages_of("."))
     dependencies = {str(config_of(root)), *config.studies_from, *config.baselines_from}
+    dependencies |= {*config.textures} - {*PUBLISHED_TEXTURES}
     for main_stage in main_file["stages"].values():
         files = (file for entry in main_stage.get("params", []) for file in entry)
         dependencies |= {

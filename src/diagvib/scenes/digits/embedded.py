@@ -11,6 +11,7 @@ import numpy as np
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.digits.digits import RAW_SIZE, TRAIN_FRACTION, RawDigits, split_by_class
 from diagvib.scenes.digits.resizing import TEXTURE_SIZE
+from diagvib.scenes.digits.textures import equalised
 
 DIGITS_NAME = "sklearn.datasets.load_digits"
 LICENCES = [
@@ -55,11 +56,7 @@ def embedded_digits() -> tuple[RawDigits, RawDigits]:
 def embedded_texture(name: str) -> np.ndarray:
     """One of `factors.classes("texture")`, computed: uint8[256, 256] with a flat histogram from 0
     to 255, always the same."""
-    from skimage.exposure import equalize_hist
-
-    grey = _TEXTURES[name](named_generator("embedded textures", name))
-    flat = equalize_hist(grey, nbins=256)
-    return np.rint(255 * (flat - flat.min()) / (flat.max() - flat.min())).astype(np.uint8)
+    return equalised(_TEXTURES[name](named_generator("embedded textures", name)), 256)
 
 
 def _noise(generator: _Generator, *sigma: float) -> np.ndarray:

@@ -6,20 +6,18 @@ sources.json, written last, which says what the rest was made from and contains 
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from PIL import Image
 
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
     file_sha256,
     read_table,
-    whole_file,
     write_json,
     write_table,
 )
@@ -31,12 +29,15 @@ from diagvib.scenes.digits.digits import (
 )
 from diagvib.scenes.digits.embedded import embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.resizing import TEXTURE_SIZE
+from diagvib.scenes.digits.textures import check_distinct, read_texture, write_texture
 from diagvib.scenes.fetch import Source
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_described
 from diagvib.scenes.scene import Catalogue
 
 TABLE = "digits.parquet"
+# The textures of the paper, which are none of the user's photos.
+PUBLISHED: Mapping[str, str | None] = dict.fromkeys(classes("texture"))
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -48,39 +49,33 @@ class DigitCatalogue(Catalogue):
     split: np.ndarray
 
 
-def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None:
+def prepare(
+    files: Sequence[Source],
+    raw: Path,
+    out: Path,
+    sources: str,
+    photos: Mapping[str, str | None] = PUBLISHED,
+) -> None:
     """Make `out` from the source files in `raw` (sources `official`) or from nothing but our
-    dependencies (`embedded`).
+    dependencies (`embedded`). photos: class -> its file in `raw`, for textures of the user's.
 
     DiagvibError if a source file is missing, does not have the listed sha256, or has unusable
     content.
     """
-    if sources == "official":
-        for source in files:
-            path = raw / source.path
-            if not path.is_file():
-                raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
-            digest = file_sha256(path)
-            if digest != source.sha256:
-                raise DiagvibError(
-                    f"{path}: not the published file: its sha256 is {digest}, expected {source.sha256}; run "
-                    "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
-                    "config/sources.yaml"
-                )
-        training, test = read_mnist(raw / "mnist")
-        textures = [read_texture(path) for path in _texture_paths(raw)]
-    else:
-        training, test = embedded_digits()
-        textures = [embedded_texture(name) for name in classes("texture")]
+    _check_sources(files, raw)
+    training, test = read_mnist(raw / "mnist") if sources == "official" else embedded_digits()
+    textures = _textures(raw, sources, photos)
     digits = np.stack([*map(prepare_digit, [*training.images, *test.images])])
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
     described = {
-        "sources": sources,
-        "comparable": sources == "official",
-        "digest": _digest(digits, labels, splits, textures),
+        "sources": _origin(sources, photos),
+        "comparable": sources == "official" and not any(photos.values()),
+        "digest": _digest(digits, labels, splits, [*textures.values()]),
     }
-    for path, texture in zip(_texture_paths(out), textures, strict=True):
-        write_texture(path, texture)
+    for old in {*out.glob("textures/*.png")} - {_texture_path(out, name) for name in textures}:
+        old.unlink()
+    for name, texture in textures.items():
+        write_texture(_texture_path(out, name), texture)
     columns = {
         "digit": to_binary(digits),
         "label": labels.astype(np.int8),
@@ -100,38 +95,53 @@ def load_catalogue(folder: Path) -> DigitCatalogue:
     return DigitCatalogue(**described, label=label, split=table["split"].to_numpy().astype(str))
 
 
-def load_pixels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The digits uint8[D, 40, 40] and textures uint8[5, 256, 256], in class order, of a prepared
-    folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
+def load_pixels(
+    folder: Path, names: Sequence[str] = tuple(PUBLISHED)
+) -> tuple[np.ndarray, np.ndarray]:
+    """The digits uint8[D, 40, 40] and the textures with these names, uint8[T, 256, 256], of a
+    prepared folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
     catalogue, column = load_catalogue(folder), read_table(folder / TABLE, ["digit"])["digit"]
     digits = from_binary(column, (DIGIT_SIZE, DIGIT_SIZE))
-    textures = [read_texture(path) for path in _texture_paths(folder)]
+    textures = [read_texture(_texture_path(folder, name)) for name in names]
     if _digest(digits, catalogue.label, catalogue.split, textures) != catalogue.digest:
         raise mismatch(folder, "digits and textures")
     return digits, np.stack(textures)
 
 
-def read_texture(path: Path) -> np.ndarray:
-    """A texture as the renderer needs it, uint8[256, 256], with a flat histogram (paper, Sec. 3.1).
-    DiagvibError unless the file is a grey image of this size."""
-    try:
-        with Image.open(path) as image:
-            if (image.mode, *image.size) != ("L", TEXTURE_SIZE, TEXTURE_SIZE):
-                raise ValueError(f"mode {image.mode}, {image.width} x {image.height} pixels")
-            return np.asarray(image)
-    except Exception as error:  # a decoder may raise anything for a damaged file
-        raise DiagvibError(
-            f"{path}: not readable as a grey image of {TEXTURE_SIZE} x {TEXTURE_SIZE} pixels ({error})"
-        ) from None
+def _check_sources(files: Sequence[Source], raw: Path) -> None:
+    for source in files:
+        path = raw / source.path
+        if not path.is_file():
+            raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
+        digest = file_sha256(path)
+        if digest != source.sha256:
+            raise DiagvibError(
+                f"{path}: not the published file: its sha256 is {digest}, expected {source.sha256}; run "
+                "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
+                "config/sources.yaml"
+            )
 
 
-def write_texture(path: Path, texture: np.ndarray) -> None:
-    with whole_file(path) as temporary:
-        Image.fromarray(texture).save(temporary, format="PNG")
+def _textures(raw: Path, sources: str, photos: Mapping[str, str | None]) -> dict[str, np.ndarray]:
+    textures = {
+        name: embedded_texture(name)
+        if sources == "embedded" and not photo
+        else read_texture(raw / photo if photo else _texture_path(raw, name))
+        for name, photo in photos.items()
+    }
+    check_distinct(textures)
+    return textures
 
 
-def _texture_paths(folder: Path) -> list[Path]:
-    return [folder / "textures" / f"{name}.png" for name in classes("texture")]
+def _origin(sources: str, photos: Mapping[str, str | None]) -> str:
+    """`sources`, and the user's textures if there are any."""
+    names = [name for name, photo in photos.items() if photo]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{sources} (textures: {', '.join(names[:_SHOWN])}{more})" if names else sources
+
+
+def _texture_path(folder: Path, name: str) -> Path:
+    return folder / "textures" / f"{name}.png"
 
 
 def _digest(

@@ -79,7 +79,7 @@ class Digits(Scene):
     def prepare(self, raw, prepared, sources):
         from diagvib.scenes.digits.prepare import prepare
 
-        prepare(self.sources, raw, prepared, sources)
+        prepare(self.sources if sources == "official" else [], raw, prepared, sources)
 
     def catalogue(self, prepared):
         from diagvib.scenes.digits.prepare import load_catalogue
@@ -117,7 +117,8 @@ class Digits(Scene):
         from diagvib.scenes.digits.prepare import load_pixels
         from diagvib.scenes.digits.renderer import Renderer
 
-        return RecipeRenderer(Renderer(*load_pixels(prepared), device, size))
+        textures = self.factors["texture"]
+        return RecipeRenderer(Renderer(*load_pixels(prepared, textures), device, size), textures)
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
         """The square that a digit is drawn in, including its margin, as far as it is inside the
@@ -162,14 +163,19 @@ def read_published_samples(path: Path) -> list[dict]:
 class RecipeRenderer:
     """A scene's renderer based on the batched renderer of digits."""
 
-    def __init__(self, renderer: BatchedRenderer):
+    def __init__(
+        self, renderer: BatchedRenderer, textures: Sequence[str] = tuple(REGIONS["texture"])
+    ):
         self._render, self.size, self.device = renderer.render, renderer.size, renderer.device
+        self._textures = {name: number for number, name in enumerate(textures)}
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
-        realizations, lookup = _realizations(recipes), list(REGIONS["texture"])
+        realizations = _realizations(recipes)
         return self._render(
             digit=realizations["shape"][:, 0],
-            texture=np.array([lookup.index(name) for name in recipes["texture"].to_pylist()], int),
+            texture=np.array(
+                [self._textures[name] for name in recipes["texture"].to_pylist()], int
+            ),
             crop=realizations["texture"],
             hue=realizations["hue"][:, 0],
             lightness=realizations["lightness"],

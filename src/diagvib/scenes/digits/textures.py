@@ -1,0 +1,112 @@
+"""Textures as the renderer needs them: grey, 256 x 256, with a flat histogram (paper, Sec. 3.1)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.files import whole_file
+from diagvib.scenes.digits.resizing import TEXTURE_SIZE
+
+_LEVELS = 1 << 16
+# Grey photos of one level differ by less, from rounding; those of 16 bits by more.
+_FLAT = 1e-6
+# Textures of one photo that was saved twice, also as JPEG, correlate at least so closely.
+_SAME = 0.99
+
+
+def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
+    """A photo of a surface, uint8 or uint16, grey [H, W] or colour [H, W, 3], as a texture:
+    uint8[256, 256] with a flat histogram.
+
+    Its central square is made grey, resized and equalised. A grey image uint8[256, 256] is returned
+    as it is, as the published ones must be. DiagvibError, naming `name`, for other arrays, less
+    than 256 pixels a side, or a single level.
+    """
+    from skimage.color import rgb2gray
+    from skimage.transform import resize
+    from skimage.util import img_as_float64
+
+    square = _central_square(image, name)
+    if image.dtype == np.uint8 and image.shape == (TEXTURE_SIZE, TEXTURE_SIZE):
+        return _structured(image, name)
+    grey = rgb2gray(square) if square.ndim == 3 else img_as_float64(square)
+    grey = resize(grey, (TEXTURE_SIZE, TEXTURE_SIZE), anti_aliasing=True)
+    return equalised(_structured(grey, name), _LEVELS)
+
+
+def _central_square(image: np.ndarray, name: str) -> np.ndarray:
+    shape = image.shape
+    if image.dtype not in (np.uint8, np.uint16) or not (image.ndim == 2 or shape[2:] == (3,)):
+        raise DiagvibError(
+            f"{name}: {image.dtype}{[*shape]} is no photo; 8 or 16 bits, grey [H, W] or colour "
+            "[H, W, 3], are needed"
+        )
+    side = min(shape[:2])
+    if side < TEXTURE_SIZE:
+        raise DiagvibError(
+            f"{name}: {shape[1]} x {shape[0]} pixels; each side needs at least {TEXTURE_SIZE}"
+        )
+    row, column = (shape[0] - side) // 2, (shape[1] - side) // 2
+    return image[row : row + side, column : column + side]
+
+
+def _structured(grey: np.ndarray, name: str) -> np.ndarray:
+    if np.ptp(grey) < _FLAT:
+        raise DiagvibError(f"{name}: has a single grey level, so it shows no texture")
+    return grey
+
+
+def equalised(grey: np.ndarray, bins: int) -> np.ndarray:
+    """An image float[H, W] as uint8[H, W] with a flat histogram from 0 to 255. bins: of the
+    histogram that it is made flat by."""
+    from skimage.exposure import equalize_hist
+
+    flat = equalize_hist(grey, nbins=bins)
+    return np.rint(255 * (flat - flat.min()) / (flat.max() - flat.min())).astype(np.uint8)
+
+
+def read_photo(path: Path) -> np.ndarray:
+    """An image file as `prepare_texture` takes it, upright as its EXIF says. DiagvibError, naming
+    the file, if it cannot be read, has transparent parts or more than 16 bits."""
+    try:
+        with Image.open(path) as file:
+            image = ImageOps.exif_transpose(file)
+            if image.mode == "F" or (image.mode == "I" and image.getextrema()[1] >= _LEVELS):
+                raise ValueError("it has 32 bits; save it with 8 or 16")
+            if image.mode.startswith("I"):
+                return np.asarray(image).astype(np.uint16)
+            if "A" in image.getbands() or "transparency" in image.info:
+                image = image.convert("RGBA")
+                if image.getextrema()[3][0] < 255:
+                    raise ValueError("it has transparent parts; save it without")
+            return np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+    except FileNotFoundError:
+        raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first") from None
+    except Exception as error:  # a decoder may raise anything for a damaged file
+        raise DiagvibError(f"{path}: not readable as a photo ({one_line(error)})") from None
+
+
+def read_texture(path: Path) -> np.ndarray:
+    """A file's photo as a texture."""
+    return prepare_texture(read_photo(path), str(path))
+
+
+def write_texture(path: Path, texture: np.ndarray) -> None:
+    with whole_file(path) as temporary:
+        Image.fromarray(texture).save(temporary, format="PNG")
+
+
+def check_distinct(textures: Mapping[str, np.ndarray]) -> None:
+    """DiagvibError, naming them, if two textures are the same photo."""
+    if len(textures) < 2:
+        return
+    pixels = np.stack([*textures.values()]).reshape(len(textures), -1)
+    same = np.argwhere(np.triu(np.corrcoef(pixels), 1) > _SAME)
+    for first, second in same:
+        names = [*textures]
+        raise DiagvibError(
+            f"{names[second]}: is the same texture as {names[first]}; leave one of them out"
+        )
