@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 from PIL import Image
+from scipy.ndimage import gaussian_filter
 
 from diagvib.foundation.files import file_sha256
 from diagvib.scenes.digits.factors import classes
@@ -66,3 +67,10 @@ def assert_flat(texture: np.ndarray) -> None:
     assert (texture.min(), texture.max()) == (0, 255)
     shares = np.histogram(texture, 8, (0, 256))[0] / texture.size
     assert np.abs(shares - 1 / 8).max() < 0.02
+
+
+def surface(seed: int, shape: tuple[int, int] = (300, 320)) -> np.ndarray:
+    """A photo of a surface, uint8[H, W]: smooth noise, dark with few bright spots."""
+    noise = np.random.default_rng(seed).standard_normal(shape)
+    smooth = gaussian_filter(noise, 3)
+    return (40 + 30 * np.exp(smooth / smooth.std() / 2)).clip(0, 255).astype(np.uint8)

@@ -135,11 +135,16 @@ def check(block: Block, folder: Path) -> None:
         checks[block.language](block, folder)
 
 
+_COPIES = "shutil.copy("
+
+
 def _write_files(page: str, folder: Path) -> None:
     """Every file that the page shows, or tells its reader to copy or to write."""
     for block in BLOCKS:
         if block.page == page and block.file:
             (folder / block.file).write_text(block.text)
+        if block.page == page and _COPIES in block.text:
+            _run(block.text)
         if block.page == page and block.language in ("", "bash"):
             for line in re.findall(r"^cp (.*) \.$", block.text, re.M):
                 for name in line.split():
@@ -213,6 +218,7 @@ def check_image_file(text: str) -> None:
 
 PYTHON: dict[str, Callable[[str], None]] = {
     "pd.read_parquet(": check_image_file,
+    _COPIES: _run,
     "def tiny(": _run,  # test_workflow trains with ones like these
     "class Focal(Method)": _run,
     "class Lag(MetricSet)": _run,  # test_metric_sets uses it

@@ -13,8 +13,8 @@ from diagvib.scenes.digits.resizing import TEXTURE_SIZE
 _LEVELS = 1 << 16
 # Grey photos of one level differ by less, from rounding; those of 16 bits by more.
 _FLAT = 1e-6
-# Textures of one photo that was saved twice, also as JPEG, correlate at least so closely.
-_SAME = 0.99
+# Textures of one photo that was saved twice, also as JPEG or smaller, correlate more.
+_SAME = 0.97
 
 
 def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
