@@ -72,8 +72,8 @@ def prepare(
         "comparable": sources == "official" and not any(photos.values()),
         "digest": _digest(digits, labels, splits, [*textures.values()]),
     }
-    for old in {*out.glob("textures/*.png")} - {_texture_path(out, name) for name in textures}:
-        old.unlink()
+    for path in {*out.glob("textures/*.png")} - {_texture_path(out, name) for name in textures}:
+        path.unlink()
     for name, texture in textures.items():
         write_texture(_texture_path(out, name), texture)
     columns = {
@@ -136,8 +136,8 @@ def _textures(raw: Path, sources: str, photos: Mapping[str, str | None]) -> dict
 def _origin(sources: str, photos: Mapping[str, str | None]) -> str:
     """`sources`, and the user's textures if there are any."""
     names = [name for name, photo in photos.items() if photo]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{sources} (textures: {', '.join(names[:_SHOWN])}{more})" if names else sources
+    remainder = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{sources} (textures: {', '.join(names[:_SHOWN])}{remainder})" if names else sources
 
 
 def _texture_path(folder: Path, name: str) -> Path:

@@ -104,9 +104,9 @@ def check_distinct(textures: Mapping[str, np.ndarray]) -> None:
     if len(textures) < 2:
         return
     pixels = np.stack([*textures.values()]).reshape(len(textures), -1)
-    same = np.argwhere(np.triu(np.corrcoef(pixels), 1) > _SAME)
-    for first, second in same:
-        names = [*textures]
+    pairs = np.argwhere(np.triu(np.corrcoef(pixels), 1) > _SAME)
+    names = [*textures]
+    for number, twin in pairs[:1]:
         raise DiagvibError(
-            f"{names[second]}: is the same texture as {names[first]}; leave one of them out"
+            f"{names[twin]}: is the same texture as {names[number]}; leave one of them out"
         )
