@@ -30,7 +30,7 @@ from diagvib.foundation.seeding import named_generator
 from diagvib.papers.diagvib6 import agreement
 from diagvib.papers.diagvib6.agreement import agreement_table
 from diagvib.papers.diagvib6.comparability import judge_runs
-from diagvib.papers.diagvib6.published import KEYS, PAPER_CUES, read_paper_tables
+from diagvib.papers.diagvib6.published import PAPER_CUES, PAPER_KEYS, read_paper_tables
 from diagvib.papers.diagvib6.verdicts import (
     COMPARED,
     LEAST_SAMPLES,
@@ -81,7 +81,7 @@ class Truth:
         self.paper = paper[
             paper["baseline"].isin(baselines or paper["baseline"].unique())
         ].reset_index(drop=True)
-        self._all = paper.set_index(KEYS)["paper_mean"].to_dict()
+        self._all = paper.set_index(PAPER_KEYS)["paper_mean"].to_dict()
         self.change = (self.paper["metric"] == CHANGE).to_numpy()
         spread = np.where(
             self.change, self.paper["paper_spread"], self.paper["paper_spread"] * PAPER_SAMPLES**0.5
@@ -106,7 +106,7 @@ class Truth:
                 metric = "faavg" if key.study == "zso" else key.metric
                 found[place] = self._all[key.study, key.baseline, key.target, metric]
             elif key.study in ("chgo", "zso"):
-                found[place] = self._all.get(tuple(getattr(key, name) for name in KEYS), 0)
+                found[place] = self._all.get(tuple(getattr(key, name) for name in PAPER_KEYS), 0)
         return found
 
 
@@ -137,7 +137,7 @@ def compared(
 ) -> pd.DataFrame:
     """The comparison of our accuracies float[cells, samples] with the paper's numbers."""
     n = drawn.shape[1]
-    ours = truth.paper[KEYS].assign(
+    ours = truth.paper[PAPER_KEYS].assign(
         mean=drawn.mean(axis=1), std=drawn.std(axis=1, ddof=1), n=n, expected=n, cues=PAPER_CUES
     )
     ours["stderr"] = ours["std"] / n**0.5

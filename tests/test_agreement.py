@@ -8,7 +8,7 @@ from conftest import REPOSITORY
 from diagvib.foundation.seeding import named_generator
 from diagvib.papers.diagvib6.agreement import (
     DRAWS,
-    LEVEL,
+    SIGNIFICANCE,
     agreement_sentence,
     agreement_table,
     simulated_reproductions,
@@ -61,7 +61,7 @@ def test_two_samples_cannot_tell_unless_they_are_noise(truth):
 )
 def test_wrong_reproductions_differ_most_where_they_are_wrong(truth, name, worst):
     (_, stated), *_ = simulated(truth, name)
-    assert stated.loc[0, "statement"] == "differs" and stated.loc[0, "p"] < LEVEL
+    assert stated.loc[0, "statement"] == "differs" and stated.loc[0, "p"] < SIGNIFICANCE
     text = agreement_sentence(stated)
     assert text.startswith(f"All compared cells together: p = {stated.loc[0, 'p']:.3f}, furthest")
     assert worst in text and text.endswith("; the results differ from the paper.")
@@ -75,7 +75,7 @@ def test_every_group_has_its_own_p_and_the_whole_the_smallest(truth):
     }
     assert stated.loc[0, "p"] == stated["p"].min() >= LEAST_P
     hue = stated[stated["name"].str.contains("hue")]
-    assert len(hue) > 5 and (hue["p"] > LEVEL).all()
+    assert len(hue) > 5 and (hue["p"] > SIGNIFICANCE).all()
     pd.testing.assert_frame_equal(agreement_table(comparison), stated)
 
 
@@ -118,5 +118,5 @@ def test_what_is_shipped_and_on_the_page_was_simulated_under_the_rule_as_it_is()
     assert reproductions.markdown(shipped) in page
     assert simulated_sentence().removesuffix(" (docs/agreement.md).") in " ".join(page.split())
     honest = shipped[shipped["reproduction"].str.startswith("honest")]
-    assert (honest["differs"] * honest["draws"]).sum() / honest["draws"].sum() <= LEVEL
+    assert (honest["differs"] * honest["draws"]).sum() / honest["draws"].sum() <= SIGNIFICANCE
     assert honest["cells differs"].max() <= 0.05

@@ -9,7 +9,7 @@ from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.models.cutout import (
+from diagvib.models.foregrounds import (
     MODEL,
     categories,
     class_indices,

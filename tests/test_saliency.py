@@ -12,7 +12,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
-from diagvib.results.saliency import measures, saliency_sentence, saliency_tables
+from diagvib.results.saliency_shares import measures, saliency_sentence, saliency_tables
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.baselines import load_settings

@@ -19,7 +19,7 @@ from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.validation import Name, validated
 from diagvib.scenes import load_scene
 from diagvib.settings import keys
-from diagvib.settings.jobs import Job, read_settings, stage_settings
+from diagvib.settings.jobs import JobSettings, read_settings, stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
 from diagvib.stages import argument, option
@@ -124,7 +124,7 @@ def run_stage(
 
 def _job(
     stage: str, config: keys.Configuration | None, settings: Path | None, arguments: dict
-) -> tuple[Job, dict]:
+) -> tuple[JobSettings, dict]:
     """A job's settings, and the other arguments of the stage's function. Options that are None have
     the configuration's values, or the defaults of that function."""
     names = {key: arguments[key] for key in _FOLDERS if key in arguments}

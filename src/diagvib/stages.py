@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
-    from diagvib.training.job import Job as Training
+    from diagvib.training.job import Job
 
 
 def argument(kind: type, help: str, metavar: str | None = None, **options: object) -> object:
@@ -238,9 +238,7 @@ def train(
     write_digests(folders.runs, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
 
 
-def _training(
-    layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: Path | None
-) -> Training:
+def _training(layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: Path | None) -> Job:
     """How a job trains a baseline, but for the images."""
     from diagvib.training.job import Job
     from diagvib.training.protocol import Protocol

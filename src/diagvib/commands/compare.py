@@ -15,7 +15,7 @@ from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.settings.layout import Run
 from diagvib.studies.known_studies import SHIPPED
 
-KEYS = ["study", "baseline", "target", "cue", "group"]
+CELL_KEYS = ["study", "baseline", "target", "cue", "group"]
 _MADE_WITH = (
     "settings",
     "training",
@@ -124,10 +124,10 @@ def find_runs(folder: Path) -> list[dict]:
 
 
 def _long(frame: pd.DataFrame, groups: dict[str, str]) -> pd.DataFrame:
-    """A row of accuracies for each of KEYS, a column per sample. groups: column -> test group."""
-    keys = [*KEYS[:-1], "sample"]
+    """A row of accuracies for each of CELL_KEYS, a column per sample. groups: column -> test group."""
+    keys = [*CELL_KEYS[:-1], "sample"]
     wide = frame.reindex(columns=[*keys, *groups]).rename(columns=groups)
-    long = wide.melt(keys, var_name="group").set_index([*KEYS, "sample"])["value"]
+    long = wide.melt(keys, var_name="group").set_index([*CELL_KEYS, "sample"])["value"]
     return long.unstack("sample", sort=False)
 
 
@@ -153,7 +153,7 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
             verdict = "only A" if ours.n else "only B" if theirs.n else "missing"
         rows.append([*key, *ours, *theirs, change.mean, low, high, change.n, verdict])
     columns = ["a", "a_stderr", "a_n", "b", "b_stderr", "b_n", "difference", "low", "high", "n"]
-    return pd.DataFrame(rows, columns=[*KEYS, *columns, "verdict"])
+    return pd.DataFrame(rows, columns=[*CELL_KEYS, *columns, "verdict"])
 
 
 def compare_sentence(table: pd.DataFrame) -> str:
@@ -191,7 +191,7 @@ def shown(table: pd.DataFrame, letter: str = "B") -> list[Table]:
         ]
         for r in table.itertuples()
     ]
-    heads = [*KEYS, "A", letter, f"{letter} - A", "95 % interval", "n", "verdict"]
+    heads = [*CELL_KEYS, "A", letter, f"{letter} - A", "95 % interval", "n", "verdict"]
     title = f"A and {letter} compared (percent)"
     cells = Table(title, heads, rows, [compare_sentence(table)])
     changes = table.attrs["changes"]

@@ -27,7 +27,7 @@ def cutout(
 ) -> None:
     """Cut objects out of photos. Writes NAME.mask.png next to each photo that shows one and has
     neither a mask nor transparency."""
-    from diagvib.models.cutout import class_indices, cut_out_photos, load_network, without_mask
+    from diagvib.models.foregrounds import class_indices, cut_out_photos, load_network, without_mask
 
     if not folder.is_dir():
         raise DiagvibError(f"{folder}: no such folder; name a folder of photos")

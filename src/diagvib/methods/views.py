@@ -1,6 +1,6 @@
 """Methods for networks that are frozen: measured as published, or on features of augmented images.
 `model.views` names the views of the training images whose features the stage `encode` stores
-(`training.views`)."""
+(`training.feature_views`)."""
 
 from dataclasses import replace
 

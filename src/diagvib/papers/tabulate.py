@@ -9,7 +9,7 @@ import pandas as pd
 from diagvib.foundation.files import write_json, write_text
 from diagvib.papers.diagvib6.agreement import agreement_table
 from diagvib.papers.diagvib6.comparability import judge_runs
-from diagvib.papers.diagvib6.published import KEYS, of_paper
+from diagvib.papers.diagvib6.published import PAPER_KEYS, of_paper
 from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found, verdict_tables
 from diagvib.papers.diagvib6.verdicts import comparison_table
 from diagvib.papers.notes import scratch_note, source_note
@@ -54,10 +54,10 @@ def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) 
     comparison = comparison_table(ours, frame, judgements)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
     metrics = beside_papers(frames["metrics"], frame, studies_known, baselines)
-    verdicts = comparison[[*KEYS, "verdict"]]
+    verdicts = comparison[[*PAPER_KEYS, "verdict"]]
     frames |= {
         "metrics": with_warnings(
-            metrics.merge(verdicts, how="left", on=KEYS).fillna({"verdict": ""}), frame
+            metrics.merge(verdicts, how="left", on=PAPER_KEYS).fillna({"verdict": ""}), frame
         ),
         "comparison": comparison,
         "agreement": agreement_table(comparison),

@@ -15,7 +15,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import DESCRIPTION
 from diagvib.scenes.scene import STATE
 from diagvib.settings.baselines import prepared_input
-from diagvib.settings.jobs import Encode, Job, Train, stage_settings
+from diagvib.settings.jobs import Encode, JobSettings, Train, stage_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout, Run
 from diagvib.studies.study import SPLITS
@@ -32,7 +32,9 @@ class ExpectedJobs:
         self.settings_file = cache(self._settings_file)
         self.code = cache(lambda *names: stage_code(config, *names).digest)
 
-    def _settings(self, stage: str, study: str | None = None, baseline: str | None = None) -> Job:
+    def _settings(
+        self, stage: str, study: str | None = None, baseline: str | None = None
+    ) -> JobSettings:
         """The part of the configuration that a job depends on."""
         return stage_settings(self.config, stage, study, baseline)
 

@@ -35,7 +35,7 @@ from diagvib.report.style import (
     accuracy_stops,
 )
 from diagvib.report.visualisation_sheets import INSIDE
-from diagvib.results import calibration, saliency, selection
+from diagvib.results import calibration, saliency_shares, selection
 from diagvib.results.combinations import untested_notes
 from diagvib.results.metric_sets import cue_strength
 from diagvib.results.metric_sets.metric_set import Finding
@@ -66,7 +66,7 @@ SECTIONS = {
     **{name: METRIC_SETS[name].title for name in METRIC_SETS if name not in _OTHER_KEYS},
     "groups": METRIC_SETS["accuracy"].title,
     "pictures": PICTURES,
-    "looks": saliency.TITLE,
+    "looks": saliency_shares.TITLE,
     "calibration": calibration.TITLE,
     "training": TRAINING,
     "rules": selection.TITLE,
@@ -207,7 +207,7 @@ def _sections(
         for title, texts in metric_set.sentences(frames, known_studies).items():
             of(title).found = texts
     sentences = {
-        saliency.TITLE: saliency.saliency_sentence(frames["runs"], known_studies),
+        saliency_shares.TITLE: saliency_shares.saliency_sentence(frames["runs"], known_studies),
         calibration.TITLE: calibration.calibration_sentence(calibrated, known_studies),
         selection.TITLE: selection.selection_sentence(frames["selection"], known_studies),
     }

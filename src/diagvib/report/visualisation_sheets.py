@@ -23,7 +23,7 @@ from diagvib.report.style import (
     show_pictures,
     write,
 )
-from diagvib.results.saliency import TITLE
+from diagvib.results.saliency_shares import TITLE
 from diagvib.settings.layout import LOOKS
 from diagvib.studies.study import Headline
 

@@ -18,7 +18,7 @@ from diagvib.foundation.files import METADATA_KEY, read_json
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
 from diagvib.provenance.finished import changed_files, differing
-from diagvib.results import saliency
+from diagvib.results import saliency_shares
 from diagvib.results.calibration import calibration_errors
 from diagvib.results.cells import (
     RUN_KEYS,
@@ -225,7 +225,7 @@ def _read_run(runs: Path, known_studies: KnownStudies, columns: list[str], run: 
             origin, cells, measures, labels = _read_cells(path, run, known_studies)
         with _reading(folder / "metrics.json") as path:
             metrics = _Metrics.model_validate(read_json(path))
-        measures |= saliency.measures(metrics.model_dump()["saliency"], run["binding"])
+        measures |= saliency_shares.measures(metrics.model_dump()["saliency"], run["binding"])
         with _reading(folder / "history.jsonl") as path:
             epochs = read_history(path, columns)
     except DiagvibError as error:

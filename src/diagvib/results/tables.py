@@ -19,7 +19,7 @@ from diagvib.results.combinations import run_warnings
 from diagvib.results.metric_sets.metric_set import COLUMNS, UNTUNED, Results, concatenated
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
-from diagvib.results.saliency import saliency_tables
+from diagvib.results.saliency_shares import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.table import Frames, Table, metrics_of
 from diagvib.settings.baselines import baseline_names, load_settings

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import betaincinv, stdtrit
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 # With fewer dataset samples there is no interval: two show hardly anything of their spread.
 FEWEST = 3
 # The share of runs that may be unlike the n that were drawn: where the mean is near 1 they may fail,
@@ -73,7 +73,7 @@ def estimate(values: np.ndarray) -> Estimate:
 def half_width(freedom: float | np.ndarray) -> float | np.ndarray:
     """Half of the 95 % t interval's width, in standard errors. freedom: degrees of freedom; NaN for
     fewer than one."""
-    return stdtrit(freedom, (1 + LEVEL) / 2)
+    return stdtrit(freedom, (1 + CONFIDENCE) / 2)
 
 
 def sample_interval(
@@ -132,6 +132,6 @@ def image_interval(means: np.ndarray, images: float) -> tuple[np.ndarray, np.nda
 
     def least(share: np.ndarray) -> np.ndarray:
         right = share * images
-        return betaincinv(np.maximum(right, 1e-12), images - right + 1, (1 - LEVEL) / 2)
+        return betaincinv(np.maximum(right, 1e-12), images - right + 1, (1 - CONFIDENCE) / 2)
 
     return least(means), 1 - least(1 - means)

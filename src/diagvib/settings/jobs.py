@@ -38,7 +38,7 @@ from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
 
 
-class Job(Strict):
+class JobSettings(Strict):
     """The settings of a job."""
 
     def text(self) -> str:
@@ -50,11 +50,11 @@ class Job(Strict):
         return json.loads(self.text())
 
 
-class Fetch(Job):
+class Fetch(JobSettings):
     sources: Sources
 
 
-class Draw(Job):
+class Draw(JobSettings):
     """study: its definition, without texts for readers, which do not affect the recipes."""
 
     counts: Counts
@@ -66,7 +66,7 @@ class Draw(Job):
         return parse_study(name, {"title": name, "meaning": name, **self.study})
 
 
-class Render(Job):
+class Render(JobSettings):
     """samples: how many datasets there are."""
 
     image_size: ImageSize
@@ -74,7 +74,7 @@ class Render(Job):
     scene: str
 
 
-class _OfNetwork(Job):
+class _OfNetwork(JobSettings):
     image_size: ImageSize
     images: Images
     scene: str
@@ -118,11 +118,11 @@ class Tune(_OfBaseline):
     tuning: Tuning
 
 
-class Tabulate(Experiment, Job):
+class Tabulate(Experiment, JobSettings):
     baselines: list[ResolvedBaseline]
 
 
-JOBS: dict[str, type[Job]] = {
+JOBS: dict[str, type[JobSettings]] = {
     "fetch": Fetch,
     "prepare": Fetch,
     "draw": Draw,
@@ -137,7 +137,7 @@ JOBS: dict[str, type[Job]] = {
 
 def stage_settings(
     config: ResolvedConfiguration, stage: str, study: str | None = None, baseline: str | None = None
-) -> Job:
+) -> JobSettings:
     """The settings of a stage's job. config: resolved; study, baseline: of the job.
 
     tune takes any baseline, train those of the configuration, encode also a network's folder.
@@ -205,7 +205,7 @@ def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str)
     return {key: value for key, value in settings_of[baseline].items() if key != "origin"}
 
 
-def read_settings(path: Path, stage: str) -> Job:
+def read_settings(path: Path, stage: str) -> JobSettings:
     """A job's settings from a JSON file. DiagvibError naming the wrong key."""
     remedy = "`snakemake` writes it before the job starts"
     return validated(JOBS[stage], read_json(path, remedy), str(path))

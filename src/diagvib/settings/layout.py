@@ -52,12 +52,12 @@ class Run:
         """The run's name in messages, and its folder."""
         return f"{self.baseline}/{self.study}/{self.binding}/{self.sample}"
 
-    def seed(self, training: int) -> int:
-        """Its seed, from that of the training: the same, except for further replicates on a shared
+    def seed(self, base_seed: int) -> int:
+        """Its seed, from the configuration's: the same, except for further replicates on a shared
         dataset."""
         if not self.shared or not self.sample:
-            return training
-        return name_seed(training, "replicate", self.sample)
+            return base_seed
+        return name_seed(base_seed, "replicate", self.sample)
 
 
 class Layout:

@@ -39,8 +39,8 @@ from diagvib.scenes.scene import Scene
 from diagvib.studies.study import SPLITS, TARGET
 from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
+from diagvib.training.feature_views import CUES, view_inputs
 from diagvib.training.protocol import deterministic
-from diagvib.training.views import CUES, view_inputs
 
 # Images per pass through the network, always as many, so that features do not depend on where a
 # killed job had stopped; and images between two notes of the progress.

@@ -15,7 +15,7 @@ from diagvib.papers.diagvib6.verdicts import COMPARED, LEAST_SAMPLES, PAPER_SAMP
 from diagvib.studies.known_studies import SHIPPED
 
 # Below this p, the results differ from the paper.
-LEVEL = 0.05
+SIGNIFICANCE = 0.05
 _STATEMENT_TEXTS = {
     "differs": "the results differ from the paper",
     "cannot tell": f"with fewer than {LEAST_SAMPLES} dataset samples, agreement with the paper "
@@ -71,7 +71,7 @@ def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
             typical,
             p,
             STATEMENTS[
-                0 if p < LEVEL else 1 if cells["n"][members].median() < LEAST_SAMPLES else 2
+                0 if p < SIGNIFICANCE else 1 if cells["n"][members].median() < LEAST_SAMPLES else 2
             ],
         )
         for (by, name, members), (score, typical, p) in zip(groups, scores, strict=True)
@@ -159,7 +159,7 @@ def rule_sentence() -> str:
     return (
         f"p is the share of {DRAWS} simulated honest reproductions in which some group of cells (all, a baseline, "
         "a study, a target, a study's or a baseline's target), or the spread between the samples, is at least as "
-        f"unusual as the worst one here; it cannot be below {1 / (1 + DRAWS):.3f}. Below {LEVEL}, the results "
+        f"unusual as the worst one here; it cannot be below {1 / (1 + DRAWS):.3f}. Below {SIGNIFICANCE}, the results "
         f"differ from the paper: neither other dataset samples nor an offset of {100 * TOLERANCE:.0f} points "
         "explain them. Otherwise, nothing speaks against the paper's numbers, which does not prove that they are "
         "reproduced. A group's score is its RMS z: the root mean square of the differences, each in units of its "

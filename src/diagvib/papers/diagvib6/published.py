@@ -11,7 +11,7 @@ from diagvib.studies.known_studies import KnownStudies
 # The number of possible cues for a target in DiagViB-6: all other factors. FAAvg over fewer cues is
 # a different number.
 PAPER_CUES = 5
-KEYS = ["study", "baseline", "target", "metric"]
+PAPER_KEYS = ["study", "baseline", "target", "metric"]
 
 
 @cache
@@ -46,7 +46,7 @@ def of_paper(studies: Iterable[str]) -> bool:
 
 
 def paper_number(row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
-    numbers = _numbers().get(tuple(row[key] for key in KEYS))
+    numbers = _numbers().get(tuple(row[key] for key in PAPER_KEYS))
     if numbers is None or row["cues"] not in (0, PAPER_CUES):
         return {}
     mean, spread = numbers
@@ -56,5 +56,5 @@ def paper_number(row: Mapping, known_studies: KnownStudies, settings: Mapping) -
 @cache
 def _numbers() -> dict[tuple, tuple[float, float]]:
     """Mean and spread by study, baseline, target and metric."""
-    table = read_paper_tables().set_index(KEYS)
+    table = read_paper_tables().set_index(PAPER_KEYS)
     return table[["paper_mean", "paper_spread"]].apply(tuple, axis=1).to_dict()

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from diagvib.papers.diagvib6.published import KEYS, PAPER_CUES, read_paper_tables
+from diagvib.papers.diagvib6.published import PAPER_CUES, PAPER_KEYS, read_paper_tables
 from diagvib.results.uncertainty import half_width
 from diagvib.studies.known_studies import SHIPPED
 
@@ -25,7 +25,7 @@ _HALF_STEP = 0.005
 _ROUNDING_VARIANCE = (2 * _HALF_STEP) ** 2 / 12
 COLUMNS = [
     "table",
-    *KEYS,
+    *PAPER_KEYS,
     "ours",
     "stderr",
     "n",
@@ -58,9 +58,9 @@ def comparison_table(
     compared.
     """
     paper = read_paper_tables() if paper is None else paper
-    ours = metrics[[*KEYS, "mean", "stderr", "n", "expected", "cues"]]
+    ours = metrics[[*PAPER_KEYS, "mean", "stderr", "n", "expected", "cues"]]
     ours = ours.astype({"mean": float, "stderr": float}).rename(columns={"mean": "ours"})
-    rows = paper.merge(ours, on=KEYS, how="left")
+    rows = paper.merge(ours, on=PAPER_KEYS, how="left")
     rows["paper_stderr"] = np.where(
         rows["spread_kind"] == "std",
         rows["paper_spread"] / np.sqrt(PAPER_SAMPLES),
