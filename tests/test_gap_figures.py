@@ -137,6 +137,12 @@ def test_what_no_method_beats_is_filled():
     assert lines["first"].get_xydata()[0] == pytest.approx([86, -54]), "the worse of both gaps"
 
 
+def test_a_page_of_nothing_but_erm_has_no_sentence_about_methods():
+    gaps, judgement = tables({"plain": METHODS["plain"]})
+    frames = {"metrics": gaps.assign(metric_set="gaps"), "whac_a_mole": judgement}
+    assert METRIC_SET.sentences(frames, SHIPPED) == {METRIC_SET.title: []}
+
+
 def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences() == [
         "plain recognises shape in 93 % of in-distribution images (WHAC-95). It loses 40 points "
