@@ -49,9 +49,11 @@ def _phases(method: Method) -> list[str]:
 def _step(method: Method, phase: str, batch: Batch) -> Callable[[], object]:
     """A training step; what no optimiser of the phase holds learns nothing."""
     method.requires_grad_(True)
-    held = {id(p) for each in method.optimisers(phase).values() for p in each.parameters}
+    optimised = {
+        id(p) for optimiser in method.optimisers(phase).values() for p in optimiser.parameters
+    }
     for parameter in method.parameters():
-        parameter.requires_grad_(id(parameter) in held)
+        parameter.requires_grad_(id(parameter) in optimised)
     return lambda: method.training_step(phase, batch, lambda name, loss: loss.backward())
 
 

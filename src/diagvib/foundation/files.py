@@ -59,10 +59,10 @@ def definition_name(path: Path) -> str:
 def named_in(file: Path, name: str, exists: Callable[[Path], bool] = Path.is_file) -> str:
     """The path of a file that another one names: relative to the latter, if it is there, or else to
     the current folder. Below that it is relative, so that a copy elsewhere has the same settings."""
-    near, here = file.parent / name, Path.cwd()
+    near, folder = file.parent / name, Path.cwd()
     if not exists(near):
         return name
-    return str(near.relative_to(here) if near.is_relative_to(here) else near)
+    return str(near.relative_to(folder) if near.is_relative_to(folder) else near)
 
 
 def checkout_path(name: str) -> Path:

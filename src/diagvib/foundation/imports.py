@@ -101,19 +101,21 @@ def code_of(entries: Iterable[Entry]) -> Code:
 
     An installed package is followed only if one of its modules is an entry.
     """
-    code, seen, waiting = Code(), set(), list(entries)
+    code, visited, waiting = Code(), set(), list(entries)
     followed = {OURS, *(str(entry).partition(".")[0] for entry in waiting)}
-    named = [name for name in waiting if isinstance(name, str) and not name.startswith(f"{OURS}.")]
+    modules = [
+        name for name in waiting if isinstance(name, str) and not name.startswith(f"{OURS}.")
+    ]
     while waiting:
         name = waiting.pop()
         if not isinstance(name, str):
             _add_file(code, name if isinstance(name, Definition) else Definition(name))
             continue
         top, _, below = name.partition(".")
-        excluded = name in seen or top in code.packages or top in sys.stdlib_module_names
+        excluded = name in visited or top in code.packages or top in sys.stdlib_module_names
         if excluded or _LEFT_OUT.match(name):
             continue
-        seen.add(name)
+        visited.add(name)
         waiting += [name.rpartition(".")[0]] if below else []
         path = find_source(name)
         if path and top not in followed and _is_installed(name, path):
@@ -126,7 +128,7 @@ def code_of(entries: Iterable[Entry]) -> Code:
                 code.files[name] = path
             if top == OURS:
                 _add_data(code, name, path)
-    code.entries.extend(name for name in named if name in code.files)
+    code.entries.extend(name for name in modules if name in code.files)
     return code
 
 
@@ -218,8 +220,8 @@ def _source(path: Path) -> _Source:
         ours = any(path.is_relative_to(folder) for folder in (_PACKAGE, definition_path("")))
         text = path.read_text(errors="replace") if ours else ""
         return _Source(_NO_PROGRAM, _QUOTED_FILE.findall(text), _content_digest(path))
-    tree, wrong = syntax_tree.__wrapped__(path)  # not kept: trees of all files are large
-    if wrong:
+    tree, reason = syntax_tree.__wrapped__(path)  # not kept: trees of all files are large
+    if reason:
         return _Source(_NO_PROGRAM, [], file_sha256(path))
     text = importlib.util.decode_source(path.read_bytes())
     program = program_of(tree, path.is_relative_to(_PACKAGE))

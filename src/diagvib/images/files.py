@@ -103,16 +103,16 @@ def _copied(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
     for pixels in batches:
         copy = torch.empty(pixels.shape, dtype=pixels.dtype, pin_memory=True)
         copy.copy_(pixels, non_blocking=True)
-        (done := torch.cuda.Event()).record()
-        waiting.append((copy, done))
+        (event := torch.cuda.Event()).record()
+        waiting.append((copy, event))
         if len(waiting) > 1:
             yield _arrived(*waiting.popleft())
     while waiting:
         yield _arrived(*waiting.popleft())
 
 
-def _arrived(copy: torch.Tensor, done: torch.cuda.Event) -> torch.Tensor:
-    done.synchronize()
+def _arrived(copy: torch.Tensor, event: torch.cuda.Event) -> torch.Tensor:
+    event.synchronize()
     return copy
 
 

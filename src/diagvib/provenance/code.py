@@ -148,7 +148,7 @@ def baseline_entries(settings: dict) -> list[Entry]:
     for name in networks:
         wheres += [MODELS[family(name)], *([name] if family(name) == "own" else [])]
     depends = map(Path, settings.get("depends", []))
-    return [*(where.partition(":")[0] for where in wheres), *depends]
+    return [*(location.partition(":")[0] for location in wheres), *depends]
 
 
 def of_encoder(encoder: dict) -> dict:

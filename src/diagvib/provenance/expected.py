@@ -64,8 +64,8 @@ class ExpectedJobs:
             path = output.with_name(DESCRIPTION)
             recorded, sources = read_json(path)["sources"], settings.sources
             # Those of photos also say how many files were left out.
-            same = recorded.partition(" ")[0] == sources
-            yield path, {"sources": recorded if same else sources}
+            is_unchanged = recorded.partition(" ")[0] == sources
+            yield path, {"sources": recorded if is_unchanged else sources}
         elif rule == "draw":
             entries = settings.plain()
             yield output, {"definition": entries.pop("study"), **entries}

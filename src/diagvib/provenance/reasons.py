@@ -49,10 +49,10 @@ def reasons(
             and {_canonical(text, jobs.config.root) for text in texts} != expected
         ),
     }
-    for why, files in checks.items():
+    for reason, files in checks.items():
         with suppress(DiagvibError):  # cannot be read, which is said where it is used
-            if found := set(files):
-                yield why, found
+            if reason_files := set(files):
+                yield reason, reason_files
 
 
 def _gone(config: Configuration, job) -> Iterator[str]:

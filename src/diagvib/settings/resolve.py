@@ -224,9 +224,9 @@ def _check_binding(name: str, studies: list[Study]) -> None:
     """The name is a binding of a study with cues, or a target of one without; of any study if they
     all have, or all lack, cues. DiagvibError: the problem with the first of these studies."""
     has_cues = "-" in name
-    alike = [study for study in studies if bool(study.cues) == has_cues] or studies
+    candidates = [study for study in studies if bool(study.cues) == has_cues] or studies
     problems = []
-    for study in alike:
+    for study in candidates:
         try:
             bind_its_own(study, name, load_scene(study.scene).factors)
             return

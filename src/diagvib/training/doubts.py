@@ -65,8 +65,8 @@ def _untested(trained: dict[Cell, int], validated: Set[Cell], tested: Set[Cell])
     for split, cells in (("validation", validated), ("test", tested)):
         if names := [*absent_combinations(trained, cells)]:
             surplus = len(names) - _MOST_NAMES
-            more = f" and {surplus} more" if surplus > 0 else ""
-            doubts.append(f"no {split} image of {', '.join(names[:_MOST_NAMES])}{more}")
+            remainder = f" and {surplus} more" if surplus > 0 else ""
+            doubts.append(f"no {split} image of {', '.join(names[:_MOST_NAMES])}{remainder}")
     return doubts
 
 

@@ -58,9 +58,9 @@ def write_results(
     return metrics
 
 
-def write_weights(method: Method, wanted: bool, out: Path) -> None:
+def write_weights(method: Method, configured: bool, out: Path) -> None:
     """Write a method's weights, as a state dict; or remove those of an earlier training."""
-    if wanted:
+    if configured:
         weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
         save_tensors(out / WEIGHTS_FILE, weights)
     else:

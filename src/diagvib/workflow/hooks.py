@@ -146,9 +146,9 @@ def _forget(job, layout: Layout) -> None:
     if job.rule.name == "train":
         for mark in layout.runs(**names).glob(f"*/{RUN_RECORD}"):
             mark.unlink()
-    kept = {"train": layout.checkpoints, "tune": layout.tuned, "encode": layout.features}
-    if kept := kept.get(job.rule.name):
-        shutil.rmtree(kept(**names), ignore_errors=True)
+    folders = {"train": layout.checkpoints, "tune": layout.tuned, "encode": layout.features}
+    if folder := folders.get(job.rule.name):
+        shutil.rmtree(folder(**names), ignore_errors=True)
 
 
 def after_failure(workflow) -> None:
@@ -157,7 +157,7 @@ def after_failure(workflow) -> None:
     message = what_failed(workflow.scheduler.failed)
     if any(job.rule.name == "train" for job in workflow.scheduler.failed if not job.is_group()):
         changed = (workflow.config_settings.config or {}).items()
-        sets = [f"--set {shlex.quote(f'{key}={json.dumps(its)}')}" for key, its in changed]
+        sets = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed]
         files = [f"--config {file}" for file in workflow.configfiles[-1:]]
         option = " ".join([*files, *sets])
         tables = f"diagvib tabulate {option} && diagvib plot {option}"

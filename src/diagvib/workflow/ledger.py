@@ -196,5 +196,7 @@ def _check_complete(config: Configuration) -> None:
         subject = "config/config.yaml" if config.root == "." else f"what is in {config.root}"
         total = re.search(r"^total\s+(\d+)", output, re.MULTILINE)
         jobs = f"{total[1]} jobs" if total else "jobs"
-        rest = command_for(config.root, "snakemake --cores all")
-        raise DiagvibError(f"{subject} is not complete: {jobs} are left; finish them with {rest}")
+        command = command_for(config.root, "snakemake --cores all")
+        raise DiagvibError(
+            f"{subject} is not complete: {jobs} are left; finish them with {command}"
+        )

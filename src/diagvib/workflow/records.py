@@ -60,7 +60,7 @@ def record_of(kind: str, path: str) -> Path:
     """The record of an output, `metadata` or `incomplete`."""
     name = base64.urlsafe_b64encode(path.encode()).decode()
     *folders, file_name = (
-        name[at : at + _LONGEST_NAME] for at in range(0, len(name), _LONGEST_NAME)
+        name[start : start + _LONGEST_NAME] for start in range(0, len(name), _LONGEST_NAME)
     )
     return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), file_name)
 

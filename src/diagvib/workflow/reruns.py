@@ -25,8 +25,8 @@ def decide_reruns(jobs: ExpectedJobs) -> None:
             return _changed(self, job, file)
         parameters = self._params(job)
         recorded = lambda path: self.params(path) if self.metadata(path) else None  # noqa: E731
-        for why, files in reasons(jobs, job, parameters, recorded):
-            return ParamsChange(only_new={why}, files=files)
+        for reason, files in reasons(jobs, job, parameters, recorded):
+            return ParamsChange(only_new={reason}, files=files)
         return NO_PARAMS_CHANGE
 
     _changed = Persistence.params_changed

@@ -58,7 +58,7 @@ def write_root_stages(root: str, config: Configuration) -> None:
             path for path in main_stage["deps"] if path.startswith(("config/", "rules/", "src/"))
         }
         dependencies |= {file for file in files if file != str(config_of("."))}
-    pairs = ((study, one.name) for study in config.studies for one in config.baselines)
+    pairs = ((study, baseline.name) for study in config.studies for baseline in config.baselines)
     codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
     for study, name in product(config.studies, config.networks.values()):
         codes.append(stage_code(config, "encode", study=study, baseline=name))

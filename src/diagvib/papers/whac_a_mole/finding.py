@@ -104,13 +104,13 @@ def _one_direction(methods: Sequence[MethodGaps], cues: Mapping[int, str]) -> It
     }
     for verdict, verb in (("better", "narrow"), ("worse", "widen")):
         for numbers, words in gaps.items():
-            alike = [
+            similar = [
                 method
                 for method in methods
                 if not method.opens_another and tuple(method.cues(verdict)) == numbers
             ]
-            if alike:
-                yield f"{_joined(alike)} {verb}{'s' * (len(alike) == 1)} {words}."
+            if similar:
+                yield f"{_joined(similar)} {verb}{'s' * (len(similar) == 1)} {words}."
 
 
 def _none_widened(methods: Sequence[MethodGaps]) -> Iterator[str]:

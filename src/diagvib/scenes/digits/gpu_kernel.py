@@ -72,9 +72,9 @@ def kernel_tables(largest: int) -> tuple[np.ndarray, ...]:
     reached = np.zeros((largest + 1, OBJECT_SIDE + 1, 2), dtype=np.int32)
     edges = np.arange(OBJECT_SIDE + 1)
     for n in range(1, largest + 1):
-        first = first_taps[n, :n, None]
-        reached[n, :, 0] = (first + taps[n] <= edges).sum(0)
-        reached[n, :, 1] = (first < edges).sum(0)
+        first_column = first_taps[n, :n, None]
+        reached[n, :, 0] = (first_column + taps[n] <= edges).sum(0)
+        reached[n, :, 1] = (first_column < edges).sum(0)
     return matrices, first_taps.astype(np.int32), taps.astype(np.int32), reached
 
 
