@@ -101,7 +101,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(page):
     assert re.search(words, text)
     for words in (
         "small_cnn, ZGO: 50 % of what speaks for its predictions lies where the image shows the target, which is 25 %",
-        "Accuracy is below chance in 2 of 3 trained pairs",
+        "Measured accuracy is below chance in 2 of 3 trained pairs",
         "No other rule changes an accuracy.",
         "None: all 16 configured runs are complete.",
     ):
@@ -371,7 +371,9 @@ def test_a_mean_over_targets_is_of_those_that_ran_in_every_study():
     frames = {"p_matrix": p_rows(("zgo", "hue", 0.1)), "metrics": metrics}
     message = shortcut_sentences(frames, SHIPPED)[0]
     message = message.replace("\N{NO-BREAK SPACE}", " ")
-    assert message == "m, mean over 1 of 2 targets, which ran everywhere: ZSO 90 %, ZGO 10 %."
+    assert (
+        message == "m, measured mean over 1 of 2 targets, which ran everywhere: ZSO 90 %, ZGO 10 %."
+    )
 
 
 def test_each_of_many_baselines_has_a_look_of_its_own():
@@ -387,7 +389,7 @@ def test_the_lowest_pair_is_named():
         "\N{NO-BREAK SPACE}", " "
     )
     assert "below chance in 2 of 3 trained pairs" in message
-    assert "The lowest is shape by hue, 10 % (m)." in message
+    assert "The lowest of them is shape by hue, 10 % (m)." in message
 
 
 def test_the_matrix_tells_how_many_samples_a_cell_is_of():

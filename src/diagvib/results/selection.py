@@ -189,7 +189,8 @@ def selection_sentence(selection: pd.DataFrame, known_studies: KnownStudies) -> 
         return "No other rule changes an accuracy."
     verb = "gains" if largest["change"] >= 0 else "loses"
     return (
-        f"By another rule, {largest['baseline']} {verb} {100 * abs(largest['change']):.1f} points at most: "
+        f"By another rule, {largest['baseline']} {verb} {100 * abs(largest['change']):.1f} points at most "
+        f"(the largest of {len(changes)} measured changes): "
         f"{rule_name(largest['rule'], '')}, {known_studies.title(largest['study'])}, target {largest['target']}."
     )
 

@@ -101,8 +101,9 @@ class Watermark(MetricSet):
             text += f" ({loss.reach})." if loss.is_shown else f": {unseen(loss)}."
             text += (
                 f" The mean probability of a carton is {whole_percent(before)} without it and "
-                f"{whole_percent(before + change)} with it ({rise.reach})."
+                f"{whole_percent(before + change)} with it"
             )
+            text += f" ({rise.reach})." if rise.is_shown else f": {unseen(rise)}."
             text += cautions(tables, baseline, studies=[study])
             bars = {"without the watermark": clean, "with the watermark": clean + gap}
             ends = ends_of(metrics.loc["in1k_accuracy"]), (clean + loss.low, clean + loss.high)
