@@ -13,7 +13,8 @@ from diagvib.provenance.expected import study_and_baseline
 
 # Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
 # The same holds for TensorBoard files, which are not part of the result.
-ROOT, DEVICE, LAYOUT, LOGS = CONFIG.root, CONFIG.device, JOBS.layout, f"{CONFIG.root}/logs"
+ROOT, DEVICE, LAYOUT = CONFIG.root, CONFIG.device, JOBS.layout
+LOGS = str(LAYOUT.root / "logs")  # of the root ".", without the "./" of which Snakemake warns for each job
 MIRROR = f"--mirror {shlex.quote(CONFIG.mirror)}" if CONFIG.mirror else ""
 SWITCHES = " ".join(["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights",
                      *["--tensorboard"] * CONFIG.tensorboard])
