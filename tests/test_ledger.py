@@ -255,11 +255,11 @@ def test_a_root_that_was_moved_is_made_again(copied):
 
 # Which configuration keys decide what jobs there are, beside those that each job is given.
 GRID_KEYS = {
-    "fetch": {"studies"},
-    "prepare": {"studies"},
-    "draw": {"studies", "bindings", "samples"},
-    "render": {"studies", "bindings", "images"},
-    "train": {"studies", "bindings", "baselines", "keep_weights"},
+    "fetch": {"studies", "textures"},
+    "prepare": {"studies", "textures"},
+    "draw": {"studies", "textures", "bindings", "samples"},
+    "render": {"studies", "textures", "bindings", "images"},
+    "train": {"studies", "textures", "bindings", "baselines", "keep_weights"},
 }
 RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "train")} | {
     "tabulate": ["tabulate", "plot"]
