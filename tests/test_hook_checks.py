@@ -156,7 +156,7 @@ STATES = {
     "late": (None, lambda method: setattr(method, "late", 1)),
     "model.body.calls": (None, lambda method: setattr(method.model.body, "calls", 1)),
     "Keeping.count": (None, lambda method: setattr(type(method), "count", 1)),
-    "test_hook_checks.SEEN": (None, lambda method: CALLS.append(1)),
+    "test_hook_checks.CALLS": (None, lambda method: CALLS.append(1)),
 }
 
 

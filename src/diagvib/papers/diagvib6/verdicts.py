@@ -50,7 +50,7 @@ def comparison_table(
     verdict, reason.
 
     metrics: the rows of the set `shortcut` in the table `metrics`; frame: from
-    `read_runs.read_runs`; judged: from `comparability.judge_runs`; paper: the numbers to compare
+    `read_runs.read_runs`; judgements: from `comparability.judge_runs`; paper: the numbers to compare
     with, by default `published.read_paper_tables`. A cell agrees if the full interval of its difference
     lies within MARGIN; it differs if the interval does not and excludes zero; otherwise, or with
     fewer than LEAST_SAMPLES samples, the verdict is "cannot tell". `reason` says why a cell has no

@@ -127,13 +127,13 @@ def number(metric: str, value: float) -> str:
 def measure(photos: pd.DataFrame) -> dict[str, float]:
     """MEASURES as fractions; NaN if there are no photos for one.
 
-    photos: group, label (empty: not known), prediction, and the columns of `scenes.photos.answers`, with
-    the groups in-1k and in-w of the same photos. Gaps are differences of accuracy: ImageNet-W minus
-    ImageNet; Stylized-ImageNet minus ImageNet; ImageNet-R minus ImageNet's photos of the same
+    photos: group, label (empty: not known), prediction, and the columns of `scenes.photos.answers`,
+    with the groups in-1k and in-w of the same photos. Gaps are differences of accuracy: ImageNet-W
+    minus ImageNet; Stylized-ImageNet minus ImageNet; ImageNet-R minus ImageNet's photos of the same
     classes, both with predictions among these classes only; mixed-rand minus mixed-same. P: mean
     probability on ImageNet; dP: its mean change by the watermark. p_carton_factor: the geometric
-    mean of P's factor; carton_rank: 1 plus the number of classes that the watermark raises more than
-    the carton, the median over photos.
+    mean of P's factor; carton_rank: 1 plus the number of classes that the watermark raises more
+    than the carton, the median over photos.
     """
     groups = dict(iter(photos.astype({"log_p": float}).groupby("group")))
     no_photos = photos[:0]
