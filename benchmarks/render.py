@@ -1,7 +1,8 @@
-"""Speed on this machine's processor: rendering and image files, compared with a plain
-implementation.
+"""Speed of rendering and of image files: on this machine's processor, compared with a plain
+implementation, and on its GPU, compared with the processor.
 
     python benchmarks/render.py --images 43740
+    python benchmarks/render.py --images 131072 --device cuda
 """
 
 import multiprocessing
@@ -47,16 +48,20 @@ YARDSTICK_IMAGES = 250
 def main(
     images: Annotated[int, typer.Option(min=1, help="Images per figure.")] = 16_384,
     out: Out = RESULTS,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Time rendering, writing and reading images, compared with a plain implementation."""
     load, rows = os.getloadavg()[0], []
     out.mkdir(parents=True, exist_ok=True)
-    for count in sorted({1, len(cores())}):
-        rows += _in_child(_measure_cpu, count, images, out)
+    if device == "cpu":
+        for count in sorted({1, len(cores())}):
+            rows += _in_child(_measure_cpu, count, images, out)
+    else:
+        rows = [*_measure_gpu(images, out), _measure_side_by_side(images, out)]
     print_rows(
         rows, what="", device="", threads="", images_per_second=",.0f", ratio_to_yardstick=".1f"
     )
-    save_result("render", "cpu", rows, out, load_before=load)
+    save_result("render", device, rows, out, load_before=load)
 
 
 def stacks() -> tuple[np.ndarray, np.ndarray]:
@@ -183,6 +188,75 @@ def _measure_cpu(count: int, images: int, out: Path) -> list[dict]:
         for row in rows:
             row["ratio_to_yardstick"] = row["images_per_second"] / rows[-1]["images_per_second"]
     return rows
+
+
+def _measure_gpu(images: int, out: Path) -> list[dict]:
+    """Drawing recipes that are on the GPU, beside filling as many bytes; copying them to the CPU;
+    and to a file. Stops if the GPU's bytes are not the CPU's."""
+    digits, textures = stacks()
+    renderer, recipes = Renderer(digits, textures, "cuda"), random_recipes(images, len(digits))
+    columns = {name: column.cuda() for name, column in render_arguments(recipes).items()}
+    part = {name: column[:4096] for name, column in columns.items()}
+    if not torch.equal(renderer.render(**part).cpu(), Renderer(digits, textures).render(**part)):
+        raise SystemExit("the GPU draws other bytes than the CPU")
+    buffer = renderer.render(**columns)
+    copy = torch.empty(buffer[:4096].shape, dtype=torch.uint8, pin_memory=True)
+    torch.set_num_threads(len(cores()))
+
+    def finished(function: Callable[[], object]) -> Callable[[], None]:
+        def call() -> None:
+            function()
+            torch.cuda.synchronize()
+
+        return call
+
+    with TemporaryDirectory(dir=out) as folder:
+        path = Path(folder) / "train.parquet"
+        work = {
+            "render": finished(lambda: renderer.render(**columns)),
+            "fill": finished(lambda: buffer.fill_(127)),
+            "copy": finished(lambda: copy.copy_(buffer[:4096], non_blocking=True)),
+            "render to Parquet": lambda: write_images(path, recipes, RecipeRenderer(renderer), {}),
+        }
+        for function in work.values():
+            function()
+        seconds = _best(work)
+    counts = {"copy": 4096}
+    return [
+        result_row(what, "cuda", len(cores()), counts.get(what, images), s)
+        for what, s in seconds.items()
+    ]
+
+
+def _measure_side_by_side(images: int, out: Path) -> dict:
+    """A job on each core that draws and writes as many images as the others."""
+    count = len(cores())
+    share = images // count
+    with (
+        TemporaryDirectory(dir=out) as folder,
+        ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as jobs,
+    ):
+        paths = [Path(folder) / f"{number}.parquet" for number in range(count)]
+        seconds = []
+        for _ in range(ROUNDS + 1):  # the first compiles
+            start = time.perf_counter()
+            list(jobs.map(_write_alone, [share] * count, paths))
+            seconds.append(time.perf_counter() - start)
+    return result_row(
+        "render to Parquet, a job per core", "cpu", count, share * count, min(seconds)
+    )
+
+
+def _write_alone(images: int, path: Path) -> None:
+    torch.set_num_threads(1)
+    renderer, recipes = _alone(images)
+    write_images(path, recipes, renderer, {})
+
+
+@cache
+def _alone(images: int) -> tuple[RecipeRenderer, pa.Table]:
+    digits, textures = stacks()
+    return RecipeRenderer(Renderer(digits, textures)), random_recipes(images, len(digits))
 
 
 def _render_plainly() -> None:

@@ -73,8 +73,10 @@ def cases() -> list[dict]:
     for size in (65, 256):
         g = np.random.default_rng(size)
         digits = np.zeros((7, 40, 40), np.uint8)
-        for digit, (start, end) in zip(digits, g.integers(0, 41, (7, 2)), strict=True):
-            digit[min(start, end) : max(start, end), 5:31] = 255 * g.integers(0, 2, 26)
+        for digit, start, end in zip(
+            digits, g.integers(0, 20, 7), g.integers(20, 41, 7), strict=True
+        ):
+            digit[start:end, 5:31] = 255 * g.integers(0, 2, 26)
         textures = g.integers(0, 256, (3, 64, 70), dtype=np.uint8)
         places = {"position": g.uniform(-0.1, 1.1, (8, 2)), "scale": g.uniform(0.03, 2.5, 8)}
         recipes = random_recipes(8, seed=size) | places
@@ -92,7 +94,7 @@ def test_its_bytes_are_those_of_the_loop_for_cpus(tmp_path):
     for path, part in zip(paths, parts, strict=True):
         sources = part.pop("digits"), part.pop("textures")
         expected = Renderer(*sources, size=part.pop("size")).render(**part).numpy()
-        assert (expected != CANVAS).sum() > 3_000
+        assert (expected != CANVAS).sum() > 2_000
         np.testing.assert_array_equal(np.load(path), expected)
 
 
