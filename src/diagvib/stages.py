@@ -124,10 +124,10 @@ def render(
 
     torch.set_num_threads(cores(threads))
     # A GPU draws the same bytes, so that nobody needs one.
-    on_cpu = device == "cpu" or not load_scene(job.scene).draws_on_gpu
-    drawn_on = resolve_device("cpu" if on_cpu else "auto")
-    say(f"drawn on {machine() if drawn_on.type == 'cpu' else torch.cuda.get_device_name()}")
-    data = _Data(layout, job, study, binding, drawn_on)
+    cpu_alone = device == "cpu" or not load_scene(job.scene).draws_on_gpu
+    place = resolve_device("cpu" if cpu_alone else "auto")
+    say(f"drawn on {machine() if place.type == 'cpu' else torch.cuda.get_device_name()}")
+    data = _Data(layout, job, study, binding, place)
     datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
     with counting(f"render {study} {binding}", len(datasets), "images") as advance:
         for sample in range(job.samples):

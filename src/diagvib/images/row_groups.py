@@ -37,7 +37,7 @@ def write_row_groups(
 
     advance: called with the rows of each that is written; options: of pyarrow's ParquetWriter.
     """
-    whole, group_entries, row_count = _Encoded(None, **options).footer, [], 0
+    footer, group_entries, row_count = _Encoded(None, **options).footer, [], 0
     with path.open("wb") as file:
         file.write(_MAGIC)
         for encoded in _in_order(groups, threads, options):
@@ -48,10 +48,10 @@ def write_row_groups(
             file.write(encoded.pages)
             row_count += rows
             advance(rows)
-        whole[_ROWS] = whole[_ROWS][0], row_count
-        whole[_GROUPS] = whole[_GROUPS][0], (whole[_GROUPS][1][0], group_entries)
-        write_structure(footer := bytearray(), whole)
-        file.write(footer + len(footer).to_bytes(_LENGTH, "little") + _MAGIC)
+        footer[_ROWS] = footer[_ROWS][0], row_count
+        footer[_GROUPS] = footer[_GROUPS][0], (footer[_GROUPS][1][0], group_entries)
+        write_structure(text := bytearray(), footer)
+        file.write(text + len(text).to_bytes(_LENGTH, "little") + _MAGIC)
 
 
 class _Encoded:

@@ -72,15 +72,15 @@ _READ = {
 
 def write_structure(out: bytearray, fields: dict[int, tuple[int, object]]) -> None:
     """Append a structure to a buffer. fields: in the order of their numbers."""
-    last = 0
+    previous = 0
     for number, (kind, value) in fields.items():
-        if 0 < number - last < 16:
-            out.append(number - last << 4 | kind)
+        if 0 < number - previous < 16:
+            out.append(number - previous << 4 | kind)
         else:
             out.append(kind)
             _write_integer(out, number)
         _write_value(out, kind, value)
-        last = number
+        previous = number
     out.append(0)
 
 
