@@ -255,8 +255,8 @@ def test_what_decides_no_content_is_no_dependency():
         assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file
 
 
-@pytest.mark.parametrize(("folder", "most"), [("src", 0.005), ("tests", 0.01)])
-def test_names_are_nouns(folder, most):
+@pytest.mark.parametrize(("folder", "limit"), [("src", 0.005), ("tests", 0.01)])
+def test_names_are_nouns(folder, limit):
     nodes = [
         node
         for path in (REPOSITORY / folder).rglob("*.py")
@@ -267,4 +267,4 @@ def test_names_are_nouns(folder, most):
         node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     ]
     empty = Counter(name for name in names if name.lower().strip("_") in NO_NOUNS)
-    assert empty.total() <= most * len(names), empty.most_common()
+    assert empty.total() <= limit * len(names), empty.most_common()

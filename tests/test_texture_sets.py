@@ -57,7 +57,7 @@ def photos(folder: Path, names=NAMES) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
+def texture_folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     photos(tmp_path / "surfaces")
     return tmp_path
@@ -107,7 +107,7 @@ def test_the_data_card_names_them_and_their_licence(finished):
     assert "with textures of whoever made this dataset, which are not those of the" in card
 
 
-def test_they_replace_the_published_ones(here):
+def test_they_replace_the_published_ones(texture_folder):
     options = {"sources": "embedded", "image_size": 64, "counts": SMALL}
     datasets = [
         diagvib.load("zgo", "texture-hue", "train", sample, textures=["surfaces"], **options)
@@ -132,25 +132,25 @@ def test_the_default_is_as_it_was():
     assert again == config
 
 
-def test_a_changed_photo_is_fetched_again_and_a_note_is_not(here):
+def test_a_changed_photo_is_fetched_again_and_a_note_is_not(texture_folder):
     scene = load_scene("digits+surfaces")
     before = scene.state(None)
-    (here / "surfaces/.hidden.png").write_bytes(b"")
+    (texture_folder / "surfaces/.hidden.png").write_bytes(b"")
     assert load_scene("digits+surfaces").state(None) == before
-    Image.fromarray(surface(99)).save(here / "surfaces/sand.PNG")
+    Image.fromarray(surface(99)).save(texture_folder / "surfaces/sand.PNG")
     assert load_scene("digits+surfaces").state(None) != before
-    (here / "surfaces/felt.jpg").rename(here / "surfaces/wool.jpg")
+    (texture_folder / "surfaces/felt.jpg").rename(texture_folder / "surfaces/wool.jpg")
     assert "wool" in load_scene("digits+surfaces").factors["texture"]
 
 
-def test_a_texture_that_is_gone_leaves_no_file(here):
+def test_a_texture_that_is_gone_leaves_no_file(texture_folder):
     for _ in range(2):
         scene = load_scene("digits+surfaces")
-        scene.fetched(here / "raw", "embedded", None)
-        scene.make(here / "raw", here / "prepared", "embedded")
+        scene.fetched(texture_folder / "raw", "embedded", None)
+        scene.make(texture_folder / "raw", texture_folder / "prepared", "embedded")
         expected = {f"{name}.png" for name in scene.factors["texture"]}
-        assert {path.name for path in (here / "prepared/textures").iterdir()} == expected
-        (here / "surfaces/moss.jpg").unlink(missing_ok=True)
+        assert {path.name for path in (texture_folder / "prepared/textures").iterdir()} == expected
+        (texture_folder / "surfaces/moss.jpg").unlink(missing_ok=True)
 
 
 def _listed(path: Path) -> str:
@@ -158,7 +158,7 @@ def _listed(path: Path) -> str:
     return path.name.lower().replace(" ", "-")
 
 
-def test_a_list_names_hashes_and_licences(here):
+def test_a_list_names_hashes_and_licences(texture_folder):
     entries = [
         {
             "path": f"stones/{_listed(path)}",
@@ -167,14 +167,19 @@ def test_a_list_names_hashes_and_licences(here):
             "sha256": file_sha256(path),
             "citation": "A. Mason",
         }
-        for path in sorted((here / "surfaces").iterdir())
+        for path in sorted((texture_folder / "surfaces").iterdir())
     ]
-    (here / "stones.yaml").write_text(yaml.safe_dump({"files": entries}))
-    mirror = here / "mirror/stones"
-    shutil.copytree(here / "surfaces", mirror)
+    (texture_folder / "stones.yaml").write_text(yaml.safe_dump({"files": entries}))
+    mirror = texture_folder / "mirror/stones"
+    shutil.copytree(texture_folder / "surfaces", mirror)
     for path in mirror.iterdir():
         path.rename(mirror / _listed(path))
-    options = {"sources": "embedded", "mirror": here / "mirror", "counts": SMALL, "image_size": 64}
+    options = {
+        "sources": "embedded",
+        "mirror": texture_folder / "mirror",
+        "counts": SMALL,
+        "image_size": 64,
+    }
     dataset = diagvib.load("zgo", "texture-hue", "train", textures=["stones.yaml"], **options)
     assert set(dataset.table["texture"].to_pylist()) < {"felt", "moss", "sand", "slate-2"}
     licences = load_scene("digits+stones.yaml").licences("embedded")
@@ -182,15 +187,17 @@ def test_a_list_names_hashes_and_licences(here):
     assert ("CC-BY-4.0", "A. Mason") in licences
     mirror.joinpath("felt.jpg").write_bytes(b"another")
     with pytest.raises(DiagvibError, match=r"felt\.jpg: has sha256 .*, expected"):
-        load_scene("digits+stones.yaml").fetched(here / "raw", "embedded", here / "mirror")
+        load_scene("digits+stones.yaml").fetched(
+            texture_folder / "raw", "embedded", texture_folder / "mirror"
+        )
 
 
-def test_of_the_official_sources_only_the_used_textures_are_fetched(here):
+def test_of_the_official_sources_only_the_used_textures_are_fetched(texture_folder):
     paths = {name: [] for name in ("digits", "digits+published+surfaces", "digits+surfaces")}
     for name, listed in paths.items():
         listed += load_scene(name).raw_files("official")
     mnist = [path for path in paths["digits"] if path.startswith("mnist/")]
-    own = [f"textures/{path.name}" for path in sorted((here / "surfaces").iterdir())]
+    own = [f"textures/{path.name}" for path in sorted((texture_folder / "surfaces").iterdir())]
     assert paths["digits+surfaces"] == [*mnist, *own] and len(mnist) == 4
     assert paths["digits+published+surfaces"] == [*paths["digits"], *own]
 
@@ -218,9 +225,9 @@ WRONG_NAMES = {
 
 
 @pytest.mark.parametrize("problem", WRONG_NAMES)
-def test_a_folder_that_cannot_be_used_is_named(here, problem):
-    WRONG_NAMES[problem](here / "surfaces")
-    (here / "mine.yaml").write_text(CONFIG.replace("published, ", ""))
+def test_a_folder_that_cannot_be_used_is_named(texture_folder, problem):
+    WRONG_NAMES[problem](texture_folder / "surfaces")
+    (texture_folder / "mine.yaml").write_text(CONFIG.replace("published, ", ""))
     with pytest.raises(DiagvibError, match=problem) as error:
         load_config("mine.yaml")
     assert "\n" not in str(error.value)
@@ -237,25 +244,25 @@ WRONG_PHOTOS = {
 
 
 @pytest.mark.parametrize("problem", WRONG_PHOTOS)
-def test_a_photo_that_cannot_be_used_is_named_when_it_is_fetched(here, problem):
-    WRONG_PHOTOS[problem](here / "surfaces")
+def test_a_photo_that_cannot_be_used_is_named_when_it_is_fetched(texture_folder, problem):
+    WRONG_PHOTOS[problem](texture_folder / "surfaces")
     with pytest.raises(DiagvibError, match=problem):
-        load_scene("digits+surfaces").fetched(here / "raw", "embedded", None)
-    assert not (here / "raw").exists()
+        load_scene("digits+surfaces").fetched(texture_folder / "raw", "embedded", None)
+    assert not (texture_folder / "raw").exists()
 
 
-def test_a_published_texture_under_another_name_is_named(here):
-    Image.fromarray(embedded_texture("wood")).save(here / "surfaces/oak.png")
+def test_a_published_texture_under_another_name_is_named(texture_folder):
+    Image.fromarray(embedded_texture("wood")).save(texture_folder / "surfaces/oak.png")
     scene = load_scene("digits+published+surfaces")
-    scene.fetched(here / "raw", "embedded", None)
+    scene.fetched(texture_folder / "raw", "embedded", None)
     with pytest.raises(DiagvibError, match="oak: is the same texture as wood"):
-        scene.make(here / "raw", here / "prepared", "embedded")
+        scene.make(texture_folder / "raw", texture_folder / "prepared", "embedded")
 
 
-def test_two_textures_are_bound_where_two_classes_are_needed(here):
+def test_two_textures_are_bound_where_two_classes_are_needed(texture_folder):
     for name in ("moss.jpg", "sand.PNG"):
-        (here / "surfaces" / name).unlink()
-    (here / "mine.yaml").write_text(CONFIG.replace("published, ", ""))
+        (texture_folder / "surfaces" / name).unlink()
+    (texture_folder / "mine.yaml").write_text(CONFIG.replace("published, ", ""))
     changes = ["bindings=all", "tuning.factors=[hue]"]
     config = load_config("mine.yaml", changes)
     assert not any("texture" in binding for _, binding in config.datasets) and config.datasets
@@ -266,7 +273,7 @@ def test_two_textures_are_bound_where_two_classes_are_needed(here):
     assert set(dataset.table["texture"].to_pylist()) == {"Slate 2", "felt"}
 
 
-def test_textures_need_a_study_that_has_some(here):
+def test_textures_need_a_study_that_has_some(texture_folder):
     config = str(REPOSITORY / "config/urbancars_demo.yaml")
     with pytest.raises(DiagvibError, match="textures: the images of cars have none; leave this"):
         load_config(config, ["textures=[surfaces]", "tuning.samples=[0]"])
