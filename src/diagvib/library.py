@@ -9,7 +9,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import numpy as np
 import torch
@@ -44,8 +54,12 @@ _MOST_SAMPLES = 32_767  # what the column `sample` of a recipe holds
 # Usual counts of images made of stand-ins for photos, of which there are few.
 _STAND_INS = {"train": 360, "val": 60, "test": 120}
 
+Split = Literal["train", "val", "test", "all"]
+Image = TypeVar("Image", covariant=True)
+Metadata = TypeVar("Metadata", covariant=True)
 
-class StudyDataset(Dataset):
+
+class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata]):
     """One split of a study's dataset, or all: `image, target, metadata = dataset[i]`.
 
     image: uint8[3, size, size], or float32 from 0 to 1, or what `transform` makes of it.
@@ -68,7 +82,7 @@ class StudyDataset(Dataset):
         split: str,
         sample: int,
         images: Images,
-        transform: Callable[[Tensor], object] | None = None,
+        transform: Callable[[Tensor], Any] | None = None,
         dtype: str = "uint8",
         as_tensor: bool = False,
     ):
@@ -109,20 +123,18 @@ class StudyDataset(Dataset):
     def __len__(self) -> int:
         return len(self.targets)
 
-    def __getitem__(self, index: int) -> tuple[object, int, dict]:
+    def __getitem__(self, index: int) -> tuple[Image, int, Metadata]:
         index = range(len(self))[operator.index(index)]  # one image; Subset takes several
         # numpy's own arithmetic, since a fork lacks the threads that torch's may wait for; and a
         # copy, which a transform may change.
         pixels = self.pixels[index].numpy()
         pixels = np.float32(pixels) / 255 if self.dtype == "float32" else pixels.copy()
-        image = torch.from_numpy(pixels).permute(2, 0, 1)
-        return (
-            image if self.transform is None else self.transform(image),
-            int(self.targets[index]),
-            self.metadata_array[index]
-            if self._as_tensor
-            else {name: values[index] for name, values in self.metadata.items()},
-        )
+        image: Any = torch.from_numpy(pixels).permute(2, 0, 1)
+        metadata: Any = self.metadata_array[index]
+        if not self._as_tensor:
+            metadata = {name: values[index] for name, values in self.metadata.items()}
+        image = image if self.transform is None else self.transform(image)
+        return image, int(self.targets[index]), metadata
 
     def __repr__(self) -> str:
         return (
@@ -202,11 +214,60 @@ _HEAD = {
 _PROBED = {"train": 1800, "val": 360, "id": 360, "ood": 360}
 
 
+class Drawing(TypedDict, total=False):
+    """Options of `load` about which images are drawn."""
+
+    root: str | Path | None
+    sources: Sources | None
+    mirror: str | Path | None
+    counts: Mapping[str, int] | None
+    image_size: int | None
+    device: str | torch.device | None
+    studies_from: str | Path | Sequence[str | Path] | None
+    textures: str | Path | Sequence[str | Path] | None
+
+
+@overload
+def load(
+    study: str,
+    binding: str,
+    split: Split = "train",
+    sample: int = 0,
+    *,
+    transform: None = None,
+    metadata: Literal["dict"] = "dict",
+    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    **options: Unpack[Drawing],
+) -> StudyDataset[Tensor, dict[str, Any]]: ...
+@overload
+def load(
+    study: str,
+    binding: str,
+    split: Split = "train",
+    sample: int = 0,
+    *,
+    transform: None = None,
+    metadata: Literal["tensor"],
+    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    **options: Unpack[Drawing],
+) -> StudyDataset[Tensor, Tensor]: ...
+@overload
+def load(
+    study: str,
+    binding: str,
+    split: Split = "train",
+    sample: int = 0,
+    *,
+    transform: Callable[[Tensor], Image],
+    metadata: Literal["dict", "tensor"] = "dict",
+    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    **options: Unpack[Drawing],
+) -> StudyDataset[Image, Any]: ...
 @checked
 def load(
     study: str,
     binding: str,
-    split: Literal["train", "val", "test", "all"] = "train",
+    split: Split = "train",
     sample: Annotated[int, _Integer, Field(ge=0, le=_MOST_SAMPLES)] = 0,
     *,
     root: _Path | None = None,
@@ -215,7 +276,7 @@ def load(
     counts: dict[Name, Annotated[ImageCount, _Integer]] | None = None,
     image_size: Annotated[ImageSize, _Integer] | None = None,
     device: str | torch.device | None = None,
-    transform: Callable[[Tensor], object] | None = None,
+    transform: Callable[[Tensor], Any] | None = None,
     dtype: _Dtype = "uint8",
     metadata: Literal["dict", "tensor"] = "dict",
     studies_from: _Paths = (),
@@ -376,7 +437,7 @@ def probe(
     *,
     method: str | dict = "erm",
     seed: int = 0,
-    **options: object,
+    **options: Unpack[Drawing],
 ) -> dict[str, float]:
     """The metrics of a study for a linear layer trained on features of your own network.
 

@@ -165,7 +165,7 @@ def read_valid(kind: type[Kind], path: str | Path) -> Kind:
 _adapter = cache(TypeAdapter)
 
 
-def checked(function: Kind) -> Kind:
+def checked(function: Callable[..., Kind]) -> Callable[..., Kind]:
     """A function of the library whose arguments are validated, and converted, as annotated.
     DiagvibError for the first violation, naming the argument."""
     name, signature = function.__name__, inspect.signature(function, eval_str=True)
@@ -176,7 +176,7 @@ def checked(function: Kind) -> Kind:
     )
 
     @wraps(function)
-    def call(*args: object, **kwargs: object) -> object:
+    def call(*args: object, **kwargs: object) -> Kind:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return function(**dict(validated(arguments, bound.arguments, f"diagvib.{name}")))
