@@ -7,10 +7,13 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 if not workflow.configfiles:
+
     configfile: "config/config.yaml"
+
 
 JOBS = prepare_snakemake(workflow, config)
 CONFIG = JOBS.config
+
 
 include: "rules/common.smk"
 include: "rules/fetch.smk"
@@ -23,34 +26,81 @@ include: "rules/tune.smk"
 include: "rules/tabulate.smk"
 include: "rules/plot.smk"
 
-localrules: all, fetch, prepare, fetched, prepared, recipes, images, runs, tuned, tables
+
+localrules:
+    all,
+    fetch,
+    prepare,
+    fetched,
+    prepared,
+    recipes,
+    images,
+    runs,
+    tuned,
+    tables,
+
 
 rule all:
     default_target: True
-    input: RAW, PREPARED, RECIPES, IMAGES, RUNS, TABLES, METRICS, REPORT, FIGURES, EXPLORER
-    message: f"everything is done; see {REPORT}"
+    input:
+        RAW,
+        PREPARED,
+        RECIPES,
+        IMAGES,
+        RUNS,
+        TABLES,
+        METRICS,
+        REPORT,
+        FIGURES,
+        EXPLORER,
+    message:
+        f"everything is done; see {REPORT}"
+
 
 rule fetched:
-    input: RAW
+    input:
+        RAW,
+
 
 rule prepared:
-    input: PREPARED
+    input:
+        PREPARED,
+
 
 rule recipes:
-    input: RECIPES
+    input:
+        RECIPES,
+
 
 rule images:
-    input: IMAGES
+    input:
+        IMAGES,
+
 
 rule runs:
-    input: RUNS
+    input:
+        RUNS,
+
 
 rule tuned:  # runs only if asked for by name
-    input: TUNED
+    input:
+        TUNED,
+
 
 rule tables:
-    input: RUNS, TABLES, METRICS
+    input:
+        RUNS,
+        TABLES,
+        METRICS,
 
-onstart: before_the_first_job(workflow, JOBS)
-onsuccess: record_run(CONFIG, workflow.touch)
-onerror: after_failure(workflow)
+
+onstart:
+    before_the_first_job(workflow, JOBS)
+
+
+onsuccess:
+    record_run(CONFIG, workflow.touch)
+
+
+onerror:
+    after_failure(workflow)

@@ -16,17 +16,24 @@ from diagvib.provenance.expected import study_and_baseline
 ROOT, DEVICE, LAYOUT = CONFIG.root, CONFIG.device, JOBS.layout
 LOGS = str(LAYOUT.root / "logs")  # of the root ".", without the "./" of which Snakemake warns for each job
 MIRROR = f"--mirror {shlex.quote(CONFIG.mirror)}" if CONFIG.mirror else ""
-SWITCHES = " ".join(["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights",
-                     *["--tensorboard"] * CONFIG.tensorboard])
+SWITCHES = " ".join(
+    ["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights", *["--tensorboard"] * CONFIG.tensorboard]
+)
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
 TUNING_STUDY = CONFIG.tuning.study
 SCENES = {folder_name(name): name for name in [*CONFIG.scenes, CONFIG.study(TUNING_STUDY).scene]}
 
 # A digest file stands for the files next to it: Snakemake looks at one file per job. Missing files that it stands for are
 # noticed (provenance/reasons.py), and jobs check what they read against it.
-RAW_DIGESTS, PREPARED_DIGESTS, IMAGE_DIGESTS, RUN_DIGESTS = (f"{folder}/{DIGESTS_FILE}" for folder in (
-    LAYOUT.raw("{scene}"), LAYOUT.prepared("{scene}"), LAYOUT.images("{study}", "{binding}"),
-    LAYOUT.runs("{baseline}", "{study}", "{binding}")))
+RAW_DIGESTS, PREPARED_DIGESTS, IMAGE_DIGESTS, RUN_DIGESTS = (
+    f"{folder}/{DIGESTS_FILE}"
+    for folder in (
+        LAYOUT.raw("{scene}"),
+        LAYOUT.prepared("{scene}"),
+        LAYOUT.images("{study}", "{binding}"),
+        LAYOUT.runs("{baseline}", "{study}", "{binding}"),
+    )
+)
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
 FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FILE}"
 
@@ -34,6 +41,7 @@ FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FI
 def stage(name):
     """A rule's `settings`: the file with the part of the configuration that one of its jobs depends on, written before
     the first job starts (workflow/hooks.py); by a job on another machine, which cannot rely on that, as it is read."""
+
     def file(wildcards):
         names = study_and_baseline(wildcards)
         if not workflow.is_main_process:
@@ -87,10 +95,12 @@ def training_data(stage, study, binding, baseline):
 RAW = [file for name in CONFIG.scenes for file in fetched(folder_name(name))]
 PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in CONFIG.scenes]
 RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in CONFIG.datasets]
-IMAGES = [IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in CONFIG.datasets
-          if CONFIG.images == "parquet"]
-RUNS = [RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding)
-        for baseline, study, binding in CONFIG.train_jobs]
+IMAGES = [
+    IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in CONFIG.datasets if CONFIG.images == "parquet"
+]
+RUNS = [
+    RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding) for baseline, study, binding in CONFIG.train_jobs
+]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in CONFIG.tuned for kind in ("csv", "yaml")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 METRICS, REPORT, FIGURES, EXPLORER = map(str, (LAYOUT.metrics, LAYOUT.report, LAYOUT.figures, LAYOUT.explorer))

@@ -14,5 +14,4 @@ rule draw:
     message:
         "draw {wildcards.study} {wildcards.binding}"
     shell:
-        "diagvib draw {wildcards.study} {wildcards.binding} --settings {params.settings:q} --root {ROOT:q} "
-        "> {log:q} 2>&1"
+        "diagvib draw {wildcards.study} {wildcards.binding} --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"

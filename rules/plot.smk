@@ -3,8 +3,13 @@ rule plot:
         TABLES,  # and pictures of runs and images; what changes these also changes the tables
     output:
         page=report(REPORT, category="Report", caption="report.rst"),
-        figures=report(directory(FIGURES), patterns=["{kind}/{name}.png"], category="Figures", subcategory="{kind}",
-                       caption="figures.rst"),
+        figures=report(
+            directory(FIGURES),
+            patterns=["{kind}/{name}.png"],
+            category="Figures",
+            subcategory="{kind}",
+            caption="figures.rst",
+        ),
         explorer=directory(EXPLORER),
     log:
         f"{LOGS}/plot/plot.log",

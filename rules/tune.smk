@@ -1,7 +1,10 @@
 rule tune:
     input:
-        lambda wildcards: [file for binding in CONFIG.tuning.bindings
-                           for file in training_data("tune", TUNING_STUDY, binding, wildcards.baseline)],
+        lambda wildcards: [
+            file
+            for binding in CONFIG.tuning.bindings
+            for file in training_data("tune", TUNING_STUDY, binding, wildcards.baseline)
+        ],
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:
