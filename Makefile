@@ -27,6 +27,8 @@ test-integrations: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check src tests benchmarks docs
 	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/snakefmt --check Snakefile rules workflow/Snakefile
+	$(BIN)/reuse lint --quiet
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/render.py

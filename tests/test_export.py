@@ -12,6 +12,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from conftest import REPOSITORY
 from diagvib.commands import export as module
 from diagvib.commands.data_card import Exported, write_card
 from diagvib.commands.export import export
@@ -318,7 +319,10 @@ def test_images_of_another_size_or_study_are_not_exported(config, tmp_path, monk
 
 
 def test_croissant_has_the_hash_of_every_file(exported):
-    content = read_json(exported[0] / "croissant.json")["distribution"]
+    content = read_json(exported[0] / "croissant.json")
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    assert content["datePublished"] == citation["date-released"]
+    content = content["distribution"]
     assert len(content) == 12
     for item in content:
         assert item["sha256"] == file_sha256(exported[0] / item["contentUrl"])

@@ -178,8 +178,13 @@ own:
     write(tmp_path, {"lab/table.csv": "a", "my_frozen.py": network, "own.yaml": subject})
     overrides = ["baselines=[own]", "baselines_from=[own.yaml]", "studies=[zgo]", "root=outputs/x"]
     config = load_config(None, overrides)
+    (tmp_path / "outputs/x/results/tables").mkdir(parents=True)
+    write(tmp_path, {"outputs/x/results/tables/overall.csv": ""})
     write_root_stages("outputs/x", config)
-    (stage,) = read_yaml("outputs/x/dvc.yaml")["stages"].values()
+    content = read_yaml("outputs/x/dvc.yaml")
+    (plot,) = content["plots"]  # no curves, which the root does not make
+    assert [*plot] == ["results/tables/overall.csv"]
+    (stage,) = content["stages"].values()
     assert {"own.yaml", "my_frozen.py", "lab/table.csv"} <= {*stage["deps"]}
     assert read_yaml("outputs/x/config.yaml")["baselines"] == [{"name": "own"}]
 

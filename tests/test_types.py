@@ -46,6 +46,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_type_checkers_pass_what_the_page_shows_and_name_what_is_wrong(program, tmp_path):
     if not (path := shutil.which(program, path=f"{BIN}:{os.environ['PATH']}")):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from diagvib import __version__
 from diagvib.commands.data_card import Exported
 from diagvib.foundation.files import file_sha256, read_json, write_json
+from diagvib.foundation.version import RELEASE_DATE, __version__
 
 _CONTEXT = Path(__file__).with_suffix(".json")  # the names of the vocabularies
 _TYPES = {
@@ -50,6 +50,8 @@ def write_croissant(
         ),
         "description": facts["dataBiases"],
         "version": __version__,
+        # Of this version, not the day of the export: exported again, the file is the same.
+        "datePublished": RELEASE_DATE,
         "license": sorted({licence for licence, _ in licences}),
         "citeAs": "; ".join(citation for _, citation in licences),
         **{f"rai:{name}": fact for name, fact in facts.items()},

@@ -76,14 +76,20 @@ def write_root_stages(root: str, config: Configuration) -> None:
     comment = "# The configuration that made what is in this folder; written by the workflow.\n"
     write_text(config_of(root), comment + configuration_text(config))
     comment = "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
-    write_text(
-        stages_of(root), comment + _yaml({"stages": {"all": stage}, "plots": main_file["plots"]})
-    )
+    # The curves of a route only where the root has its studies.
+    plots = [plot for plot in main_file["plots"] if Path(root, *_plotted(plot)).exists()]
+    content = {"stages": {"all": stage}, **({"plots": plots} if plots else {})}
+    write_text(stages_of(root), comment + _yaml(content))
 
 
 def write_ignored(root: str) -> None:
     """Have git ignore all but the root's three files and dvc.lock."""
     write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n")
+
+
+def _plotted(plot: str | dict) -> list[str]:
+    """The path of an entry under `plots`."""
+    return [plot] if isinstance(plot, str) else [*plot]
 
 
 def _yaml(value: object) -> str:
