@@ -16,6 +16,7 @@ from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
 from diagvib.workflow.failures import what_failed
+from diagvib.workflow.hooks import after_failure
 from stand_in import command, repository_with_stand_in
 from toy import environment
 
@@ -153,3 +154,20 @@ def test_the_last_error_of_each_log_is_told_once_with_its_latest_log(tmp_path):
         f"error: same (log: {logs[2]} and 1 more)",
         f"error: other (log: {logs[3]})",
     ]
+
+
+@pytest.mark.parametrize(
+    "rule", ["encode", "train"]
+)  # without its weights, a network encodes nothing
+def test_after_failed_runs_the_tables_of_the_others_can_be_made(rule, monkeypatch):
+    job = SimpleNamespace(rule=SimpleNamespace(name=rule), log=[], is_group=lambda: False)
+    workflow = SimpleNamespace(
+        scheduler=SimpleNamespace(failed=[job]),
+        config_settings=SimpleNamespace(config={}),
+        configfiles=["mine.yaml"],
+    )
+    messages = []
+    monkeypatch.setattr("atexit.register", lambda _, message, file: messages.append(message))
+    after_failure(workflow)
+    tables = "diagvib tabulate --config mine.yaml && diagvib plot --config mine.yaml"
+    assert messages[0].startswith(f"tables and page of the other runs: {tables}\n")

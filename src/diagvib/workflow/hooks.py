@@ -155,7 +155,8 @@ def after_failure(workflow) -> None:
     """At exit, say what failed, since Snakemake goes on to print where its own log is and that
     something failed."""
     message = what_failed(workflow.scheduler.failed)
-    if any(job.rule.name == "train" for job in workflow.scheduler.failed if not job.is_group()):
+    failed = [job.rule.name for job in workflow.scheduler.failed if not job.is_group()]
+    if {"encode", "train"} & {*failed}:
         changed = (workflow.config_settings.config or {}).items()
         sets = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed]
         files = [f"--config {file}" for file in workflow.configfiles[-1:]]
