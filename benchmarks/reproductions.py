@@ -45,7 +45,7 @@ from diagvib.results.table import markdown_table
 RULE = {
     "margin": MARGIN,
     "least samples": LEAST_SAMPLES,
-    "level": agreement.LEVEL,
+    "level": agreement.SIGNIFICANCE,
     "tolerance": agreement.TOLERANCE,
     "shared": agreement.SHARED,
     "simulated": agreement.DRAWS,
