@@ -18,8 +18,8 @@ from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.images.files import BATCH
+from diagvib.images.label_columns import label_columns, labels_in
 from diagvib.methods.registry import METHODS, declaration
-from diagvib.methods.views import label_columns, labels_in
 from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork

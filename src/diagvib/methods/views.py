@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.images.label_columns import labels_in
 from diagvib.methods.augmix import AugMix, consistent_step
 from diagvib.methods.eiil import Eiil
 from diagvib.methods.lle import Lle
 from diagvib.methods.method import Batch, Method
 from diagvib.methods.mixup import mixed_labels
 from diagvib.scenes.scene import MARK
-
-_DIGITS = 2048
 
 
 def seen(method: Method, view: str, batch: Batch) -> Tensor:
@@ -24,18 +23,6 @@ def seen(method: Method, view: str, batch: Batch) -> Tensor:
         raise DiagvibError(f"method: {method.name} needs {view} among the views of model.views")
     values = method.data.views[view]
     return values[batch.index.to(values.device)].to(batch.inputs.device).float()
-
-
-def label_columns(labels: Tensor) -> Tensor:
-    """Labels int64[B] as float32[B, 2], which float16 keeps without rounding: from 2,049 on, it
-    rounds whole numbers."""
-    return torch.stack([labels // _DIGITS, labels % _DIGITS], 1).float()
-
-
-def labels_in(columns: Tensor) -> Tensor:
-    """The labels int64[B] of `label_columns`."""
-    high, low = columns.long().unbind(1)
-    return high * _DIGITS + low
 
 
 class Published(Method):

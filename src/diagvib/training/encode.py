@@ -23,9 +23,9 @@ from diagvib.images import FEATURES_FILE, split_files, view_path
 from diagvib.images.datasets import Datasets
 from diagvib.images.features import FeatureFiles, files_digest
 from diagvib.images.files import BATCH, class_indices
+from diagvib.images.label_columns import label_columns
 from diagvib.methods.groups import Partners
 from diagvib.methods.method import initialised
-from diagvib.methods.views import label_columns
 from diagvib.models.encoder import Encoder
 from diagvib.models.independence import check_independent
 from diagvib.models.network import Network
