@@ -202,3 +202,8 @@ def test_wilds_table_of_any_set_is_proposed_as_published(tmp_path):
     proposal = look(tmp_path, "metadata.csv", Columns(target="y", cues=["place"]), "mine")
     assert proposal.definition["file"] == "img_filename"
     assert proposal.photos["split"].value_counts().to_dict() == {"train": 16, "val": 12, "test": 12}
+
+
+def test_a_recorded_root_finds_a_set_by_its_former_path():
+    former = load_scene("config/waterbirds/waterbirds.yaml")
+    assert former.factors == load_scene("config/photos/waterbirds/scene.yaml").factors

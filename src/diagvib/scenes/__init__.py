@@ -2,6 +2,7 @@
 a user's own as `package.module:Class`, or its photo set as `path/to/photos.yaml`. A scene with
 other textures than the published ones is called SCENE+TEXTURES, as by `with_textures`."""
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,8 @@ SCENES = {
 _PHOTOS = "diagvib.scenes.photos.scene:photo_scene"
 _TEXTURED, _TEXTURES = "digits", "diagvib.scenes.digits.texture_sets:textured_digits"
 PUBLISHED_TEXTURES = ("published",)
+# Where the definitions of photo sets were; recorded roots name them.
+_FORMER_PATH = re.compile(r"config/(\w+)/\1\.yaml")
 
 
 def known_scenes() -> list[str]:
@@ -47,6 +50,8 @@ def load_scene(name: str) -> Scene:
     if name in SCENES or ":" in name:
         return _of_class(name)
     is_file = name.endswith((".yaml", ".yml"))
+    if (former := _FORMER_PATH.fullmatch(name)) and not Path(name).is_file():
+        name = f"config/photos/{former[1]}/scene.yaml"
     path = Path(name) if is_file else definition_path(f"scenes/{name}.yaml")
     if not is_file and not path.is_file():
         raise unknown_name(
