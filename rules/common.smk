@@ -1,5 +1,6 @@
 # Expands a configuration into the files that each stage makes and the settings that its jobs get. Nothing else.
 import shlex
+from functools import cache
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.files import DIGESTS_FILE
@@ -61,6 +62,7 @@ def fetched(scene):
     return [RAW_DIGESTS.format(scene=scene)] if load_scene(SCENES[scene]).raw_files(CONFIG.sources) else []
 
 
+@cache
 def prepared(study):
     """The sources from which a study's images are rendered."""
     return PREPARED_DIGESTS.format(scene=folder_name(CONFIG.study(study).scene))
@@ -86,10 +88,17 @@ def encoded_images(study, binding, network):
 
 def training_data(stage, study, binding, baseline):
     """The input of train and tune jobs: images, or the features of a frozen network."""
+    network, rendered = reading(stage, study, baseline)
+    if network:
+        return [FEATURES.format(network=network, study=study, binding=binding)]
+    return images(study, binding, rendered)
+
+
+@cache
+def reading(stage, study, baseline):
+    """The frozen network whose features the jobs of a baseline read, None without one; and whether they render images."""
     job = JOBS.settings(stage, study, baseline)
-    if job.network:
-        return [FEATURES.format(network=job.network, study=study, binding=binding)]
-    return images(study, binding, renders(CONFIG.images, job.settings))
+    return job.network, renders(CONFIG.images, job.settings)
 
 
 RAW = [file for name in CONFIG.scenes for file in fetched(folder_name(name))]
