@@ -98,7 +98,9 @@ def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(o
 def test_the_current_folder_is_a_root_of_config_yaml(copied, tmp_path):
     """Here of the same files, which are taken for up to date."""
     for name in ("data", "results"):
-        Path(ROOT, name).rename(name)
+        Path(name).mkdir(exist_ok=True)  # with a README in the repository
+        for path in Path(ROOT, name).iterdir():
+            path.rename(Path(name, path.name))
     text = configuration_text(load_config("toy.yaml", ["root=."]))
     write(copied, {"config/config.yaml": text})
     assert "ledger: not recorded: `--touch` vouches" in snakemake(copied, "--touch")

@@ -133,7 +133,8 @@ def test_files_are_named_relative_to_the_file_that_names_them(tmp_path, monkeypa
     proposal = look(Path("mine"), None, Columns(target="animal", cues=["ground"]))
     for path in write(proposal, Path("out")).values():
         path.write_text(path.read_text().replace(f"{tmp_path}/out/", ""))
-    monkeypatch.chdir("/")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     config = load_config(tmp_path / "out/mine_config.yaml")
     assert config.studies_from == [str(tmp_path / "out/mine_studies.yaml")]
     assert config.study("mine-shortcut").scene == str(tmp_path / "out/mine.yaml")
