@@ -54,7 +54,7 @@ def test_help_names_every_command_and_every_command_has_help():
         ("train small_cnn zgo shape", "study zgo: 'shape' names 1 factors for 2 roles"),
         ("encode lite0 zgo shape-hu", "unknown factor 'hu'"),
         ("train ../../escaped zgo shape-hue --settings {}", "'../../escaped'"),
-        ("train small_cnn zgo shape-hue", "images/zgo/shape-hue/0/train.parquet: no such file"),
+        ("train resnet18 zgo shape-hue", "images/zgo/shape-hue/0/train.parquet: no such file"),
         ("train small_cnn zgo shape-hue --settings {} --set a=b", "--settings replaces"),
         ("tune small_cnn vae --settings {}", "--settings holds the settings of one baseline"),
         ("tabulate --root {x}", "--root: '{x}' cannot be used"),

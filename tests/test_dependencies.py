@@ -177,7 +177,7 @@ def test_renamed_modules_and_reworded_messages_run_nothing_again(made, tmp_path)
     for old, new in RENAMED.items():
         before, after = (sources / f"{name.replace('.', '/')}.py" for name in (old, new))
         before.rename(after)
-    subprocess.run(["ruff", "check", "--quiet", "--select=I", "--fix", sources], check=True)
+    subprocess.run([BIN / "ruff", "check", "--quiet", "--select=I", "--fix", sources], check=True)
     try:
         assert messages >= 10 and planned(made) == {}
         path = sources / "methods/vae.py"

@@ -103,7 +103,7 @@ class Shortcut(MetricSet):
                 "study", sort=False
             ):
                 factors = {f: f for f in known_studies.factors([study]) if f in set(rows["target"])}
-                tuned = ~rows["note"].str.endswith(NOT_TUNED)
+                tuned = ~rows["note"].fillna("").astype(str).str.endswith(NOT_TUNED)
                 marked = rows["baseline"].where(tuned, rows["baseline"] + f" {UNTUNED}")
                 yield Table(
                     f"{known_studies.title(study)}: {title}",
