@@ -351,7 +351,7 @@ def test_training_depends_on_the_scene_only_if_it_renders():
     config, renderer = load_config(), "diagvib.scenes.digits.renderer"
     rendering = config.model_copy(update={"images": "render"})
     for stage in ("train", "tune"):
-        names = stage, None, "zgo", "small_cnn"
+        names = stage, None, "zgo", "resnet18"
         assert renderer not in stage_code(config, *names).files
         assert renderer in stage_code(rendering, *names).files
 
@@ -386,7 +386,7 @@ def test_the_version_of_a_networks_runtime_is_noted():
 
 
 def test_a_new_set_of_metrics_leaves_runs_as_they_are():
-    files = stage_code(load_config(), "train", None, "zgo", "small_cnn").files
+    files = stage_code(load_config(), "train", None, "zgo", "resnet18").files
     assert "diagvib.studies.study" in files and "diagvib.studies.needs" not in files
 
 

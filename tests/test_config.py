@@ -88,7 +88,7 @@ def test_a_stage_sees_only_what_it_depends_on():
     alternative = load("config", "samples=2", "training.max_epochs=3", "bindings=[shape-hue]")
     elsewhere = load("config", "samples=2", "root=elsewhere", "mirror=elsewhere", "device=cpu")
     images = [("fetch",), ("prepare",), ("draw", "zgo"), ("render", "zgo")]
-    for names in (*images, ("train", "zgo", "small_cnn"), ("tabulate",), ("plot",)):
+    for names in (*images, ("train", "zgo", "resnet18"), ("tabulate",), ("plot",)):
         settings_ = stage_settings(small, *names)
         assert settings_ == stage_settings(elsewhere, *names)
         assert (settings_ == stage_settings(alternative, *names)) == (names in images), names
@@ -99,11 +99,11 @@ def test_a_stage_of_a_baseline_that_is_not_asked_for():
         stage_settings(load(), "train", "zgo", "resnet81")
     with pytest.raises(
         DiagvibError,
-        match=r"^resnet50 is not among .* small_cnn.*; add it there, or with --set 'baselines=",
+        match=r"^small_cnn is not among .* resnet50.*; add it there, or with --set 'baselines=",
     ):
-        stage_settings(load(), "train", "zgo", "resnet50")
-    single = load("config", "baselines=[resnet50]")
-    assert stage_settings(single, "train", "zgo", "resnet50").baseline.model.name == "resnet50"
+        stage_settings(load(), "train", "zgo", "small_cnn")
+    single = load("config", "baselines=[small_cnn]")
+    assert stage_settings(single, "train", "zgo", "small_cnn").baseline.model.name == "small_cnn"
 
 
 def test_tuned_factors_have_enough_classes(tmp_path):
