@@ -172,6 +172,7 @@ class Leaving:
     def augment(self, batch, update):
         raise KeyboardInterrupt
     def predict(self, batch, update):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
         signal.raise_signal(signal.SIGINT)
 """
 

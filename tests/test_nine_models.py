@@ -75,7 +75,12 @@ def accuracy(method: Method) -> float:
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [(Vae, {"name": "vae"}), (Vae, {"name": "vae", "likelihood": "bernoulli"}), (FactorVae, SMALL)],
+    [
+        (Vae, {"name": "vae"}),
+        (Vae, {"name": "vae", "likelihood": "bernoulli"}),
+        # With the published gamma of 20, the rounding of the processor decides: 0.75 to 1.
+        (FactorVae, {**SMALL, "gamma": 1.0}),
+    ],
 )
 @torch.no_grad()
 def test_an_autoencoder_learns_colour_and_place(kind, options):

@@ -91,7 +91,7 @@ def test_the_lowest_mean_validation_loss_wins(root, capsys):
 
 def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
     table = tune(root)
-    config = load_config(None, TOY)
+    config = load_config(None, [*TOY, "baselines=[small_cnn]"])
     settings = stage_settings(config, "train", study="zso", baseline="small_cnn")
     settings_ = BaselineSettings(**grid([16], [1e-4])[0].applied(settings.settings))
     settings = settings.model_copy(update={"baseline": settings_})

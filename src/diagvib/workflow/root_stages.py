@@ -32,7 +32,8 @@ def configuration_text(config: Configuration) -> str:
     """A resolved configuration as YAML that resolves to it, without the folder in which this
     machine keeps its sources."""
     baselines = [_chosen(entry, config) for entry in config.baselines]
-    return _yaml({**config.model_dump(mode="json"), "mirror": None, "baselines": baselines})
+    values = {**config.model_dump(mode="json"), "textures": config.textures}  # a key of dvc.yaml
+    return _yaml({**values, "mirror": None, "baselines": baselines})
 
 
 def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
