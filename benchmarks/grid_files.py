@@ -14,6 +14,7 @@ from synthetic_grid import right_per_class
 from diagvib.foundation.files import METADATA_KEY
 from diagvib.methods.method import Visualisation
 from diagvib.provenance.finished import file_digests
+from diagvib.results.read_runs import run_folder
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.training.visualisations import visualisation_table
 from synthetic_runs import CLASSES
@@ -23,12 +24,7 @@ def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: 
     """Write run folders as `diagvib train` leaves them, files directly in place. expected: may have
     `provenance` (`provenance.expected`)."""
     for run in expected:
-        _write(
-            runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]),
-            run,
-            per_class,
-            epochs,
-        )
+        _write(run_folder(runs, run), run, per_class, epochs)
 
 
 def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:

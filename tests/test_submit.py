@@ -102,7 +102,7 @@ def test_replicates_on_a_shared_dataset_have_seeds_of_their_own(root, tmp_path):
     entry = json.loads((tmp_path / "zgo/small_cnn.json").read_text()) | {"study": "mine"}
     for number in (1, 2):
         run = Run("small_cnn", "mine", "shape-hue", number, shared=True)
-        entry["runs"][f"shape-hue/{number}"]["seed"] = run.seed(1332)
+        entry["runs"][f"shape-hue/{number}"]["seed"] = run.training_seed(1332)
     (tmp_path / "mine").mkdir()
     path = tmp_path / "mine/small_cnn.json"
     path.write_text(json.dumps(entry))

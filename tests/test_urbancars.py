@@ -63,9 +63,9 @@ def test_replicates_differ_in_their_seeds_and_share_one_dataset(config):
     assert config.dataset_count == 1 and estimate(config, "cpu")["images"] == 8000 + 2 * 1000
     job = ("erm", STUDY, BINDING)
     for number in range(3):
-        assert Run(*job, number).seed(7) == 7
+        assert Run(*job, number).training_seed(7) == 7
         shared = Run(*job, number, shared=True)
-        assert (shared.seed(7) == 7) == (number == 0)
+        assert (shared.training_seed(7) == 7) == (number == 0)
         assert (shared.dataset, shared.sample) == (0, number)
 
 

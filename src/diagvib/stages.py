@@ -225,7 +225,7 @@ def train(
     keep_weights: KeepWeights = False,
     tensorboard: TensorBoard = False,
 ) -> None:
-    """Train and test a baseline on a study and binding. Covers all dataset samples."""
+    """Train and test a baseline on a study and binding. Covers all dataset samples and seeds."""
     from diagvib.training.job import Folders
     from diagvib.training.run import train_runs
 
@@ -235,7 +235,7 @@ def train(
     datasets = _features_or_images(_Data(layout, job, study, binding, training.device))
     runs = job.runs(*names)
     train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
-    write_digests(folders.runs, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
+    write_digests(folders.runs, [f"{run.folder}/{file}" for run in runs for file in RUN_FILES])
 
 
 def _training(layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: Path | None) -> Job:

@@ -12,10 +12,11 @@ from diagvib.foundation.files import write_text
 from diagvib.results.read_runs import Collected, read_runs
 from diagvib.results.table import Table, describe_missing, html, interval, markdown, percent, points
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
-from diagvib.settings.layout import Run
+from diagvib.settings.layout import Run, run_numbers
 from diagvib.studies.known_studies import SHIPPED
 
 CELL_KEYS = ["study", "baseline", "target", "cue", "group"]
+_RUN = ["sample", "seed"]
 _MADE_WITH = (
     "settings",
     "training",
@@ -42,8 +43,8 @@ def compare_results(reference_root: Path, other_root: Path, threads: int = 1) ->
     a) and verdict.
 
     first, second: results folders (or their `runs`); threads: the most processes that read. Where
-    both folders have the same dataset samples, the difference is paired by sample, over n common
-    samples; low, high: its `sample_interval`. Verdict: same (equal in every common sample) |
+    both folders have the same dataset samples and seeds, the difference is paired by these, over n
+    common samples; low, high: its `sample_interval`. Verdict: same (equal in every common run) |
     differs (the interval excludes zero, as in about one in twenty cells that do not differ) |
     cannot tell (it does not, or there is none) | only A | only B | no common sample | missing.
     `attrs["damaged"]` names runs that could not be read, `attrs["changes"]` what the runs were made
@@ -117,36 +118,43 @@ def find_runs(folder: Path) -> list[dict]:
     """The runs in a folder of runs, named as in `Run.keys`."""
     runs = []
     for path in sorted(folder.glob("*/*/*/*")):
-        baseline, study, binding, sample = path.relative_to(folder).parts
-        if path.is_dir() and sample.isdecimal():
-            runs.append(Run(baseline, study, binding, int(sample)).keys)
+        *names, run = path.relative_to(folder).parts
+        if path.is_dir() and (numbers := run_numbers(run)):
+            sample, seed = numbers
+            runs.append(Run(*names, sample, seed=seed).keys)
     return runs
 
 
 def _long(frame: pd.DataFrame, groups: dict[str, str]) -> pd.DataFrame:
-    """A row of accuracies for each of CELL_KEYS, a column per sample. groups: column -> test group."""
-    keys = [*CELL_KEYS[:-1], "sample"]
+    """A row of accuracies for each of CELL_KEYS, a column per sample and seed. groups: column ->
+    test group."""
+    keys = [*CELL_KEYS[:-1], *_RUN]
     wide = frame.reindex(columns=[*keys, *groups]).rename(columns=groups)
-    long = wide.melt(keys, var_name="group").set_index([*CELL_KEYS, "sample"])["value"]
-    return long.unstack("sample", sort=False)
+    long = wide.melt(keys, var_name="group").set_index([*CELL_KEYS, *_RUN])["value"]
+    return long.unstack(_RUN, sort=False)
+
+
+def _by_sample(accuracies: pd.DataFrame) -> np.ndarray:
+    """The means over the seeds that are there, float[cells, samples]."""
+    return accuracies.T.groupby(level="sample").mean().T.to_numpy()
 
 
 def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     rows, tested = [], {name: study.groups for name, study in SHIPPED.studies.items()}
-    for key, reference_values, other_values in zip(
-        a.index, a.to_numpy(), b.reindex_like(a).to_numpy(), strict=True
+    b = b.reindex_like(a)
+    common = a.notna() & b.notna()
+    equal = (a.eq(b) | ~common).all(axis=1)
+    frames = map(_by_sample, (a, b, a.where(common), b.where(common)))
+    for key, is_equal, *all_values, reference_values, other_values in zip(
+        a.index, equal, *frames, strict=True
     ):
-        ours, theirs, change = (
-            estimate(reference_values),
-            estimate(other_values),
-            estimate(other_values - reference_values),
-        )
+        ours, theirs = map(estimate, all_values)
+        change = estimate(other_values - reference_values)
         if not ours.n and not theirs.n and key[-1] not in tested.get(key[0], ()):
             continue
         low, high = sample_interval(other_values, reference_values)
         if change.n:
-            equal = np.nanmax(np.abs(other_values - reference_values)) == 0
-            verdict = "same" if equal else "differs" if low > 0 or high < 0 else "cannot tell"
+            verdict = "same" if is_equal else "differs" if low > 0 or high < 0 else "cannot tell"
         elif ours.n and theirs.n:
             verdict = "no common sample"
         else:

@@ -51,7 +51,7 @@ def estimate(
     pairs, jobs = config.datasets, config.train_jobs
     networks = {entry.name: entry.network for entry in config.baselines}
     encoded = len({(networks[name], *dataset) for name, *dataset in jobs if networks[name]})
-    runs = Counter(name for name, *_ in jobs for _ in range(config.samples))
+    runs = Counter(name for name, *_ in jobs for _ in range(config.runs_per_job))
     weights = _weights(config) if config.keep_weights else {}
     disk, images = _disk(config), sum(_images(config, study) for study, _ in pairs)
     if weights:
@@ -123,7 +123,7 @@ def _disk(config: Configuration) -> dict[str, int]:
     return {
         "recipes": images * RECIPE_BYTES,
         "images": int(pixels) if config.images == "parquet" else 0,
-        "results": config.samples * results,
+        "results": config.runs_per_job * results,
         "sources": sources,
     }
 
@@ -169,7 +169,7 @@ def _training_seconds(
         size = _split_sizes(config, study)
         evaluated = size["val"] + size["test"] * config.training.track_test
         epoch = sum(size["train"] / row.images_per_second + evaluated / test for row in phases)
-        total += config.samples * (epochs * epoch + size["test"] / test)
+        total += config.runs_per_job * (epochs * epoch + size["test"] / test)
     return total
 
 

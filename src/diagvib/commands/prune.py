@@ -12,7 +12,7 @@ import typer
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.settings.keys import Configuration
-from diagvib.settings.layout import Layout
+from diagvib.settings.layout import Layout, run_folder_name
 from diagvib.workflow.records import RECORDS
 
 
@@ -79,7 +79,8 @@ def _needed(config: Configuration, layout: Layout) -> Iterable[Path]:
         if network := networks[names[0]]:
             yield layout.features(network, *names[1:])
         yield from (layout.checkpoints(*names), layout.runs(*names) / DIGESTS_FILE)
-        yield from (layout.runs(*names) / str(sample) for sample in range(config.samples))
+        numbers = product(range(config.samples), range(config.seeds))
+        yield from (layout.runs(*names) / run_folder_name(*pair) for pair in numbers)
 
 
 def _delete(unneeded: list[Path]) -> None:

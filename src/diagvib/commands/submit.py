@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +21,9 @@ from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import read_runs, run_folder
-from diagvib.results.tables import baseline_settings, read_tables
+from diagvib.results.tables import baseline_settings, read_tables, with_seeds
 from diagvib.scenes import load_scene
-from diagvib.settings.layout import Run
+from diagvib.settings.layout import RUN_FOLDER, Run, run_folder_name, run_numbers
 from diagvib.settings.resolve import command_for, default_path
 from diagvib.studies.known_studies import SHIPPED, KnownStudies, known_studies
 
@@ -60,7 +61,7 @@ class Tested(Strict):
 
 
 class Entry(Strict):
-    """One baseline on one study. runs: by {binding}/{sample}; code: digests of the code that made
+    """One baseline on one study. runs: by {binding}/`Run.folder`; code: digests of the code that made
     them."""
 
     study: Name
@@ -79,7 +80,7 @@ class Entry(Strict):
     doubts: list[str]
     code: list[str]
     runs: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[^/]+/[0-9]+$")], Tested], Field(min_length=1)
+        dict[Annotated[str, Field(pattern=rf"^[^/]+/{RUN_FOLDER}$")], Tested], Field(min_length=1)
     ]
 
     @property
@@ -96,7 +97,7 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
     FEWEST_RUNS dataset samples are left out, with a line on standard error. DiagvibError if there
     are no tables, or they are not those of the runs."""
     tables = read_tables(root / "results/tables")
-    cells = read_table(root / "results/tables/cells.parquet").to_pandas()
+    cells = with_seeds(read_table(root / "results/tables/cells.parquet").to_pandas())
     settings = read_json(root / "results/tables/versions.json")["settings"]
     studies_known, runs = known_studies(settings), tables["runs"]
     baselines = baseline_settings(runs["baseline"].unique(), settings)
@@ -124,7 +125,8 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             of_run = counts[tuple(run[key] for key in RUN_KEYS)][_COUNTED]
             provenance = read_json(run_folder(root / "results/runs", run) / "run.json")
             code.add(provenance["code"])
-            tested[f"{run['binding']}/{run['sample']}"] = Tested(
+            folder = run_folder_name(run["sample"], run["seed"])
+            tested[f"{run['binding']}/{folder}"] = Tested(
                 predictions=provenance["files"]["predictions.parquet"],
                 seed=provenance["seed"],
                 cells=json.loads(of_run.to_json(orient="values")),
@@ -231,25 +233,27 @@ def check_entry(entry: Entry, location: str) -> None:
         )
     seed = entry.protocol.get("training", {}).get("seed")
     default_seed = read_yaml(default_path())["training"]["seed"]
-    numbers: dict[str, list[int]] = {}
+    numbers: dict[str, list[tuple[int, int]]] = {}
     for run, tested in zip(_runs(entry), entry.runs.values(), strict=True):
-        numbers.setdefault(run.binding, []).append(run.sample)
+        numbers.setdefault(run.binding, []).append((run.sample, run.seed))
         # Of a study that is not ours, runs may be dataset samples or replicates on a shared dataset.
         shared_run = replace(run, shared=run.shared or entry.study not in SHIPPED.studies)
         if seed != default_seed or tested.seed not in (
             None,
-            run.seed(default_seed),
-            shared_run.seed(default_seed),
+            run.training_seed(default_seed),
+            shared_run.training_seed(default_seed),
         ):
             raise DiagvibError(
-                f"{location}: runs.{run.binding}/{run.sample}: seed {tested.seed} of training.seed {seed}; entries "
+                f"{location}: runs.{run.binding}/{run.folder}: seed {tested.seed} of training.seed {seed}; entries "
                 f"are made with training.seed {default_seed}, so that nobody can choose among seeds"
             )
-    for binding, run_numbers in numbers.items():
-        if sorted(run_numbers) != list(range(len(run_numbers))) or len(run_numbers) < FEWEST_RUNS:
+    for binding, pairs in numbers.items():
+        samples, seeds = (len({*column}) for column in zip(*pairs, strict=True))
+        if sorted(pairs) != [*product(range(samples), range(seeds))] or samples < FEWEST_RUNS:
+            folders = ", ".join(run_folder_name(*pair) for pair in sorted(pairs))
             raise DiagvibError(
-                f"{location}: runs of {binding} have the numbers {sorted(run_numbers)}; at least {FEWEST_RUNS} are needed, "
-                "and all from 0 on, so that nobody can choose among them"
+                f"{location}: runs of {binding} have the numbers [{folders}]; at least {FEWEST_RUNS} are needed, "
+                "and all from 0 on, each with the same seeds, so that nobody can choose among them"
             )
     if entry.counted:
         _check_numbers(entry, location)
@@ -259,7 +263,11 @@ def _runs(entry: Entry) -> list[Run]:
     definition = SHIPPED.studies.get(entry.study)
     shared = definition is not None and load_scene(definition.scene).replicates == "seeds"
     names = [name.split("/") for name in entry.runs]
-    return [Run(entry.baseline, entry.study, name, int(number), shared) for name, number in names]
+    numbers = [(binding, *run_numbers(folder)) for binding, folder in names]
+    return [
+        Run(entry.baseline, entry.study, binding, sample, shared, seed)
+        for binding, sample, seed in numbers
+    ]
 
 
 def _check_numbers(entry: Entry, location: str) -> None:

@@ -77,7 +77,7 @@ class ExpectedJobs:
         elif rule == "train":
             of_job = names.baseline, names.study, names.binding
             for run, provenance in expected_runs(layout, settings, *of_job).items():
-                yield layout.runs(*of_job) / str(run.sample) / RUN_RECORD, provenance
+                yield layout.runs(*of_job) / run.folder / RUN_RECORD, provenance
 
 
 def study_and_baseline(names) -> tuple[str | None, str | None]:

@@ -26,7 +26,7 @@ def run_provenance(
         "settings": settings,
         "training": {
             **{key: value for key, value in training.items() if key != "threads"},
-            "seed": run.seed(training["seed"]),
+            "seed": run.training_seed(training["seed"]),
         },
         "code": code,
         "images": images,

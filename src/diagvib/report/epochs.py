@@ -102,7 +102,7 @@ def training_curves(
             for split, (colour, label) in watched.items():
                 if rows.get(f"{split}_{measure}", pd.Series()).notna().any():
                     _draw_runs(axes, rows, f"{split}_{measure}", colour, label)
-        runs = len(rows.drop_duplicates(["binding", "sample"]))
+        runs = len(rows.drop_duplicates(["binding", "sample", "seed"]))
         title = f"{known_studies.title(study)}, {runs} run{'s' if runs > 1 else ''}"
         losses.set_title(title, fontsize=8.5)
         losses.set_ylim(bottom=0)
@@ -116,7 +116,7 @@ def training_curves(
 
 
 def _draw_runs(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:
-    table = rows.pivot(index="epoch", columns=["binding", "sample"], values=column)
+    table = rows.pivot(index="epoch", columns=["binding", "sample", "seed"], values=column)
     epochs = table.index.to_numpy(dtype=np.float64)
     lines = [np.column_stack([epochs, values]) for values in table.to_numpy().T]
     if len(lines) < MANY_RUNS:
@@ -202,7 +202,9 @@ def preference_curves(
 
 
 def _draw_mean(axes: Axes, rows: pd.DataFrame, column: str, **look) -> None:
-    runs = _of_most_runs(rows.pivot(index="epoch", columns=["binding", "sample"], values=column))
+    runs = _of_most_runs(
+        rows.pivot(index="epoch", columns=["binding", "sample", "seed"], values=column)
+    )
     epochs, mean = runs.index, runs.mean(axis=1)
     error = runs.T.groupby("sample").mean().sem().fillna(0)
     band = {"color": look["color"], "alpha": 0.18, "linewidth": 0}

@@ -110,7 +110,8 @@ def _dataset(
         if not predictions[by].equals(first_predictions[by]):
             continue  # predictions for other images
         sample_rows = predictions.loc[rows_shown]
-        methods[run["baseline"]] = {
+        seed = f", seed {run['seed']}" if run["seed"] else ""
+        methods[run["baseline"] + seed] = {
             "counts": _counts(predictions, by, cells),
             "predicted": [
                 class_numbers.setdefault(name, len(class_numbers))

@@ -61,9 +61,10 @@ class Material:
 
     @cached_property
     def first_runs(self) -> pd.DataFrame:
-        """The complete runs of dataset sample 0, with their folder."""
+        """The complete runs of dataset sample 0 with the first seed, with their folder."""
         runs = self.frames["runs"]
-        finished_runs = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
+        first = (runs["sample"] == 0) & (runs["seed"] == 0)
+        finished_runs = runs[first & (runs["status"] == "ok")]
         return finished_runs.assign(
             folder=[run_folder(self.runs, run) for run in finished_runs.to_dict("records")]
         )

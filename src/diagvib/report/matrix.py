@@ -19,7 +19,7 @@ from diagvib.report.style import (
 )
 from diagvib.results.table import in_order, of_samples
 from diagvib.scenes import load_scene
-from diagvib.settings.layout import folder_name
+from diagvib.settings.layout import folder_name, run_folder_name
 from diagvib.studies.known_studies import KnownStudies, sample_of
 from diagvib.studies.needs import OOD
 
@@ -157,7 +157,8 @@ def matrix_cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
     keys = ["study", "baseline", "target", "cue"]
     missing = {
         key: [
-            f"sample {run.sample}: {run.status} ({run.reason})" for run in failed_runs.itertuples()
+            f"sample {run_folder_name(run.sample, run.seed)}: {run.status} ({run.reason})"
+            for run in failed_runs.itertuples()
         ]
         for key, failed_runs in runs[runs["status"] != "ok"].groupby(keys)
     }

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from diagvib.foundation.files import open_parquet
 
-RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
+RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample", "seed"]
 CELL = ["environment", "group", "target_class", "cue_class"]
 # misled: the number of wrong predictions that are a class the cue points to; missing where it
 # points to no class but the cell's own, and in studies whose metrics do not need it. trained: the
@@ -98,6 +98,16 @@ def mean_per_class(cells: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     group_numbers, accuracy = groups.ngroup(), classes["correct"] / classes["n"]
     means = np.bincount(group_numbers, accuracy) / np.bincount(group_numbers)
     return groups[["n"]].sum().assign(accuracy=means).reset_index()
+
+
+def mean_over_seeds(runs: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """A row for each dataset sample of each job, with the means of these columns over its seeds; NaN
+    if one is missing. runs: with RUN_KEYS."""
+    if not runs["seed"].any():
+        return runs
+    runs = runs.astype(dict.fromkeys(columns, float))
+    by_sample = runs.groupby(RUN_KEYS[:-1], sort=False)[[*columns]]
+    return by_sample.agg(lambda values: values.mean(skipna=False)).reset_index()
 
 
 def class_mean(cells: pd.DataFrame, by: list[str]) -> pd.Series:

@@ -60,12 +60,11 @@ def _labels(cue_classes: pd.Series, label: Mapping[str, Set[str]] | None = None)
 
 
 def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:
-    counts = ["n", "correct", "misled"]
     keys = [*CLASSES, "cue_label"]
-    sums = tested.groupby([*keys, "sample"], sort=False)[counts].sum()
+    sums = _by_sample(tested, keys)
     trained = tested.groupby(keys, sort=False)["trained"].mean()
     agreeing = tested[tested["cue_label"] == tested["target_class"]]
-    agreeing_counts = agreeing.groupby(["target_class", "sample"], sort=False)[counts].sum()
+    agreeing_counts = _by_sample(agreeing, ["target_class"])
     for names, part in sums.groupby(level=keys, sort=False):
         part = part.droplevel(keys).reindex(samples)
         class_counts = (
@@ -85,6 +84,13 @@ def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:
             "followed": (part["misled"] / part["n"]).mean() if misled else np.nan,
             **dict(zip(_CHANGE, change, strict=True)),
         }
+
+
+def _by_sample(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The counts of these cells, for each dataset sample: of several seeds, the mean."""
+    by, counts = [*keys, "sample"], ["n", "correct", "misled"]
+    sums = cells.groupby([*by, "seed"], sort=False)[counts].sum()
+    return sums.groupby(level=by, sort=False).mean()
 
 
 def change_interval(

@@ -8,6 +8,7 @@ from math import isnan, nan
 import numpy as np
 import pandas as pd
 
+from diagvib.results.cells import RUN_KEYS, mean_over_seeds
 from diagvib.results.combinations import change_interval, run_warnings
 from diagvib.results.table import Frames, interval
 from diagvib.results.uncertainty import FEWEST
@@ -40,11 +41,12 @@ def effect_of(tables: Frames, changed_keys: dict, reference_keys: dict) -> Effec
     if (runs := tables.get("runs")) is None:
         return Effect(nan, nan, nan)
 
-    def values(names: dict) -> tuple[pd.Series, float]:
-        group = names["group"]
-        conditions = [runs[key].eq(name) for key, name in names.items() if key != "group"]
-        key_runs = runs[np.logical_and.reduce(conditions)].set_index("sample")
-        columns = key_runs.reindex(columns=[f"{group}_accuracy", f"{group}_n"]).astype(float)
+    def values(keys: dict) -> tuple[pd.Series, float]:
+        group = keys["group"]
+        conditions = [runs[key].eq(name) for key, name in keys.items() if key != "group"]
+        names = [f"{group}_accuracy", f"{group}_n"]
+        key_runs = runs[np.logical_and.reduce(conditions)].reindex(columns=[*RUN_KEYS, *names])
+        columns = mean_over_seeds(key_runs, names).set_index("sample")[names].astype(float)
         return columns.iloc[:, 0], columns.iloc[:, 1].sum()
 
     (changed, images), (reference, reference_images) = values(changed_keys), values(reference_keys)

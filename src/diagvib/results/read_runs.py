@@ -28,7 +28,7 @@ from diagvib.results.cells import (
     read_predictions,
 )
 from diagvib.results.metric_sets.registry import METRIC_SETS
-from diagvib.settings.layout import RUN_FILES
+from diagvib.settings.layout import RUN_FILES, run_folder_name
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
@@ -120,7 +120,8 @@ class _Read(NamedTuple):
 
 
 def run_folder(runs: Path, run: dict) -> Path:
-    return runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
+    folder = run_folder_name(run["sample"], run["seed"])
+    return runs / run["baseline"] / run["study"] / run["binding"] / folder
 
 
 def read_runs(
@@ -128,13 +129,12 @@ def read_runs(
 ) -> Collected:
     """Every expected run with its settings, times, epochs and cells, whether it is complete or not.
 
-    expected: dicts with baseline, study, binding, target, cue (None without one), sample and, to
-    count only runs made as configured, their expected `provenance`. threads: the most processes
-    that read. Columns of the frame, which has a row per run: these names (cue empty without one), status
-    (ok | missing | damaged), reason, for every test group of the studies {group}_accuracy and
-    {group}_n, sources, comparable, untested (combinations of classes without a test image).
-    Accuracies are computed from the predictions. A run whose files
-    are not those that its run.json names is damaged.
+    expected: dicts with RUN_KEYS (cue None without one) and, to count only runs made as configured,
+    their expected `provenance`. threads: the most processes that read. Columns of the frame, which
+    has a row per run: RUN_KEYS (cue empty without one), status (ok | missing | damaged), reason, for
+    every test group of the studies {group}_accuracy and {group}_n, sources, comparable, untested
+    (combinations of classes without a test image). Accuracies are computed from the predictions. A
+    run whose files are not those that its run.json names is damaged.
     """
     expected = list(expected)
     frame = pd.DataFrame(expected, columns=RUN_KEYS)
@@ -303,7 +303,7 @@ def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
 
 def run_times(collected: Collected) -> pd.DataFrame:
     """One row per finished run: images_per_second and seconds per stage, from its run.json."""
-    keys = ["baseline", "study", "binding", "sample"]
+    keys = ["baseline", "study", "binding", "sample", "seed"]
     names = collected.frame[keys].to_dict("records")
     rows = [
         {

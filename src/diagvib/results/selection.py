@@ -133,7 +133,8 @@ def _searched_values(trials: pd.DataFrame) -> pd.DataFrame:
     """The same for searches: of the trial that each rule would choose. own: the chosen rows of
     `read_searches`."""
     roles = trials["binding"].astype("str").str.extract("(?P<target>[^-]*)-?(?P<cue>.*)")
-    return trials.join(roles).pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
+    trials = trials.join(roles).assign(seed=0)
+    return trials.pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
 
 
 def read_searches(folder: Path | None) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import pandas as pd
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import print_rows
 from diagvib.results.uncertainty import image_interval, sample_interval
+from diagvib.settings.layout import run_folder_name
 
 Frames = dict[str, pd.DataFrame]  # the tidy tables, by name
 
@@ -291,7 +292,8 @@ def _described(runs: pd.DataFrame, selected: pd.Series) -> list[str]:
         if len(group) == configured[baseline, study]:
             runs_text = f"all {len(group)} runs" if len(group) > 1 else "the only run"
         else:
-            samples = group["sample"].astype(str).groupby(group["binding"], sort=False)
+            numbers = [*map(run_folder_name, group["sample"], group["seed"])]
+            samples = pd.Series(numbers, group.index).groupby(group["binding"], sort=False)
             runs_text = "; ".join(
                 f"{binding} sample{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
                 for binding, numbers in samples

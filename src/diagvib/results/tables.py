@@ -133,11 +133,14 @@ def time_table(times: pd.DataFrame) -> Table:
 
 
 def write_tidy(tables: Frames, collected: Collected, out: Path) -> None:
-    """As CSV and Parquet; an empty field is a missing number."""
-    for name, table in tables.items():
-        write_text(out / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
+    """As CSV and Parquet; an empty field is a missing number. The seed of runs is left out where all
+    have the first, as before there were others (`with_seeds`)."""
     large = {"cells": collected.cells, "history": collected.history.drop(columns=SELECTABLE)}
+    unwritten = [] if collected.frame["seed"].any() else ["seed"]
     for name, table in {**tables, **large}.items():
+        table = table.drop(columns=unwritten, errors="ignore")
+        if name in tables:
+            write_text(out / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
         content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_table(out / f"{name}.parquet", content, {"table": name})
 
@@ -159,7 +162,7 @@ def read_tables(tables: Path) -> Frames:
     for name in TIDY:
         path = tables / f"{name}.parquet"
         try:
-            frames[name] = read_table(path).to_pandas()
+            frames[name] = with_seeds(read_table(path).to_pandas())
         except DiagvibError as error:
             again = command_for(tables.parents[1], "diagvib tabulate")
             raise DiagvibError(f"{one_line(error)}; run {again}") from None
@@ -169,7 +172,14 @@ def read_tables(tables: Path) -> Frames:
 def read_history(tables: Path, by: str, name: str) -> pd.DataFrame:
     """Every recorded epoch of the runs of one baseline or study, as in `read_runs.Collected`."""
     selected = pc.field(by) == name
-    return read_table(tables / "history.parquet").filter(selected).to_pandas()
+    return with_seeds(read_table(tables / "history.parquet").filter(selected).to_pandas())
+
+
+def with_seeds(table: pd.DataFrame) -> pd.DataFrame:
+    """A table that has a row for each run, or several, with the number of the run's seed."""
+    if "sample" in table and "seed" not in table:
+        table.insert(table.columns.get_loc("sample") + 1, "seed", 0)
+    return table
 
 
 def write_scores(metrics: pd.DataFrame, known_studies: KnownStudies, out: Path) -> None:

@@ -1,7 +1,8 @@
 """The uncertainty of aggregates: intervals and paired comparisons.
 
 The unit is the dataset sample: all runs of one share its classes, so 30 bindings of two samples are
-two observations, not 60. The bindings are fixed: they are all that a scene has (or those
+two observations, not 60, and neither do seeds add any: a sample's value is its mean over them, so
+that the spread of these means holds both sources of chance. The bindings are fixed: they are all that a scene has (or those
 configured), and another sample would have the same ones. So every statement is about the mean over
 these bindings in a new dataset sample, and its uncertainty is the spread of the samples' means.
 """
@@ -60,9 +61,11 @@ class Estimate(float):
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Mean, standard error (ddof 1) and n of float[samples]; NaN is a missing run and is left
-    out."""
+    """Mean, standard error (ddof 1) and n of float[samples], or of the means over the seeds of
+    float[samples, seeds]; NaN is a missing run, whose sample is left out."""
     samples = np.asarray(values, dtype=np.float64)
+    if samples.ndim == 2:
+        samples = samples.mean(axis=1)
     values = samples[~np.isnan(samples)]
     n = len(values)
     mean = values.mean() if n else np.nan

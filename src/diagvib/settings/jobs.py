@@ -28,6 +28,7 @@ from diagvib.settings.keys import (
     ResolvedBaseline,
     ResolvedConfiguration,
     Samples,
+    Seeds,
     Sources,
     Training,
     Tuning,
@@ -107,11 +108,16 @@ class _OfBaseline(_OfNetwork):
 
 class Train(_OfBaseline):
     samples: Samples
+    seeds: Seeds = 1
 
     def runs(self, baseline: str, study: str, binding: str) -> list[Run]:
         """The runs of the job with these names."""
         shared = load_scene(self.scene).replicates == "seeds"
-        return [Run(baseline, study, binding, sample, shared) for sample in range(self.samples)]
+        return [
+            Run(baseline, study, binding, sample, shared, seed)
+            for sample in range(self.samples)
+            for seed in range(self.seeds)
+        ]
 
 
 class Tune(_OfBaseline):

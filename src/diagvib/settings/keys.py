@@ -1,10 +1,9 @@
 """The keys of a configuration. `config/schema/config.schema.yaml` is generated from this."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_serializer
+from pydantic import AfterValidator, Field, JsonValue
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Name, Strict, Text, text_like, unique
@@ -21,6 +20,8 @@ ImageSize = Annotated[int, Field(ge=64, le=256)]
 Images = Literal["parquet", "render"]
 # More would not fit on a command line: the settings of a job list all of them.
 Samples = Annotated[int, Field(ge=1)]
+# One seed is not written down, as before there were more.
+Seeds = Annotated[int, Field(ge=1, exclude_if=lambda seeds: seeds == 1)]
 Sources = Literal["official", "embedded"]
 Textures = text_like(
     r"[^+:\x00-\x1f\x7f]{1,1000}",
@@ -126,7 +127,11 @@ class Experiment(Strict):
     """names from config/studies"""
     studies_from: unique(str, minimum=0)
     """your own study files; paths are relative to this file, or to the current folder"""
-    textures: unique(Textures) = Field(default_factory=lambda: [*PUBLISHED_TEXTURES])
+    textures: unique(Textures) = Field(
+        default_factory=lambda: [*PUBLISHED_TEXTURES],
+        # As before there were others.
+        exclude_if=lambda textures: textures == [*PUBLISHED_TEXTURES],
+    )
     """the classes of the factor texture: published, the paper's five; a folder with a photo of each
     surface; or a list of such files with their hashes and licences, NAME.yaml, like
     config/sources.yaml. 2 to 50 together; paths are relative to this file, or to the current folder"""
@@ -136,6 +141,9 @@ class Experiment(Strict):
     samples: Samples
     """how many dataset samples; the published ones come first, further ones are drawn. With a scene
     of photos, which has one dataset: how many training runs on it, each with its own seed"""
+    seeds: Seeds = 1
+    """how many training seeds on each dataset sample: initial weights, order of batches, dropout. The
+    first is training.seed; of further ones, each sample has others. With a scene of photos: 1"""
     counts: Counts
     """images per dataset: train, val, and a number for each test group; or test, the total for
     studies none of whose groups has a number, divided according to the weights of their rows"""
@@ -148,15 +156,6 @@ class Experiment(Strict):
     """names from config/baselines, or entries that restrict a baseline to some studies or bindings,
     or change its max_epochs or batch_size"""
     training: Training
-
-    @model_serializer(mode="wrap")
-    def _without_published_textures(self, dump: Callable) -> dict:
-        """As plain data, a configuration that has no other textures names none, as before there
-        were others."""
-        values = dump(self)
-        if values.get("textures") == [*PUBLISHED_TEXTURES]:
-            del values["textures"]
-        return values
 
     def study(self, name: str) -> Study:
         """A study by its name or alias."""
@@ -185,6 +184,11 @@ class Experiment(Strict):
         return self.samples if "samples" in kinds else 1
 
     @property
+    def runs_per_job(self) -> int:
+        """How many runs a train job has."""
+        return self.samples * self.seeds
+
+    @property
     def datasets(self) -> list[tuple[str, str]]:
         """Every (study, binding name), once resolved: one draw and one render job for each. A
         baseline may name a binding's cues in another order."""
@@ -198,7 +202,7 @@ class Experiment(Strict):
     @property
     def train_jobs(self) -> list[tuple[str, str, str]]:
         """Every (baseline, study, binding name), once resolved: one train job for each, which covers
-        all dataset samples."""
+        all dataset samples and seeds."""
         return [
             (baseline.name, study, binding.name)
             for baseline in self.baselines

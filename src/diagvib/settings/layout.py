@@ -1,5 +1,6 @@
 """A training run, and where the files of a configuration are under its root."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +11,16 @@ from diagvib.scenes import has_textures
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: a baseline on one dataset sample of a (study, binding); or, if shared, one
-    of several on the only dataset, numbered like samples."""
+    """One training run: a baseline on one dataset sample of a (study, binding), with one of the
+    training seeds, by its number; or, if shared, one of several on the only dataset, numbered like
+    samples."""
 
     baseline: str
     study: str
     binding: str
     sample: int
     shared: bool = False
+    seed: int = 0
 
     @property
     def target(self) -> str:
@@ -34,13 +37,16 @@ class Run:
 
     @property
     def names(self) -> dict:
-        """What a run is called: baseline, study, binding and sample."""
-        return {key: getattr(self, key) for key in ("baseline", "study", "binding", "sample")}
+        """What a run is called: baseline, study, binding and sample; and its seed's number, unless
+        that is 0, as all were before there were others."""
+        names = ("baseline", "study", "binding", "sample", *(["seed"] if self.seed else []))
+        return {key: getattr(self, key) for key in names}
 
     @property
     def keys(self) -> dict:
         """Its names, as tables have them; several cues are joined, none are ""."""
-        return {**self.names, "target": self.target, "cue": "-".join(self.cues)}
+        roles = {"target": self.target, "cue": "-".join(self.cues)}
+        return {**self.names, "seed": self.seed, **roles}
 
     @property
     def dataset(self) -> int:
@@ -48,16 +54,39 @@ class Run:
         return 0 if self.shared else self.sample
 
     @property
+    def folder(self) -> str:
+        """Its folder in that of its job."""
+        return run_folder_name(self.sample, self.seed)
+
+    @property
     def name(self) -> str:
         """The run's name in messages, and its folder."""
-        return f"{self.baseline}/{self.study}/{self.binding}/{self.sample}"
+        return f"{self.baseline}/{self.study}/{self.binding}/{self.folder}"
 
-    def seed(self, base_seed: int) -> int:
-        """Its seed, from the configuration's: the same, except for further replicates on a shared
+    def training_seed(self, base_seed: int) -> int:
+        """The seed that it is trained with, from the configuration's: the same for all, except for
+        further seeds, of which each dataset sample has others, and further replicates on a shared
         dataset."""
+        if self.seed:
+            return name_seed(base_seed, "seed", self.sample, self.seed)
         if not self.shared or not self.sample:
             return base_seed
         return name_seed(base_seed, "replicate", self.sample)
+
+
+def run_folder_name(sample: int, seed: int = 0) -> str:
+    """The folder of a run in that of its job: `2` of dataset sample 2, `2-seed1` with its next
+    seed."""
+    return f"{sample}-seed{seed}" if seed else str(sample)
+
+
+RUN_FOLDER = r"([0-9]+)(?:-seed([1-9][0-9]*))?"
+
+
+def run_numbers(folder: str) -> tuple[int, int] | None:
+    """The sample and the seed's number that a folder is named after; None for another folder."""
+    match = re.fullmatch(RUN_FOLDER, folder)
+    return match and (int(match[1]), int(match[2] or 0))
 
 
 class Layout:
@@ -104,7 +133,7 @@ class Layout:
         return self.all_features / network / study / binding
 
     def runs(self, baseline: str, study: str, binding: str) -> Path:
-        """The folder of a train job's runs: {sample}/..."""
+        """The folder of a train job's runs: `Run.folder`/..."""
         return self.all_runs / baseline / study / binding
 
     def checkpoints(self, baseline: str, study: str, binding: str) -> Path:
@@ -112,7 +141,7 @@ class Layout:
         return self.all_checkpoints / baseline / study / binding
 
     def curves(self, baseline: str, study: str, binding: str) -> Path:
-        """The folder of a train job's TensorBoard files: {sample}/..."""
+        """The folder of a train job's TensorBoard files: `Run.folder`/..."""
         return self.root / "logs" / "tensorboard" / baseline / study / binding
 
     def tuned(self, baseline: str) -> Path:

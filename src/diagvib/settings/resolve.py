@@ -132,6 +132,7 @@ def resolve(values: dict, location: str) -> ResolvedConfiguration:
         studies = [config.study(name) for name in config.studies]
         _check_scenes([*studies, config.study(study)])
         _check_textures(config)
+        _check_seeds(config)
         _check_counts(config, studies)
         with within("bindings"):
             _check_bindings(config, config.bindings, studies)
@@ -180,6 +181,15 @@ def _check_textures(config: Configuration) -> None:
     if tuple(config.textures) != PUBLISHED_TEXTURES and not any(map(has_textures, config.scenes)):
         raise DiagvibError(
             f"textures: the images of {', '.join(config.scenes)} have none; leave this key out"
+        )
+
+
+def _check_seeds(config: Configuration) -> None:
+    """Only datasets that are samples are trained on with several seeds each."""
+    if config.seeds > 1 and config.dataset_count < config.samples:
+        raise DiagvibError(
+            f"seeds: {config.scenes[0]} has one dataset, on which `samples` counts the seeds; set "
+            f"samples: {config.runs_per_job} and leave this key out"
         )
 
 

@@ -15,9 +15,9 @@ from diagvib.training.protocol import Protocol
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the runs of one call are written: `runs`/{sample}. checkpoints: of unfinished runs; a
+    """Where the runs of one call are written: `runs`/`Run.folder`. checkpoints: of unfinished runs; a
     killed job continues from there, and a successful one leaves nothing. curves: folder of
-    TensorBoard files, `curves`/{sample}, if they are wanted."""
+    TensorBoard files, `curves`/`Run.folder`, if they are wanted."""
 
     runs: Path
     checkpoints: Path

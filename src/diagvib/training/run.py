@@ -1,5 +1,5 @@
 """The train stage: image files in, run folders out. One call trains the dataset samples of one
-(study, binding)."""
+(study, binding), each with all seeds."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from diagvib.training.visualisations import SALIENCY_IMAGES, shown_images, write
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
-    """Train a baseline on each run's images and write the run's folder. runs: samples, or
+    """Train a baseline on each run's images and write the run's folder. runs: samples and seeds, or
     replicates on one, of a (baseline, study, binding). An existing run made with the same settings,
     images and code is kept, even if packages have other versions since, which is then said.
 
@@ -36,10 +36,12 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     metadata = [dataset_metadata(job.datasets, run) for run in runs]
     job = replace(job, code=job.present_code(runs[0]), versions=package_versions(job.settings))
     for run, run_metadata in zip(runs, metadata, strict=True):
-        folder = folders.runs / str(run.sample)
+        folder = folders.runs / run.folder
         provenance = job.expected_provenance(run, run_metadata)
-        seeded_job = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
-        checkpoint = seeded_job.checkpoint(provenance, folders.checkpoints / f"{run.sample}.pt")
+        seeded_job = replace(
+            job, protocol=replace(job.protocol, seed=run.training_seed(job.protocol.seed))
+        )
+        checkpoint = seeded_job.checkpoint(provenance, folders.checkpoints / f"{run.folder}.pt")
         if is_finished(folder, provenance, job.keep_weights):
             print(
                 f"{run.name}: kept, because it was made with the same settings, images and code"
@@ -64,9 +66,9 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
 def _train_run(
     job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, provenance: dict
 ) -> None:
-    started, out = time.perf_counter(), folders.runs / str(run.sample)
+    started, out = time.perf_counter(), folders.runs / run.folder
     data = load(job, run)
-    curves = folders.curves and folders.curves / str(run.sample)
+    curves = folders.curves and folders.curves / run.folder
     method, fitted = fit(job, run, data, checkpoint, run.name, curves)
     trained = time.perf_counter()
     test, batches = load_test(job, run, data.train.scaling)

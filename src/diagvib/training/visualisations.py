@@ -51,7 +51,7 @@ def write_visualisations(
     path: Path, method: Method, batches: Batches, test: Images, run: Run, protocol: Protocol
 ) -> None:
     """Draw and write pictures of a few of the test images: the method's visualisations and, of dataset
-    sample 0, which reports show, where it looks.
+    sample 0, of whose first seed reports show them, where it looks.
 
     batches: of the images of `test`. Columns: what (kind of picture), image (which of those shown),
     dimension, kl and value (of a latent dimension, else empty), prediction (if asked for), group
@@ -71,7 +71,7 @@ def write_visualisations(
             Unlabelled(batch.pixels, batch.inputs),
             denormalisation(batches.scaling, batches.device),
         )
-    if run.sample == 0:
+    if run.folder == "0":
         pictures = [*pictures, *_looks(method, batches, rows, protocol, pictures)]
     content = visualisation_table(pictures, images, test.factors[run.target])
     facts = {key: test.metadata[key] for key in ("sources", "comparable")}

@@ -32,7 +32,9 @@ def configuration_text(config: Configuration) -> str:
     """A resolved configuration as YAML that resolves to it, without the folder in which this
     machine keeps its sources."""
     baselines = [_chosen(entry, config) for entry in config.baselines]
-    values = {**config.model_dump(mode="json"), "textures": config.textures}  # a key of dvc.yaml
+    # Also the keys of dvc.yaml that are left out at their defaults.
+    values = config.model_dump(mode="json")
+    values |= {"textures": config.textures, "seeds": config.seeds}
     return _yaml({**values, "mirror": None, "baselines": baselines})
 
 

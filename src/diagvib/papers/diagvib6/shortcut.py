@@ -204,8 +204,9 @@ def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     rows, keys = [], ["study", "baseline", "target", "cue"]
     for names, runs in frame.groupby(keys, sort=False):
         for group in (ID, OOD) if names[-1] else (ID,):
-            accuracy = estimate(runs[f"{group}_accuracy"])
-            rows.append((*names, group, *accuracy, len(runs), _images(runs, group)))
+            accuracy = estimate(by_sample(runs, f"{group}_accuracy"))
+            expected = len(accuracy.samples)
+            rows.append((*names, group, *accuracy, expected, _images(runs, group)))
     columns = [*keys, "group", "mean", "stderr", "n", "expected", "images"]
     return pd.DataFrame(rows, columns=columns)
 

@@ -7,6 +7,7 @@ from itertools import takewhile
 import numpy as np
 import pandas as pd
 
+from diagvib.results.cells import mean_over_seeds
 from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
 from diagvib.results.table import Table, in_order
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
@@ -58,6 +59,7 @@ def cue_strength(runs: pd.DataFrame, known_studies: KnownStudies) -> pd.DataFram
 
     runs: RUN_KEYS, and accuracies on the groups id and ood.
     """
+    runs = mean_over_seeds(runs, ["id_accuracy", "ood_accuracy"])
     runs = runs.assign(scene=[known_studies.studies[name].scene for name in runs["study"]])
     studies, by = runs["study"].unique(), ["baseline", "scene", "target", "sample"]
     dosed_studies = [

@@ -173,7 +173,7 @@ _RUNS = ["study", "baseline", "binding"]
 def group_images(cells: pd.DataFrame, of_group: Mapping[str, str]) -> pd.DataFrame:
     """The mean of `images`, as in COLUMNS, by _RUNS and metric, the group's accuracy. of_group: as
     in `MetricSet`."""
-    run = [*_RUNS, "sample", "group"]
+    run = [*_RUNS, "sample", "seed", "group"]
     classes = cells.groupby([*run, "target_class"], sort=False)["n"].sum()
     shares = (1 / classes).groupby(run, sort=False)
     images = (shares.size() ** 2 / shares.sum()).round(6).rename("images")
@@ -199,7 +199,8 @@ def over_samples(
 
     values: from `MetricSet.of_run`; differences, others: as in `MetricSet`. The unit is the dataset
     sample. If a baseline has several bindings, rows with an empty binding are the mean over them:
-    within each sample first (it counts only if it has them all), then over the samples.
+    within each sample first (it counts only if it has them all, with all seeds), then over the
+    samples.
     """
     rows = []
     values = values.reindex(columns=dict.fromkeys([*values, *names]))
