@@ -37,6 +37,8 @@ FIGURES = (
     "p_matrix/zgo_*.png",
     "p_matrix/zso_*.png",
     "curves/*.png",
+    "ranking/zgo.png",
+    "asymmetry/zgo.png",
 )
 
 

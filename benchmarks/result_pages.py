@@ -43,6 +43,7 @@ from result_tables.diagvib6 import (
     rates_table,
     tuned_table,
 )
+from result_tables.factor_ranks import asymmetry_table, pairs_table, ranking_table
 from result_tables.frozen import (
     frozen_cues_table,
     frozen_gains,
@@ -72,6 +73,9 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "claims": lambda: claim_table("laptop"),
         "neighbours": lambda: neighbour_table("laptop"),
         "in-distribution": lambda: in_distribution_table("laptop"),
+        "ranking": lambda: ranking_table("laptop"),
+        "pairs": lambda: pairs_table("laptop"),
+        "asymmetry": lambda: asymmetry_table("laptop"),
     },
     "results_full_size": {"full size": full_size_table, "protocol": protocol_table},
     "results_nine_models": {
@@ -92,6 +96,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "rates": lambda: rates_table("nine_models_tuned"),
         "tuned": lambda: tuned_table("nine_models", "nine_models_tuned", TUNED_CELLS),
         "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
+        "pairs": lambda: pairs_table("nine_models"),
     },
     "results_frozen": {
         "factors": frozen_table,

@@ -46,7 +46,7 @@ def test_doses_are_the_studies_that_differ_in_nothing_else():
     expected = {name: (1, share) for name, share in SHARES.items()}
     for (name, share), (ending, spread) in product(shares.items(), SPREADS.items()):
         expected[name + ending] = (spread, share)
-    for spread in (50, 25, 10):
+    for spread in (50, 25, 10, 0):
         expected[f"zso-spread-{spread}"] = (spread / 100, pytest.approx(2 / 3))
     case = {name: dose(study) for name, study in load_studies().items()}
     assert {name: values for name, values in case.items() if values} == expected

@@ -284,6 +284,8 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
         "p_matrix/tied_net",
         "curves/faavg_squares",
         "training/net",
+        "asymmetry/tied",
+        "ranking/tied",
     }
     assert "net recognises colour in 33\N{NO-BREAK SPACE}% of the test images where corner" in page
     assert "DiagViB" not in page and "hue" not in json.dumps(

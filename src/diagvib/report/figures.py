@@ -10,6 +10,7 @@ from diagvib.foundation.parallel import in_processes
 from diagvib.papers.notes import source_note
 from diagvib.report.confusion import confusion_figures
 from diagvib.report.curves import cue_strength_figures, curve_figures
+from diagvib.report.dot_plots import rank_figures
 from diagvib.report.epochs import preference_figures, training_figures
 from diagvib.report.figure import Figure, Material
 from diagvib.report.gap_figures import gap_figures
@@ -33,6 +34,7 @@ KINDS = (
     confusion_figures,
     sheet_figures,
     heat_map_figures,
+    rank_figures,
 )
 # With fewer figures, starting another process costs more time than it saves.
 FIGURES_A_PROCESS = 12

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
+from diagvib.papers.diagvib6 import factor_ranks
 from diagvib.papers.diagvib6.comparability import protocol_differences
 from diagvib.papers.diagvib6.finding import CURVES, MATRIX
 from diagvib.papers.diagvib6.shortcut import OVERALL
@@ -61,6 +62,7 @@ SECTIONS = {
     "curves": CURVES,
     "matrices": MATRIX,
     "tables": METRIC_SETS["shortcut"].title,
+    "factors": factor_ranks.TITLE,
     "overall": OVERALL,
     "strength": cue_strength.TITLE,
     **{name: METRIC_SETS[name].title for name in METRIC_SETS if name not in _OTHER_KEYS},

@@ -45,7 +45,7 @@ METRICS = {
     "shortcut": Needs(
         (ID, OOD),
         module="papers.diagvib6.shortcut",
-        tables=("p_matrix", "overall", "baselines", "cue_strength"),
+        tables=("p_matrix", "overall", "baselines", "cue_strength", "asymmetry", "ranking"),
     ),
     "average": Needs(
         (ID, OOD), cues=1, misled=True, weights=True, module="papers.spawrious.average"

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from diagvib.papers.diagvib6 import published
+from diagvib.papers.diagvib6 import factor_ranks, published
 from diagvib.papers.diagvib6.finding import (
     CURVES,
     MATRIX,
@@ -62,7 +62,8 @@ OVERALL = "Over all bindings"
 
 class Shortcut(MetricSet):
     """METRIC_TITLES over the configured cues, and contrasts of studies; without cues, faavg is P_i
-    on the only group. The tables `p_matrix`, `overall`, `baselines` and `cue_strength`."""
+    on the only group. The tables `p_matrix`, `overall`, `baselines`, `cue_strength`,
+    `asymmetry` and `ranking`."""
 
     title = "Accuracy where the shortcut misleads"
     heads = METRIC_TITLES
@@ -85,11 +86,14 @@ class Shortcut(MetricSet):
         return frame.assign(note=frame["baseline"].map(untuned_notes(results.baselines)))
 
     def tables(self, results: Results) -> Frames:
+        accuracies = self.of_run(results)
         return {
             "p_matrix": p_matrix(results.runs),
             "overall": overall_table(results.runs),
             "baselines": baseline_comparisons(results.runs),
-            "cue_strength": cue_strength(self.of_run(results), results.known),
+            "cue_strength": cue_strength(accuracies, results.known),
+            "asymmetry": factor_ranks.factor_pairs(accuracies, results.known),
+            "ranking": factor_ranks.factor_ranks(accuracies, results.known),
         }
 
     def shown(
@@ -114,6 +118,7 @@ class Shortcut(MetricSet):
                     self.title,
                     [PERCENT, _SPREAD],
                 )
+        yield from factor_ranks.factor_tables(tables, known_studies)
         yield from _overall(tables, known_studies)
         strength = tables["cue_strength"]
         yield from half_way_tables(strength, known_studies.factors(strength["study"]))
@@ -124,7 +129,8 @@ class Shortcut(MetricSet):
     def sentences(self, tables: Frames, known_studies: KnownStudies) -> dict[str, list[str]]:
         curves, matrix = shortcut_sentences(tables, known_studies)
         overall = overall_sentence(tables["baselines"], known_studies)
-        texts = {CURVES: curves, MATRIX: matrix, OVERALL: overall}
+        winner = factor_ranks.factor_sentence(tables, known_studies)
+        texts = {CURVES: curves, MATRIX: matrix, OVERALL: overall, factor_ranks.TITLE: winner}
         return {title: [text] if text else [] for title, text in texts.items()}
 
     def paper_number(self, row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:

@@ -1,0 +1,98 @@
+"""Which factor wins in committed runs, beside what the paper's tables say of it; and the figures of
+these runs."""
+
+from collections.abc import Iterator
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+from result_file import REPOSITORY
+
+from diagvib.papers.diagvib6.factor_ranks import factor_pairs, factor_ranks, factor_tables
+from diagvib.papers.diagvib6.shortcut import means_over_cues, p_matrix
+from diagvib.report.curves import shown_routes, study_curves
+from diagvib.report.dot_plots import pair_dots, rank_dots
+from diagvib.report.figure import Figure
+from diagvib.report.matrix import heat_map
+from diagvib.report.style import save_figure
+from diagvib.results.table import Frames, interval, points
+from diagvib.results.uncertainty import sample_interval
+from diagvib.studies.known_studies import SHIPPED
+from result_tables.committed import Row, runs, studies
+from result_tables.diagvib6 import PAPER, accuracies, paper
+
+# The paper's networks with random weights that are trained end to end on labels.
+NETWORKS = (PAPER, "alexnet", "resnet50", "densenet161", "wide_resnet50_2")
+
+
+@cache
+def tidy_tables(folder: str) -> Frames:
+    """The tables of committed runs that these figures and tables are made from."""
+    results = runs(folder).fillna({"cue": ""})
+    return {
+        "p_matrix": p_matrix(results),
+        "metrics": pd.DataFrame(means_over_cues(results)),
+        "asymmetry": factor_pairs(results, SHIPPED),
+        "ranking": factor_ranks(results, SHIPPED),
+    }
+
+
+def ranking_table(folder: str) -> list[Row]:
+    return _readers_table(folder, 0)
+
+
+def pairs_table(folder: str) -> list[Row]:
+    return _readers_table(folder, 1)
+
+
+def _readers_table(folder: str, number: int) -> list[Row]:
+    """One of `factor_tables`, without the baseline if there is only one."""
+    table = [*factor_tables(tidy_tables(folder), SHIPPED)][number]
+    start = int(len({row[0] for row in table.rows}) == 1)
+    return [row[start:] for row in (table.heads, *table.rows)]
+
+
+def asymmetry_table(folder: str) -> list[Row]:
+    """The mean of P_ij + P_ji - 100 over the pairs, in points, which FAAvg gives, too: ours with its
+    interval over the samples, and that of the paper's networks."""
+    means = accuracies(folder)
+    rows = [["study", "ours", "95 % interval", "paper, resnet18", "paper, five networks"]]
+    for study in studies(means.drop(index="zso", level=0)):
+        values = means.loc[study].mean().to_numpy()
+        low, high = sample_interval(values)
+        row = [study.upper(), points(2 * values.mean() - 1)]
+        row.append(interval(2 * low - 1, 2 * high - 1, change=True))
+        theirs = {name: paper(baseline=name) for name in NETWORKS}
+        if study in theirs[PAPER].index:
+            published = {
+                name: 2 * table.loc[study, "mean"].mean() - 1 for name, table in theirs.items()
+            }
+            error = (
+                2 * np.linalg.norm(theirs[PAPER].loc[study, "stderr"]) / means.loc[study].shape[0]
+            )
+            row.append(f"{points(published[PAPER])} ± {100 * error:.1f}")
+            row.append(f"{points(min(published.values()))} to {points(max(published.values()))}")
+        rows.append(row + [""] * (len(rows[0]) - len(row)))
+    return rows
+
+
+def figures(folder: str) -> Iterator[Figure]:
+    """Heat maps, curves, ranks and pairs of committed runs."""
+    tables = tidy_tables(folder)
+    p, metrics = tables["p_matrix"], tables["metrics"]
+    for baseline in p["baseline"].unique():
+        for study in ("zgo", "zso"):
+            draw = partial(heat_map, p, study, baseline, SHIPPED)
+            yield Figure(f"p_matrix_{study}_{baseline}", "", draw)
+    for metric in ("faavg", "famin"):
+        for route, names in shown_routes(metrics, SHIPPED).items():
+            draw = partial(study_curves, metrics, metric, names, SHIPPED, True)
+            yield Figure(f"curves_{metric}_{route}", "", draw)
+    for name, draw in (("ranking", rank_dots), ("asymmetry", pair_dots)):
+        part = tables[name].query("study == 'zgo'")
+        yield Figure(f"{name}_zgo", "", partial(draw, part, SHIPPED.title("zgo")))
+
+
+def save_figures(folder: str) -> None:
+    for figure in figures(folder):
+        save_figure(figure.draw(), REPOSITORY / "docs/results" / folder / figure.name, ("png",))

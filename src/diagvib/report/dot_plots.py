@@ -1,0 +1,144 @@
+"""Which factor wins: every pair of factors both ways round, and the factors by how often, and by how
+much, they mislead."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from diagvib.papers.diagvib6.factor_ranks import TITLE, ranked_study
+from diagvib.report.figure import Figure, Material
+from diagvib.report.style import (
+    HELD_OUT,
+    MUTED,
+    RULE,
+    TRAINED,
+    Drawing,
+    add_legend,
+    new_panels,
+)
+
+_PAIRS = (
+    "Each row is a pair, the factor that wins on average first (i, then j). Blue: accuracy on i where j misleads, P_ij. "
+    "Vermilion: errors on j where i misleads, 1 - P_ji. Where both are alike, i wins what j loses. Thin lines: 95 % "
+    "intervals over the {samples}. Described, not tested."
+)
+_RANKS = (
+    "Blue: predictions that are wrong where the factor misleads, mean over the targets. Vermilion: accuracy that is lost "
+    "to it, relative to no shortcut. Thin lines: 95 % intervals over the {samples}. Described, not tested."
+)
+_DOTS = {TRAINED: "o", HELD_OUT: "D"}
+
+
+def rank_figures(material: Material) -> Iterator[Figure]:
+    """On the page, those of the study that the tables show; of others, files only."""
+    known_studies = material.known
+    for name, words, draw, caption in (
+        ("ranking", "factors by how often they mislead", rank_dots, _RANKS),
+        ("asymmetry", "pairs of factors, both ways round", pair_dots, _PAIRS),
+    ):
+        frame = material.frames[name]
+        for study in frame.loc[frame["n"] > 0, "study"].unique():
+            on_page = study == ranked_study(frame, known_studies)
+            yield Figure(
+                f"{name}/{study}",
+                f"{known_studies.title(study)}: {words}",
+                partial(draw, frame[frame["study"] == study], known_studies.title(study)),
+                TITLE if on_page else "",
+                known_studies.in_words(caption, [study]),
+            )
+
+
+def pair_dots(frame: pd.DataFrame, title: str) -> Drawing:
+    """A panel for each baseline, a row for each pair. frame: of `factor_pairs`, of one study; title: the
+    study's."""
+    means = frame.pivot(index=["baseline", "factor", "opponent"], columns="metric", values="mean")
+    margins = means["margin"].groupby(["factor", "opponent"], sort=False).mean()
+    order = margins.abs().sort_values(ascending=False, kind="stable").index
+    rows = {pair: position for position, pair in enumerate(order)}
+    words = [
+        " > ".join(pair if margins[pair] >= 0 else pair[::-1])
+        if margins[pair] == margins[pair]
+        else ", ".join(pair)
+        for pair in rows
+    ]
+    parts = frame[frame["metric"].isin(["p_ij", "p_ji"])]
+    points = []
+    for row in parts.to_dict("records"):
+        pair = row["factor"], row["opponent"]
+        recognised = (row["metric"] == "p_ij") == (not margins[pair] < 0)
+        points.append(row | {"row": rows[pair], "colour": TRAINED if recognised else HELD_OUT})
+    points = [point if point["colour"] == TRAINED else _errors(point) for point in points]
+    labels = {
+        TRAINED: "P_ij: the first is recognised where the second misleads",
+        HELD_OUT: "1 - P_ji: the first misleads about the second",
+    }
+    return _panels(points, words, labels, title)
+
+
+def rank_dots(frame: pd.DataFrame, title: str) -> Drawing:
+    """A panel for each baseline, a row for each factor. frame: of `factor_ranks`, of one study."""
+    errors = frame[frame["metric"] == "errors"].groupby("factor", sort=False)["mean"].mean()
+    order = errors.sort_values(ascending=False, kind="stable").index
+    colours = {"errors": TRAINED, "loss": HELD_OUT}
+    points = [
+        row | {"row": order.get_loc(row["factor"]), "colour": colours[row["metric"]]}
+        for row in frame[frame["metric"].isin(colours)].to_dict("records")
+    ]
+    labels = {TRAINED: "errors where the factor misleads", HELD_OUT: "accuracy lost to it"}
+    return _panels(points, list(order), labels, title)
+
+
+def _errors(point: dict) -> dict:
+    """The share of errors, of an accuracy."""
+    return point | {"mean": 1 - point["mean"], "low": 1 - point["high"], "high": 1 - point["low"]}
+
+
+def _panels(points: list[dict], words: list[str], labels: dict[str, str], title: str) -> Drawing:
+    """points: records of a tidy table, with the number of a row and a colour; words: names of the
+    rows."""
+    baselines = list(dict.fromkeys(point["baseline"] for point in points))
+    least = min([0, *(point["low"] for point in points if point["low"] < 0)])
+    wide = 0.07 * max(map(len, words)) + 0.3
+    figure, panels = new_panels(len(baselines), 3, (2.5, 0.2 * len(words) + 0.5), (wide, 0.8))
+    for axes, baseline in zip(panels, baselines, strict=True):
+        for point in (point for point in points if point["baseline"] == baseline):
+            _draw_point(axes, point)
+        axes.set_title(f"{title}, {baseline}")
+        axes.set_yticks(range(len(words)), words)
+        axes.set(xlim=(least - 0.02, 1.02), ylim=(len(words) - 0.5, -0.5), xticks=[0, 0.5, 1])
+        axes.grid(axis="x", color=RULE, linewidth=0.6)
+        axes.set_axisbelow(True)
+    for colour, label in labels.items():
+        panels[0].plot([], [], _DOTS[colour], color=colour, markersize=5, label=label)
+    figure.supxlabel("share of test images", fontsize=8)
+    add_legend(figure)
+    return figure
+
+
+def _draw_point(axes: Axes, point: dict) -> None:
+    """A dot with its interval; beside it, how many samples or targets it lacks."""
+    recognised = point["colour"] == TRAINED
+    row = point["row"] + (-0.14 if recognised else 0.14)
+    if not point["n"]:
+        if recognised:
+            axes.text(0.02, point["row"], "missing", va="center", fontsize=7, color=MUTED)
+        return
+    axes.hlines(row, point["low"], point["high"], color=point["colour"], linewidth=1, alpha=0.5)
+    axes.plot(
+        point["mean"],
+        row,
+        _DOTS[point["colour"]],
+        color=point["colour"],
+        markersize=4.5,
+        clip_on=False,
+    )
+    notes = [f"n={point['n']}/{point['expected']}"] if point["n"] < point["expected"] else []
+    if point.get("bindings", np.inf) < point.get("possible", 0):
+        notes.append(f"{point['bindings']} of {point['possible']} targets")
+    if notes and recognised:
+        inwards = {"ha": "right", "xytext": (-5, 0)} if point["mean"] > 0.5 else {"xytext": (5, 0)}
+        look = {"textcoords": "offset points", "va": "center", "fontsize": 6.5, "color": MUTED}
+        axes.annotate(", ".join(notes), (point["mean"], row), **look, **inwards)
