@@ -18,7 +18,7 @@ import pandas as pd
 import yaml
 from scipy.optimize import linear_sum_assignment
 
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, some_names, unknown_name
 from diagvib.foundation.files import write_text
 from diagvib.foundation.validation import Name, repeated, validated
 from diagvib.report.style import new_figure
@@ -450,9 +450,8 @@ def _only_table(folder: Path) -> str | None:
             return "*/" * depths.pop() + names.pop()
     if len(tables) > 1:
         _check_outside(folder / tables[0])
-        remainder = f" and {len(tables) - SHOWN} more" if len(tables) > SHOWN else ""
         raise DiagvibError(
-            f"{folder}: has the tables {', '.join(tables[:SHOWN])}{remainder}; choose one with --table, or "
+            f"{folder}: has the tables {some_names(tables, SHOWN)}; choose one with --table, or "
             f"several with the same columns, such as --table '*{Path(tables[0]).suffix}'"
         )
     return tables[0] if tables else None

@@ -1,7 +1,7 @@
 """The one exception that is meant for users."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -37,18 +37,23 @@ def one_line(error: object, length: int = 300) -> str:
     return text if len(text) <= length else f"{text[: length - 105]} ... {text[-100:]}"
 
 
+def some_names(names: Sequence[str], most: int = 5) -> str:
+    """`wren, gull and 3 more`: the first names, and how many more there are."""
+    remainder = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + remainder
+
+
 def unknown_name(kind: str, name: str, names: Iterable[str], location: str = "") -> DiagvibError:
     """The error for a name that does not exist, with the most similar names that do."""
     names = [str(k) for k in names]
     name = one_line(name, 120)
     folded = {k.casefold(): k for k in names}
     near = [folded[k] for k in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
-    remainder = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     hint = (
         f"did you mean {' or '.join(near)}?"
         + (f" known: {', '.join(names)}" if len(near) < len(names) <= _FEW_NAMES else "")
         if near
-        else f"known: {', '.join(names[:_MOST_NAMES])}{remainder}"
+        else f"known: {some_names(names, _MOST_NAMES)}"
         if names
         else "none is known here"
     )

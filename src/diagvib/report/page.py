@@ -46,6 +46,7 @@ from diagvib.results.table import (
     by_section,
     describe_doubtful,
     describe_missing,
+    doubtful,
     html,
     metrics_of,
     narrowed,
@@ -159,8 +160,8 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "scales": {chance: accuracy_stops(chance) for chance in map(known_studies.chance, studies)},
         "missing": describe_missing(runs),
         "samples": material.samples,
-        "doubtful": (doubtful := describe_doubtful(runs)),
-        "missing_title": "Missing and doubtful runs" if doubtful else "Missing runs",
+        "doubtful": describe_doubtful(runs),
+        "missing_title": f"Missing{' and doubtful' * doubtful(runs).any()} runs",
         "untested": [
             f"{known_studies.title(study)}, {binding}: {text}"
             for (study, binding), binding_runs in runs.groupby(["study", "binding"], sort=False)
@@ -240,7 +241,7 @@ def runs_summary(runs: pd.DataFrame) -> dict:
         "binding": runs.loc[runs["cue"] != "", "binding"].nunique(),
         "baselines": list(runs["baseline"].unique()),
         "expected": len(runs),
-        "doubtful": int((runs["reason"].fillna("").ne("") & (runs["status"] == "ok")).sum()),
+        "doubtful": int(doubtful(runs).sum()),
         **runs["status"].value_counts().reindex(["ok", "missing", "damaged"], fill_value=0),
     }
 

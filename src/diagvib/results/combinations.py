@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.metric_sets.metric_set import NUMBERS, Results, numbers
-from diagvib.results.table import Frames, Table, of_samples
+from diagvib.results.table import Frames, Table, doubtful, of_samples
 from diagvib.results.uncertainty import FEWEST, estimate, image_interval, sample_interval
 from diagvib.studies.known_studies import KnownStudies
 
@@ -146,7 +146,6 @@ def untested_notes(runs: pd.DataFrame) -> list[str]:
 def run_warnings(runs: pd.DataFrame) -> str:
     """What a reader must know of a number from these runs: `no test image of wren-land; 2 of 3 runs
     are doubtful`."""
-    doubtful = int((runs["reason"].fillna("").ne("") & (runs["status"] == "ok")).sum())
-    verb = "is" if doubtful == 1 else "are"
-    text = f"{doubtful} of {len(runs)} runs {verb} doubtful"
-    return "; ".join([*untested_notes(runs), *([text] if doubtful else [])])
+    count = int(doubtful(runs).sum())
+    text = f"{count} of {len(runs)} runs {'is' if count == 1 else 'are'} doubtful"
+    return "; ".join([*untested_notes(runs), *[text] * (count > 0)])

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
-from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.errors import DiagvibError, one_line, some_names
 from diagvib.foundation.files import METADATA_KEY, read_json
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
@@ -42,7 +42,6 @@ _CIRCUMSTANCES = ("date", "device", "machine", "precision", "seed")
 _COMMIT = "commit"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
-_MOST_NAMES = 5  # combinations of classes that are named
 
 
 class _Git(BaseModel, strict=True):
@@ -279,9 +278,7 @@ def _untested(
     """The combinations without a test image: `wren-land, gull-sea and 2 more`."""
     factors = run["binding"].split("-")
     tested = {"-".join(filter(None, (cell["target_class"], cell["cue_class"]))) for cell in cells}
-    names = known_studies.untested(run["study"], factors, run["sample"], trained, tested)
-    remainder = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + remainder
+    return some_names(known_studies.untested(run["study"], factors, run["sample"], trained, tested))
 
 
 def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:

@@ -277,10 +277,14 @@ def describe_missing(runs: pd.DataFrame) -> list[str]:
     return _described(runs, runs["status"] != "ok")
 
 
+def doubtful(runs: pd.DataFrame) -> pd.Series:
+    """Of each run, whether it is complete, but with a reason to distrust its numbers."""
+    return (runs["status"] == "ok") & (runs["reason"].fillna("") != "")
+
+
 def describe_doubtful(runs: pd.DataFrame) -> list[str]:
-    """The same of complete runs with a reason to distrust their numbers."""
-    doubtful = (runs["status"] == "ok") & (runs["reason"].fillna("") != "")
-    return _described(runs.assign(status="doubtful"), doubtful)
+    """The same of doubtful runs."""
+    return _described(runs.assign(status="doubtful"), doubtful(runs))
 
 
 def _described(runs: pd.DataFrame, selected: pd.Series) -> list[str]:

@@ -21,7 +21,7 @@ from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
 from diagvib.results.saliency_shares import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
-from diagvib.results.table import Frames, Table, metrics_of
+from diagvib.results.table import Frames, Table, doubtful, metrics_of
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.resolve import command_for
 from diagvib.studies.known_studies import KnownStudies
@@ -82,15 +82,15 @@ def with_warnings(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def mark_doubtful(table: Table, runs: pd.DataFrame, known_studies: KnownStudies) -> Table:
     """The table with DOUBTFUL beside each baseline of which runs are doubtful: in the row's study,
     or that of the title, or in any."""
-    doubted = runs[(runs["status"] == "ok") & runs["reason"].fillna("").ne("")]
+    doubted = runs[doubtful(runs)]
     titles = {known_studies.title(study): study for study in doubted["study"].unique()}
     of_title = [study for name, study in titles.items() if table.title.startswith(name)]
 
     def mark(text: str, study: str | None) -> str:
         row_studies = [titles.get(study)] if study else of_title or [*titles.values()]
         name = text.removesuffix(f" {UNTUNED}")
-        doubtful = doubted["baseline"].eq(name) & doubted["study"].isin(row_studies)
-        return f"{text} {DOUBTFUL}" if doubtful.any() else text
+        in_row = doubted["baseline"].eq(name) & doubted["study"].isin(row_studies)
+        return f"{text} {DOUBTFUL}" if in_row.any() else text
 
     column = table.heads.index("study") if "study" in table.heads else None
     rows = [

@@ -5,6 +5,7 @@ from collections.abc import Set
 
 import numpy as np
 
+from diagvib.foundation.errors import some_names
 from diagvib.images.files import Images
 from diagvib.methods.method import Method
 from diagvib.settings.layout import Run
@@ -15,7 +16,6 @@ from diagvib.training.selection_rules import INFERRED
 
 # With fewer images of a group, the standard error of its accuracy may exceed 9 points.
 FEW_IMAGES = 30
-_MOST_NAMES = 5  # combinations of classes that are named
 
 Cell = tuple[str, ...]  # a combination of classes
 
@@ -64,9 +64,7 @@ def _untested(trained: dict[Cell, int], validated: Set[Cell], tested: Set[Cell])
     doubts = []
     for split, cells in (("validation", validated), ("test", tested)):
         if names := [*absent_combinations(trained, cells)]:
-            surplus = len(names) - _MOST_NAMES
-            remainder = f" and {surplus} more" if surplus > 0 else ""
-            doubts.append(f"no {split} image of {', '.join(names[:_MOST_NAMES])}{remainder}")
+            doubts.append(f"no {split} image of {some_names(names)}")
     return doubts
 
 

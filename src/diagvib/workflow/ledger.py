@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from shlex import quote
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.messages import say
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
@@ -107,11 +107,8 @@ def check_recorded(root: str) -> None:
     tuning = Layout(root).tuning  # also made by hand
     modified = _changed_files(root)["modified"] if changes(root) else []
     if changed := [path for path in modified if not Path(path).is_relative_to(tuning)]:
-        remainder = (
-            f" and {len(changed) - _MOST_FILES:,} more" if len(changed) > _MOST_FILES else ""
-        )
         raise DiagvibError(
-            f"{', '.join(changed[:_MOST_FILES])}{remainder}: recorded in {lock_of(root)}, but changed since by something "
+            f"{some_names(changed, _MOST_FILES)}: recorded in {lock_of(root)}, but changed since by something "
             f"other than the workflow. Nothing was started. {_remedy(changed[0])}"
         )
 

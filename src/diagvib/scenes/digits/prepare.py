@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.columns import from_binary, to_binary
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.files import (
     file_sha256,
     read_table,
@@ -37,7 +37,6 @@ from diagvib.scenes.scene import Catalogue
 TABLE = "digits.parquet"
 # The textures of the paper, which are none of the user's photos.
 PUBLISHED: Mapping[str, str | None] = dict.fromkeys(classes("texture"))
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,7 @@ def _textures(raw: Path, sources: str, photos: Mapping[str, str | None]) -> dict
 def _origin(sources: str, photos: Mapping[str, str | None]) -> str:
     """`sources`, and the user's textures if there are any."""
     names = [name for name, photo in photos.items() if photo]
-    remainder = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{sources} (textures: {', '.join(names[:_SHOWN])}{remainder})" if names else sources
+    return f"{sources} (textures: {some_names(names)})" if names else sources
 
 
 def _texture_path(folder: Path, name: str) -> Path:

@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 import pyarrow as pa
 
-from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.errors import DiagvibError, one_line, some_names
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
 from diagvib.foundation.messages import say
 from diagvib.scenes.photos.decoding import Glance, check_photo, in_threads, photo_bytes
@@ -166,9 +166,8 @@ def leave_out_many(folder: Path, reasons: dict[str, str]) -> None:
 
 def name_some(problem: str, paths: Sequence[str]) -> None:
     """Print ten of these paths, if there are any, and how many more there are."""
-    remainder = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
     if paths:
-        say(f"{problem}: {', '.join(paths[:SHOWN])}{remainder}")
+        say(f"{problem}: {some_names(paths, SHOWN)}")
 
 
 def leave_out(path: Path, reason: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, some_names, unknown_name
 from diagvib.foundation.files import read_json
 from diagvib.foundation.messages import say
 from diagvib.foundation.validation import validated
@@ -119,8 +119,7 @@ def _name_absent_classes(definition: PhotoSet, folder: Path, photos: pd.DataFram
     for name, factor in definition.parts.items():
         missing = [label for label in factor.values if label not in set(photos[name])]
         if missing:
-            remainder = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            say(f"{folder}: no photo of {name} {', '.join(missing[:5])}{remainder}")
+            say(f"{folder}: no photo of {name} {some_names(missing)}")
 
 
 def _check_units(definition: PhotoSet, photos: pd.DataFrame, folder: Path, location: str) -> None:
