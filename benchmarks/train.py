@@ -146,7 +146,7 @@ def _settings(name: str, folder: Path) -> dict:
 def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
     """Rows of one task in this many processes at once. folder: where full runs put their files;
     None: no full run."""
-    parts = _at_once(_speed, processes, replace(task, begun=time.time()))
+    parts = at_once(_speed, processes, replace(task, begun=time.time()))
     seconds = {
         what: sum(part["seconds"][what] for part in parts) / processes
         for what in parts[0]["seconds"]
@@ -172,7 +172,7 @@ def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
     ]
 
 
-def _at_once(function: Callable, processes: int, *arguments) -> list:
+def at_once(function: Callable, processes: int, *arguments) -> list:
     """The results of `function` in each of this many new processes."""
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         return [
@@ -264,7 +264,7 @@ def _full_run(task: Task, folder: Path) -> dict:
     if not images.exists():
         _write_datasets(images)
     results = folder / "results" / str(time.time_ns())
-    return _at_once(_train_full_runs, 1, replace(task, begun=time.time()), images, results, EPOCHS)[
+    return at_once(_train_full_runs, 1, replace(task, begun=time.time()), images, results, EPOCHS)[
         0
     ]
 

@@ -93,9 +93,9 @@ def no_modules_left(tmp_path_factory):
     for name in values:
         del sys.modules[name]
     if values and "diagvib.scenes" in sys.modules:
-        sys.modules["diagvib.scenes"]._of_class.cache_clear()
+        sys.modules["diagvib.scenes"].scene_of_class.cache_clear()
     if values and "diagvib.scenes.cache" in sys.modules:
-        sys.modules["diagvib.scenes.cache"]._loaded.clear()
+        sys.modules["diagvib.scenes.cache"].loaded_code.clear()
 
 
 no_modules_of_a_test = pytest.fixture(autouse=True)(no_modules_left)

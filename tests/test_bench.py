@@ -19,7 +19,7 @@ def written(folder: Path, kind: str) -> dict:
 @pytest.fixture
 def one_process(monkeypatch):
     """Everything in this process, and once."""
-    monkeypatch.setattr(train, "_at_once", lambda function, n, *arguments: [function(*arguments)])
+    monkeypatch.setattr(train, "at_once", lambda function, n, *arguments: [function(*arguments)])
     monkeypatch.setattr(train, "machine", lambda: {"cores": 1})
 
 

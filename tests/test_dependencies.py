@@ -110,7 +110,7 @@ MORE = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}", ".yaml": "\ncite: My paper.
 DIGESTS = """
 import json, sys
 from pathlib import Path
-from diagvib.provenance.code import _code, stage_code
+from diagvib.provenance.code import entries_code, stage_code
 from diagvib.settings.resolve import load_config
 
 config = load_config("toy.yaml")
@@ -120,7 +120,7 @@ jobs += [(stage, None, study, None) for stage in ("draw", "render") for study, _
 jobs += [("train", None, study, baseline) for baseline, study, _ in config.train_jobs]
 
 def digests():
-    _code.cache_clear()
+    entries_code.cache_clear()
     return [stage_code(config, *job).digest for job in jobs]
 
 usual = digests()

@@ -203,7 +203,7 @@ def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypat
     # With this mean, nothing else reads the images.
     options = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3}
     settings = Encoding(encoder_settings(frozen(input=options)), CPU)
-    monkeypatch.setattr(encoding, "_ROWS_PER_STATE", 256)
+    monkeypatch.setattr(encoding, "ROWS_PER_STATE", 256)
     encode(settings, several, 1, tmp_path / "whole")
     chunks, read = ImageFiles.chunks, []
 
@@ -535,10 +535,10 @@ def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch
     monkeypatch.setattr(type(scene), "exchange", spied)
     files = encoded(RenderedRecipes(*position), tmp_path / "features", settings)
     assert draws == {"position": 300, "hue": 300}
-    part = encoding._Part(RenderedRecipes(*position), 0, "train")
+    part = encoding.Part(RenderedRecipes(*position), 0, "train")
     # Cues are numbered as in the binding, whatever the names of the roles.
     part.metadata["roles"] = {"target": "shape", "b": "position", "a": "hue"}
-    encoding._with_cue(part, "cue.1", torch.arange(90))
+    encoding.with_cue(part, "cue.1", torch.arange(90))
     assert draws == {"position": 390, "hue": 300}
     encoder = of_encoder(encoder_settings(settings))
     code = code_digest(encoder, "diagvib.training.encode", "digits", "render")
@@ -572,6 +572,6 @@ def test_every_chunk_is_mixed_by_a_share_of_its_own():
     pair = [pixels.repeat(BATCH // 4, 1, 1, 1)] * 2
     part = SimpleNamespace(chunks=lambda start: iter(pair), scene=None, labels=labels, split="val")
     single, alternative = (
-        values["mixup"] for values in encoding._chunks(encoder, part, 0, ["mixup"])
+        values["mixup"] for values in encoding.feature_chunks(encoder, part, 0, ["mixup"])
     )
     assert single[0, -3] != alternative[0, -3], "the share"

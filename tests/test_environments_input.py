@@ -9,7 +9,7 @@ import yaml
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.resolve import load_config
-from diagvib.studies.recipes import _quotas
+from diagvib.studies.recipes import quotas_of
 from diagvib.studies.scarcity import check_counts
 from diagvib.studies.study import parse_study
 
@@ -117,7 +117,7 @@ def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):
     assert load_config(None, [*overrides, f"counts.test={minimum}"])
     weights = np.array([0.972 / 3] * 3 + [0.028 / 6] * 6)
     for count, fewest in ((120, 0), (minimum, 1)):  # however ties are broken
-        quotas = [_quotas(count, weights, np.random.default_rng(seed)) for seed in range(20)]
+        quotas = [quotas_of(count, weights, np.random.default_rng(seed)) for seed in range(20)]
         assert np.min(quotas) == fewest
 
 

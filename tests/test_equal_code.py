@@ -54,14 +54,14 @@ def test_a_line_without_its_toy_run_is_refused(tmp_path, mistakes):
 def test_lines_are_followed_where_provenance_is_compared(tmp_path, monkeypatch):
     path = table(tmp_path / "equal.csv", LINE, {**LINE, "old": B, "new": C})
     monkeypatch.setattr(code, "EQUAL_CODE", path)
-    code._equal_code.cache_clear()
+    code.equal_digests.cache_clear()
     try:
         assert not differing(
             {"code": A, "made_from": {"code": B}}, {"code": C, "made_from": {"code": C}}
         )
         assert differing({"code": C}, {"code": "d" * 64}) == ["code"]
     finally:
-        code._equal_code.cache_clear()
+        code.equal_digests.cache_clear()
 
 
 def test_records_of_earlier_versions_count(tmp_path):

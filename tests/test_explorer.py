@@ -132,7 +132,7 @@ def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatc
     material = SimpleNamespace(frames=frames, known=SHIPPED, studies=[*names])
     monkeypatch.setattr(
         explorer,
-        "_dataset",
+        "dataset_of_runs",
         lambda _, images, runs, maximum: {"runs": {}, "study": runs[0]["study"]},
     )
     write_explorer(material, tmp_path, tmp_path / "out")

@@ -59,7 +59,7 @@ def config(tmp_path_factory) -> dict:
 def exported(config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_GROUP", 10)  # so that a file has several row groups
+        patch.setattr(module, "ROWS_PER_GROUP", 10)  # so that a file has several row groups
         return folder, export(config, folder, png=True)
 
 

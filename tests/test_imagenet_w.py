@@ -502,6 +502,6 @@ def test_only_the_published_photos_are_comparable(tmp_path):
     scene = load_scene(str(definition_path("imagenet_w/imagenet.yaml")))
     names = scene.factors["class"]
     frame = pd.DataFrame({"class": np.repeat(names, 50), "photos": "val", "lot": ""})
-    assert scene._is_published(frame)
+    assert scene.is_published(frame)
     for fewer in (frame[1:], frame[50:], frame[:0]):
-        assert not scene._is_published(fewer)
+        assert not scene.is_published(fewer)

@@ -13,7 +13,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images
 from diagvib.models.independence import check_independent
 from diagvib.models.registry import make_network
-from diagvib.training.encode import _chunks
+from diagvib.training.encode import feature_chunks
 from diagvib.training.probe import features_by
 
 PIXELS = torch.randint(0, 256, (40, 4, 4, 3), dtype=torch.uint8)
@@ -145,7 +145,7 @@ def test_an_encoder_is_checked_before_its_features_are_written():
     encoder.mean = torch.zeros(3)
     part = SimpleNamespace(chunks=lambda start: iter([PIXELS]), split="train")
     with pytest.raises(DiagvibError, match="model.frozen: an image's features depend on which"):
-        next(_chunks(encoder, part, 0, [""]))
+        next(feature_chunks(encoder, part, 0, [""]))
 
 
 @pytest.mark.parametrize(

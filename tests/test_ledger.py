@@ -152,7 +152,7 @@ def test_a_file_that_is_changed_by_hand_in_a_folder_of_the_workflow_is_damage(
 def test_tuning_by_hand_is_no_damage(copied, monkeypatch):
     files = {"modified": [f"{ROOT}/results/tuning/m.csv"]}
     monkeypatch.setattr(ledger, "changes", lambda root: True)
-    monkeypatch.setattr(ledger, "_changed_files", lambda root: files)
+    monkeypatch.setattr(ledger, "changed_files", lambda root: files)
     check_recorded(ROOT)
     files["modified"].append(f"{ROOT}/it's.csv")
     with pytest.raises(

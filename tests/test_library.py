@@ -216,7 +216,7 @@ def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes, monk
     write_scene(scenes, "one", "(0, 0, 0)")
     with pytest.raises(DiagvibError, match="^scene Squares: its code, or diagvib's, has changed"):
         prepared("one:Squares")
-    monkeypatch.setattr("diagvib.scenes.cache._loaded", {})  # as in a new process
+    monkeypatch.setattr("diagvib.scenes.cache.loaded_code", {})  # as in a new process
     assert prepared("one:Squares") not in (left, right)
 
 

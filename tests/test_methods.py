@@ -388,7 +388,7 @@ def test_the_rule_of_selection_chooses_the_epoch(data, monkeypatch):
         method = make_baseline(settings_of(selection=rule), 6, SIZE, 0)
         trainer = Trainer(method, *data, RUN, replace(PROTOCOL, max_epochs=4))
         rows = iter(pd.DataFrame(columns).to_dict("records"))
-        monkeypatch.setattr(trainer, "_validate", lambda rows=rows: next(rows))
+        monkeypatch.setattr(trainer, "validate", lambda rows=rows: next(rows))
         fitted = trainer.fit()
         selection = fitted.selected_epoch, fitted.val_loss
         assert selection == (epoch, columns["val_loss"][epoch - 1]), rule

@@ -149,7 +149,7 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
             min(solver.score(features[group].numpy(), labels[group].numpy()) for group in judgement)
         )
     assert len(set(worst)) > 2 and worst[0] < max(worst)
-    assert dfr._best_strength(features, labels, subset) == dfr.STRENGTHS[worst.index(max(worst))]
+    assert dfr.best_strength(features, labels, subset) == dfr.STRENGTHS[worst.index(max(worst))]
 
 
 def test_dfr_cannot_choose_on_groups_of_one_image():

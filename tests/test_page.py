@@ -166,7 +166,7 @@ def test_pictures_of_combinations_are_few_and_in_the_matrix(tmp_path, monkeypatc
     tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
     material = material_of(tmp_path, settings)
     assert [*example_pictures(material)] == ["digits-position-hue-3x3", "digits-position-hue-5x4"]
-    monkeypatch.setattr("diagvib.report.sheets._MOST_CLASSES", 4)
+    monkeypatch.setattr("diagvib.report.sheets.MOST_CLASSES", 4)
     assert [*example_pictures(material)] == ["digits-position-hue-3x3"]
     p = material.frames["p_matrix"]
     material.frames["p_matrix"] = p[p["study"] == "five"]

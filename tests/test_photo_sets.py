@@ -362,7 +362,7 @@ def test_environments_that_are_only_tested_take_what_is_left():
 
 
 def test_a_watermark_of_another_text_is_not_the_papers(tmp_path, monkeypatch):
-    monkeypatch.setattr(watermarks, "_rank", lambda font: (0, 0, 0))
+    monkeypatch.setattr(watermarks, "font_rank", lambda font: (0, 0, 0))
     draws = {"points_to": "land", "text": "##"}
     scene = load_scene(str(made(tmp_path, rows(3), watermark=draws)))
     scene.fetch(tmp_path / "raw", None)

@@ -267,7 +267,7 @@ def test_only_epochs_of_the_last_phase_may_be_chosen(monkeypatch):
     epochs = [{"phase": "identify"}, {"phase": "classify"}, {"phase": "classify"}]
     fitted = SimpleNamespace(history=epochs, val_loss=1.0, selected_epoch=2)
     monkeypatch.setattr(trials, "fit", lambda *_: (None, fitted))
-    outcome = trials._train(None, None, SimpleNamespace(train=[0]), None, "a")
+    outcome = trials.train_trial(None, None, SimpleNamespace(train=[0]), None, "a")
     assert outcome["history"] == epochs[1:] and outcome["epochs"] == 3
 
 

@@ -292,7 +292,7 @@ def scalars(folder):
 
 def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, monkeypatch):
     pytest.importorskip("tensorboard")
-    curves, on_epoch = root / "curves", callbacks._Bar.on_epoch
+    curves, on_epoch = root / "curves", callbacks.TrainingBar.on_epoch
 
     def stop(bar, row):
         on_epoch(bar, row)
@@ -300,7 +300,7 @@ def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, mo
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(callbacks._Bar, "on_epoch", stop)
+        patch.setattr(callbacks.TrainingBar, "on_epoch", stop)
         train(root, "runs", samples=[0], curves=curves)
     assert len(scalars(curves / "0")["val_loss"]) == 2
     history = history_of(train(root, "runs", samples=[0], curves=curves) / "0")

@@ -114,7 +114,7 @@ def test_the_rule_decides_which_epoch_is_kept(data, selection, phase, epochs, be
     for epoch, (loss, accuracy, worst) in enumerate(epochs, 1):
         row = {"epoch": epoch, "val_loss": loss, "val_accuracy": accuracy, "val_worst_class": worst}
         trainer.progress.history.append(row)
-        trainer._select(row)
+        trainer.select(row)
     assert trainer.progress.best["epoch"] == best
 
 
@@ -411,7 +411,7 @@ def test_a_job_tells_the_workflows_terminal_its_epoch_and_the_time_left(
     data, tmp_path, monkeypatch
 ):
     """Its own stderr is a log. The terminal is a file here, and once on another machine."""
-    monkeypatch.setattr(callbacks, "_SECONDS", 0)
+    monkeypatch.setattr(callbacks, "SECONDS", 0)
     for place in ("terminal", "elsewhere/terminal"):
         monkeypatch.setenv(TERMINAL, str(tmp_path / place))
         with callbacks.training_callback("a run") as callback:
@@ -423,13 +423,13 @@ def test_a_job_tells_the_workflows_terminal_its_epoch_and_the_time_left(
 
 def test_a_cosine_schedule_halves_the_rate_in_the_middle(data):
     trainer = Trainer(small_cnn(lr=0.1, schedule="cosine"), *data, RUN, PROTOCOL)
-    rates, learn = [], trainer._learn
+    rates, learn = [], trainer.learn
 
     def noted(*arguments):
         rates.append(trainer.optimisers["model"].param_groups[0]["lr"])
         return learn(*arguments)
 
-    trainer._learn = noted
+    trainer.learn = noted
     trainer.fit()
     assert rates == pytest.approx([0.1, 0.05 * (1 + 0.5**0.5), 0.05, 0.05 * (1 - 0.5**0.5)])
 

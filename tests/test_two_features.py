@@ -164,7 +164,7 @@ def test_a_run_killed_while_it_retrains_ends_the_same(name, options, tmp_path):
     def rank(logits):
         if next(ranks) == 4:
             raise Interrupted
-        return killed._rank(logits)
+        return killed.rank(logits)
 
     killed.data = replace(killed.data, rank=rank)
     checkpoint = Checkpoint(tmp_path / "state.pt", "d")

@@ -118,13 +118,13 @@ NEAREST_FIRST = [
 def test_the_nearest_font_to_the_papers_comes_first(tmp_path):
     fonts = [Font(tmp_path / "x.otf", 0, *names) for names in NEAREST_FIRST]
     shuffled = fonts[::-1]
-    assert sorted(shuffled, key=watermarks._rank) == fonts
+    assert sorted(shuffled, key=watermarks.font_rank) == fonts
     assert [font.published for font in fonts] == [index in (0, 3) for index in range(len(fonts))]
 
 
 def test_a_random_watermark_has_eight_characters_in_proportion_to_the_image(monkeypatch):
     draws = []
-    monkeypatch.setattr(watermarks, "_overlay", lambda *arguments: draws.append(arguments))
+    monkeypatch.setattr(watermarks, "overlay_of", lambda *arguments: draws.append(arguments))
     for seed in range(100):
         watermarks.random_watermark(112, None, np.random.default_rng(seed))
     assert {len(text) for _, _, text, *_ in draws} == {8}

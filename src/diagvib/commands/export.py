@@ -37,7 +37,7 @@ from diagvib.settings.layout import Layout
 from diagvib.studies.study import SPLITS
 
 # Images per row group: a few megabytes, as viewers prefer.
-_GROUP = 500
+ROWS_PER_GROUP = 500
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 # Columns of an image file left out, since the names of dataset and split say the same.
 _LEFT_OUT = ("image", "sample", "split")
@@ -108,7 +108,7 @@ def _export_split(
                 pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
                 ThreadPoolExecutor(os.cpu_count()) as pool,
             ):
-                for batch in file.iter_batches(batch_size=_GROUP):
+                for batch in file.iter_batches(batch_size=ROWS_PER_GROUP):
                     pngs = pool.map(_png, image_pixels(batch["image"], shape, path))
                     columns = {"image": [{"bytes": png, "path": None} for png in pngs]}
                     for column in schema.names[1:]:

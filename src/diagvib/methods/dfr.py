@@ -111,7 +111,7 @@ class Dfr(Method):
             data = data.validation
             features = self._features(data)
         features, labels = features.sub_(mean).div_(std), data.labels.cpu()
-        c = self.options.c or _best_strength(features, labels, subset.cpu())
+        c = self.options.c or best_strength(features, labels, subset.cpu())
         draws = [
             subset,
             *(equal_groups(self.group, self.groups) for _ in range(self.options.resamples - 1)),
@@ -151,7 +151,7 @@ def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
     return torch.stack(rows) / (2 if len(classes) == 2 else 1)
 
 
-def _best_strength(features: Tensor, labels: Tensor, subset: Tensor) -> float:
+def best_strength(features: Tensor, labels: Tensor, subset: Tensor) -> float:
     """The best of STRENGTHS; subset: int64[groups, images], the first half for fitting, the second
     for judging."""
     fitted, validation = subset.tensor_split(2, 1)

@@ -62,11 +62,11 @@ def stage_code(
     if stage in ("tabulate", "plot"):
         entries += metric_set_modules().values()
         entries += map(Path, study_files(config.studies_from))
-    return _code(stage, tuple(entries))
+    return entries_code(stage, tuple(entries))
 
 
 @cache
-def _code(stage: str, entries: tuple[Entry, ...]) -> Code:
+def entries_code(stage: str, entries: tuple[Entry, ...]) -> Code:
     return code_of([*imported_in("diagvib.stages", stage), *entries])
 
 
@@ -88,7 +88,7 @@ def read_equal_code(path: Path) -> list[dict[str, str]]:
 
 
 @cache
-def _equal_code() -> dict[str, str]:
+def equal_digests() -> dict[str, str]:
     """Of code with equals, one digest for all."""
     equals: dict[str, set[str]] = {}
     for row in read_equal_code(EQUAL_CODE):
@@ -99,7 +99,7 @@ def _equal_code() -> dict[str, str]:
 
 def same_code(digest: object) -> object:
     """One digest for all code that was shown to compute the same as that with this digest."""
-    return _equal_code().get(digest, digest) if isinstance(digest, str) else digest
+    return equal_digests().get(digest, digest) if isinstance(digest, str) else digest
 
 
 def code_digest(settings: dict, stage: str, scene: str, images: str) -> str:

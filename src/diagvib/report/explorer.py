@@ -51,7 +51,9 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     images = partial(image_data, material, recipes, cache(partial(_renderer, material)))
     index = []
     for (study, binding, sample), dataset_runs in datasets[:_DATASETS]:
-        if dataset := _dataset(material, images, dataset_runs.to_dict("records"), image_limit):
+        if dataset := dataset_of_runs(
+            material, images, dataset_runs.to_dict("records"), image_limit
+        ):
             file = f"{study}_{binding}_{sample}.js"
             # Names may run together: study `a_b` with `c-d`, and `a` with `b_c-d`.
             if file in {entry["file"] for entry in index}:
@@ -74,7 +76,7 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     write_text(out / "index.html", page)
 
 
-def _dataset(
+def dataset_of_runs(
     material: Material, read_images: Callable, runs: list[dict], image_limit: int
 ) -> dict | None:
     """The runs on one dataset, as the page's script reads them; None if there are no images."""

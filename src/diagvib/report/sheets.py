@@ -34,7 +34,7 @@ PICTURES = "In pictures"
 _SIDE, _TEXT = 0.86, 0.2  # inches: of an image, and the height of the text below it
 _EXAMPLE_SIDE = 96  # pixels of one combination on the page
 # Of a factor, on its sheet; with more, there are no pictures of combinations.
-_MOST_CLASSES = 24
+MOST_CLASSES = 24
 
 Cell = tuple[str, ...]  # target class, then the class of each cue
 
@@ -142,7 +142,7 @@ def shown_classes(
 
 def _fit(factor_classes: Sequence[tuple[str, Sequence[str]]]) -> bool:
     """Whether pictures of all combinations fit on a page. shown: from `shown_classes`."""
-    return all(len(classes) <= _MOST_CLASSES for _, classes in factor_classes)
+    return all(len(classes) <= MOST_CLASSES for _, classes in factor_classes)
 
 
 def example_images(path: Path, factors: list[str]) -> dict[Cell, np.ndarray]:
@@ -187,7 +187,7 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
     """A row per factor, an image per class, of the first classes if there are many; all other factors
     are fixed (paper, Fig. 2)."""
     loaded = load_scene(scene)
-    factors = {factor: classes[:_MOST_CLASSES] for factor, classes in loaded.factors.items()}
+    factors = {factor: classes[:MOST_CLASSES] for factor, classes in loaded.factors.items()}
     names = [{factor: name} for factor, classes in factors.items() for name in classes]
     images, columns = iter(loaded.examples(prepared, names)), max(map(len, factors.values()))
     figure = new_figure(max(0.98 * columns + 0.4, 3.6), 1.16 * len(factors) + 0.2)

@@ -48,7 +48,7 @@ def load_scene(name: str) -> Scene:
     if has_textures(name):
         return imported(_TEXTURES, "scene")(name, name.split("+")[1:])
     if name in SCENES or ":" in name:
-        return _of_class(name)
+        return scene_of_class(name)
     is_file = name.endswith((".yaml", ".yml"))
     if (former := _FORMER_PATH.fullmatch(name)) and not Path(name).is_file():
         name = f"config/photos/{former[1]}/scene.yaml"
@@ -61,7 +61,7 @@ def load_scene(name: str) -> Scene:
 
 
 @cache
-def _of_class(name: str) -> Scene:
+def scene_of_class(name: str) -> Scene:
     kind = imported(SCENES.get(name, name), "scene")
     if not (isinstance(kind, type) and issubclass(kind, Scene)):
         raise DiagvibError(f"scene: {name} is not a subclass of diagvib.scenes.scene.Scene")

@@ -11,7 +11,7 @@ from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Scene
 
 # Digests of the scene code already imported by this process.
-_loaded: dict[str, str] = {}
+loaded_code: dict[str, str] = {}
 
 
 def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
@@ -19,7 +19,7 @@ def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
     of the scene's code and of the user's photos."""
     module, mirror = type(scene).__module__, mirror and mirror.absolute()
     code = code_of([module]).digest
-    if _loaded.setdefault(module, code) != code:
+    if loaded_code.setdefault(module, code) != code:
         raise DiagvibError(
             f"scene {scene.name}: its code, or diagvib's, has changed since it was first used here; "
             "restart Python to use the new code"

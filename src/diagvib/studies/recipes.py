@@ -115,7 +115,7 @@ class Draw:
         generator, sample, factors = self.generator(split), self.sample, self.scene.factors
         parts = []
         for group, count, share in self.blocks(split):
-            quotas = dealt[split, group] if dealt else _quotas(count, share["weight"], generator)
+            quotas = dealt[split, group] if dealt else quotas_of(count, share["weight"], generator)
             parts.append(share.loc[np.repeat(share.index, quotas)])
         recipes = pd.concat(parts, ignore_index=True)
         recipes = recipes.iloc[generator.permutation(len(recipes))].reset_index(drop=True)
@@ -165,7 +165,7 @@ class Draw:
         dealt_photos = {}
         for weights, takers in lots.values():
             numbers = np.array([count for *_, count in takers])
-            total = _quotas(numbers.sum(), weights, generator)
+            total = quotas_of(numbers.sum(), weights, generator)
             floors = np.stack([whole_shares(count, weights)[0] for count in numbers])
             dealt = _in_turn(total, numbers)
             if (dealt < floors).any():  # rare; in all other cases, datasets stay as they were
@@ -185,7 +185,7 @@ def _in_turn(cells: np.ndarray, takers: np.ndarray) -> np.ndarray:
     return dealt
 
 
-def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def quotas_of(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Whole numbers with sum count, proportional to weights; the largest remainders get the rest,
     ties at random."""
     quotas, rests = whole_shares(count, np.asarray(weights))

@@ -84,7 +84,7 @@ class Batches:
         self.device, self.annotations = device, annotations or Annotations()
         self.counterfactuals, self.augment = counterfactuals, augment or augmentation(())
         self.views: dict[str, Tensor] = {}
-        self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
+        self.pixels = pixels.to(device) if fits(pixels, device) else pixels
         image_annotations = self.annotations
         cues = (
             labels.new_empty(len(labels), 0)
@@ -162,6 +162,6 @@ class Batches:
         return pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
 
 
-def _fits(pixels: Tensor, device: torch.device) -> bool:
+def fits(pixels: Tensor, device: torch.device) -> bool:
     # Half of the free memory: weights, activations and the other splits need room too.
     return device.type != "cuda" or pixels.nbytes < torch.cuda.mem_get_info(device)[0] / 2

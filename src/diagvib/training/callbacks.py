@@ -11,7 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import TERMINAL, progress_bar
 
 # Seconds between a run's lines on the terminal of the workflow.
-_SECONDS = 15
+SECONDS = 15
 
 
 class Callback:
@@ -30,7 +30,7 @@ class Callback:
         """An epoch is complete and in the checkpoint."""
 
 
-class _Bar(Callback):
+class TrainingBar(Callback):
     """A `progress_bar`: epoch, validation loss, images/s, remaining time. In a job, whose stderr is
     a log, a line on the workflow's TERMINAL now and then. With `curves`, a folder, also every number
     of the history as a scalar over epochs, in a single event file there."""
@@ -66,7 +66,7 @@ class _Bar(Callback):
         state = f"epoch {row['epoch']}, val loss {row['val_loss']:.4f}"
         self._bar.update(self._task, state=state)
         seconds_left, terminal = self._bar.tasks[0].time_remaining, os.environ.get(TERMINAL)
-        if terminal and seconds_left and time.monotonic() > self._told + _SECONDS:
+        if terminal and seconds_left and time.monotonic() > self._told + SECONDS:
             self._told = time.monotonic()
             with suppress(OSError), open(terminal, "a") as file:  # it may be another machine's
                 file.write(
@@ -100,4 +100,4 @@ def summary_writer() -> type:
 
 def training_callback(name: str, curves: Path | None = None) -> AbstractContextManager[Callback]:
     """A bar; and with `curves`, a folder, a TensorBoard file of this run there."""
-    return closing(_Bar(name, curves))
+    return closing(TrainingBar(name, curves))

@@ -44,7 +44,7 @@ from diagvib.training.protocol import deterministic
 
 # Images per pass through the network, always as many, so that features do not depend on where a
 # killed job had stopped; and images between two notes of the progress.
-_BATCH, _BATCH_CPU, _ROWS_PER_STATE = 256, 32, 8192
+_BATCH, _BATCH_CPU, ROWS_PER_STATE = 256, 32, 8192
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A split of a dataset sample. classes: the target's."""
 
     datasets: Datasets
@@ -98,7 +98,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
     (folder / FEATURES_FILE).unlink(missing_ok=True)  # it must not vouch for new files
     network, files, description = load_network(encoding, datasets), FeatureFiles(folder), {}
     made_by = made_from(encoding, network, datasets)
-    parts = [_Part(datasets, sample, split) for sample in range(samples) for split in SPLITS]
+    parts = [Part(datasets, sample, split) for sample in range(samples) for split in SPLITS]
     images = sum(len(part.table) for part in parts)
     with (
         deterministic(encoding.device, encoding.threads),
@@ -118,7 +118,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
             write_features(
                 paths,
                 part.table,
-                partial(_chunks, encoder, part),
+                partial(feature_chunks, encoder, part),
                 encoding.settings["model"].get("dtype", "float32"),
                 digest(provenance),
                 advance,
@@ -138,7 +138,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
 def load_network(encoding: Encoding, datasets: Datasets) -> Network:
     """The network on its device; without weights, its initial ones."""
     model = located(encoding.settings["model"], encoding.weights)
-    first_part = _Part(datasets, 0, "train")
+    first_part = Part(datasets, 0, "train")
     size = (model.get("input") or {}).get("size") or first_part.metadata["image_shape"][0]
     network = initialised(lambda: make_network(model, len(first_part.classes), size), seed=0)
     return network.to(encoding.device).eval()
@@ -156,7 +156,7 @@ def made_from(encoding: Encoding, network: Network, datasets: Datasets) -> dict:
     }
 
 
-def _encoder(encoding: Encoding, network: Network, train: _Part) -> Encoder:
+def _encoder(encoding: Encoding, network: Network, train: Part) -> Encoder:
     model = encoding.settings["model"]
     input_settings = model.get("input") or {}
     if input_settings.get("mean"):
@@ -174,8 +174,8 @@ def _encoder(encoding: Encoding, network: Network, train: _Part) -> Encoder:
     return encoder.to(encoding.device)
 
 
-def _chunks(
-    encoder: Encoder, part: _Part, start: int, views: list[str]
+def feature_chunks(
+    encoder: Encoder, part: Part, start: int, views: list[str]
 ) -> Iterator[dict[str, torch.Tensor]]:
     first_row = start
     for pixels in part.chunks(start):
@@ -189,7 +189,7 @@ def _chunks(
                 view_features[view] = features_of(encoder, pixels)
                 continue
             if view in CUES:
-                changed = _with_cue(part, view, rows)
+                changed = with_cue(part, view, rows)
                 view_features[view] = features_of(encoder, changed.to(encoder.mean.device))
                 continue
             number = int(rows[0]) // BATCH
@@ -203,7 +203,7 @@ def _chunks(
         yield view_features
 
 
-def _with_cue(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
+def with_cue(part: Part, view: str, rows: torch.Tensor) -> torch.Tensor:
     """Images uint8[B, H, W, 3] with a cue of random images of other target classes. rows: theirs,
     int64[B]."""
     cue = part.metadata["binding"].split("-")[int(view.removeprefix("cue."))]
@@ -273,7 +273,7 @@ def write_features(
             arrays[name][rows_done : rows_done + len(values)] = values
         rows_done += len(values)
         advance(len(values))
-        if rows_done - rows_saved >= _ROWS_PER_STATE:
+        if rows_done - rows_saved >= ROWS_PER_STATE:
             for array in arrays.values():
                 array.flush()
             write_json(state_file, {**expected_state, "rows": rows_done})

@@ -94,7 +94,7 @@ class Trainer:
             train.training_data(),
             validation=val.training_data(),
             max_epochs=method.settings.get("max_epochs") or protocol.max_epochs,
-            rank=None if self.selection == "last" else self._rank,
+            rank=None if self.selection == "last" else self.rank,
         )
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
@@ -178,7 +178,7 @@ class Trainer:
             row = self._epoch(sampling)
             progress.history.append(row)
             progress.epochs_in_phase += 1
-            self._select(row)
+            self.select(row)
             self._save()
             self.callback.on_epoch(row)
 
@@ -202,7 +202,7 @@ class Trainer:
 
     def _epoch(self, sampling: Sampling) -> dict:
         epoch = len(self.progress.history) + 1
-        train_loss, train_accuracy = self._learn(
+        train_loss, train_accuracy = self.learn(
             sampling, epoch_seed(self.run, self.protocol.seed, epoch)
         )
         row = {
@@ -210,7 +210,7 @@ class Trainer:
             "phase": self.phase.name,
             "train_loss": train_loss,
             "train_accuracy": train_accuracy,
-            **self._validate(),
+            **self.validate(),
         }
         self._check_losses(row)
         self._check_state()
@@ -246,7 +246,7 @@ class Trainer:
             for tensor in (batches.pixels, batches.labels, batches.cues, batches.environment)
         ]
 
-    def _learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:
+    def learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:
         started = time.perf_counter()
         # For dropout and for methods that draw noise.
         seed_generators(seed)
@@ -289,7 +289,7 @@ class Trainer:
         optimiser.step()
 
     @torch.inference_mode()
-    def _validate(self) -> dict:
+    def validate(self) -> dict:
         seed_generators(epoch_seed(self.run, self.protocol.seed, 0))
         self.method.eval()
         metrics, predicted = RunningMetrics(self.device, self.method.n_classes), []
@@ -313,7 +313,7 @@ class Trainer:
         row = group_accuracies(correct, val.labels, val.cues, val.environment, environments)
         return row if inferred is None else row | worst_inferred_group(correct, inferred)
 
-    def _rank(self, logits: Tensor) -> tuple[float, float]:
+    def rank(self, logits: Tensor) -> tuple[float, float]:
         """How good these logits of the validation images are by the rule of selection."""
         prediction = logits.argmax(1)
         accuracy = (prediction == self.val.labels).double().mean().item()
@@ -324,7 +324,7 @@ class Trainer:
             row |= self._group_accuracies(prediction)
         return score(row, self.selection)
 
-    def _select(self, row: dict) -> None:
+    def select(self, row: dict) -> None:
         """Keep the weights if this epoch is better than all before in its phase."""
         rule = self.phase.selection or self.selection
         if row["val_accuracy"] is None and rule != "last":

@@ -110,7 +110,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
             if outcome.get("digest") != checkpoint.digest:
                 loaded = loaded or load(job, run)
                 name = f"{run.name}, {trial.name} ({count} of {total})"
-                trained = _train(trial_job, run, loaded, checkpoint, name)
+                trained = train_trial(trial_job, run, loaded, checkpoint, name)
                 outcome = {"digest": checkpoint.digest, **trained}
                 if outcome["status"] != "out of memory":  # another process may be to blame
                     write_json(result, outcome)
@@ -118,7 +118,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
             yield run, trial, outcome
 
 
-def _train(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str) -> dict:
+def train_trial(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str) -> dict:
     """One training's outcome."""
     outcome = {"val_loss": None, "selected_epoch": None, "epochs": None, "history": []}
     started = time.perf_counter()

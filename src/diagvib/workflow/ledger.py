@@ -105,7 +105,7 @@ def check_recorded(root: str) -> None:
         say(f"ledger: recorded files not checked: {reason}")
         return
     tuning = Layout(root).tuning  # also made by hand
-    modified = _changed_files(root)["modified"] if changes(root) else []
+    modified = changed_files(root)["modified"] if changes(root) else []
     if changed := [path for path in modified if not Path(path).is_relative_to(tuning)]:
         raise DiagvibError(
             f"{some_names(changed, _MOST_FILES)}: recorded in {lock_of(root)}, but changed since by something "
@@ -113,7 +113,7 @@ def check_recorded(root: str) -> None:
         )
 
 
-def _changed_files(root: str, since: float = 0.0, **environment: str) -> dict[str, list[str]]:
+def changed_files(root: str, since: float = 0.0, **environment: str) -> dict[str, list[str]]:
     """The recorded files that are `modified` or `deleted`, and those that the workflow made `anew`
     after `since`."""
     differences = changes(root, "--granular", **environment)
@@ -140,7 +140,7 @@ def verify(root: str = ".") -> dict[str, list[str]]:
     if reason:
         raise DiagvibError(reason)
     with tempfile.TemporaryDirectory() as fresh:
-        return _changed_files(root, lock.stat().st_mtime, DVC_SITE_CACHE_DIR=fresh)
+        return changed_files(root, lock.stat().st_mtime, DVC_SITE_CACHE_DIR=fresh)
 
 
 def print_verified(differences: dict[str, list[str]]) -> bool:

@@ -139,7 +139,7 @@ class Photos(Scene):
         if sources == "official":
             listed, folder, sources = read_listing(raw)
             photos = listed.to_pandas()
-            comparable = self._is_published(photos)
+            comparable = self.is_published(photos)
             write_json(prepared / FOLDER, {"folder": str(folder)})
             if groups := read_groups(definition, folder):
                 write_json(prepared / GROUPS, groups)
@@ -163,7 +163,7 @@ class Photos(Scene):
         listed = photos.to_csv(index=False) + (font.name if font else "")
         return text_sha256(listed + (groups.read_text() if groups.exists() else ""))
 
-    def _is_published(self, photos: pd.DataFrame) -> bool:
+    def is_published(self, photos: pd.DataFrame) -> bool:
         """Whether the numbers of photos are the published ones, if any are known."""
         published, classes = self.definition.published, self.definition.classes
         if not published:

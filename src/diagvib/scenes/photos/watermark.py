@@ -57,7 +57,7 @@ class Font:
     def published(self) -> bool:
         """Whether it is the paper's, Source Han Serif SC ExtraLight, also called Noto Serif CJK SC,
         with the paper's text."""
-        return self.text == TEXT and _rank(self)[:3] in ((0, 0, 0), (1, 0, 0))
+        return self.text == TEXT and font_rank(self)[:3] in ((0, 0, 0), (1, 0, 0))
 
     def at(self, size: int) -> ImageFont.FreeTypeFont:
         return _face(self.path, self.index, size)
@@ -91,7 +91,7 @@ def find_font(file: str | Path | None = None, text: str = TEXT) -> Font:
     else:
         raise DiagvibError(f"{file}: no such font file")
     if faces := [face for path in files for face in _faces(path, text)]:
-        return min(faces, key=_rank)
+        return min(faces, key=font_rank)
     characters = "".join(dict.fromkeys(text))
     if file is None:
         raise DiagvibError(
@@ -124,7 +124,7 @@ def _drawn(face: ImageFont.FreeTypeFont, character: str) -> bytes:
     return image.tobytes()
 
 
-def _rank(font: Font) -> tuple:
+def font_rank(font: Font) -> tuple:
     """How close a face is to the published one; the closest has the lowest rank."""
     family = font.family.lower()
     kind = next(
@@ -151,7 +151,7 @@ class Overlay:
 def watermark(size: int, font: Font) -> Overlay:
     """The watermark of ImageNet-W, or another text in its style, for images of size x size pixels."""
     points = _FONT_SIZES.get(size, int(size / 6.22))
-    return _overlay(size, font, font.text, points, 0.5, 0.01, 0.4)
+    return overlay_of(size, font, font.text, points, 0.5, 0.01, 0.4)
 
 
 def random_watermark(size: int, font: Font, generator: np.random.Generator) -> Overlay:
@@ -164,10 +164,10 @@ def random_watermark(size: int, font: Font, generator: np.random.Generator) -> O
     text = "".join(map(chr, generator.integers(low, high, 8, endpoint=True)))
     points = max(1, round(generator.choice(_RANDOM_SIZES) * size / 224))
     opacity, y = (int(generator.choice(_TENTHS)) / 10 for _ in range(2))
-    return _overlay(size, font, text, points, opacity, 0.0, y)
+    return overlay_of(size, font, text, points, opacity, 0.0, y)
 
 
-def _overlay(
+def overlay_of(
     size: int, font: Font, text: str, points: int, opacity: float, x: float, y: float
 ) -> Overlay:
     layer = Image.new("RGBA", (size, size), (255, 255, 255, 0))
