@@ -8,7 +8,7 @@ from functools import wraps
 from pathlib import Path
 from shlex import quote
 from string import ascii_uppercase
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,21 +35,31 @@ app = typer.Typer(
 )
 
 
-Config = option(Path, "Configuration file; default: the paper's protocol.", "--config")
-Override = option(list[str], "Override a key; repeatable.", "--set", metavar="KEY=VALUE")
-Settings = option(Path, "JSON file with this stage's settings, instead of a configuration.")
-Root = option(str, "Folder for data/ and results/; default: the configuration's.")
-SceneName = argument(
+Config = Annotated[
+    Path | None, option("Configuration file; default: the paper's protocol.", "--config")
+]
+Override = Annotated[
+    list[str] | None, option("Override a key; repeatable.", "--set", metavar="KEY=VALUE")
+]
+Settings = Annotated[
+    Path | None, option("JSON file with this stage's settings, instead of a configuration.")
+]
+Root = Annotated[str | None, option("Folder for data/ and results/; default: the configuration's.")]
+SceneName = Annotated[
     str | None,
-    "Default: all scenes of the configuration's studies.",
-    "[SCENE]",
-    show_default=False,
-)
-BaselineNames = argument(
+    argument(
+        "Default: all scenes of the configuration's studies.",
+        "[SCENE]",
+        show_default=False,
+    ),
+]
+BaselineNames = Annotated[
     list[str],
-    "Baselines from config/baselines, or from the configuration's `baselines_from`.",
-    "BASELINE...",
-)
+    argument(
+        "Baselines from config/baselines, or from the configuration's `baselines_from`.",
+        "BASELINE...",
+    ),
+]
 
 
 # Names of a job after which folders are named, so that none may lead elsewhere.
@@ -156,9 +166,9 @@ _stage("plot")
 
 @app.command()
 def view(
-    root: argument(str, "The root of a configuration, such as outputs/demo."),
-    port: option(int, "Port; default: any free one.", min=0, max=65535) = 0,
-    browser: option(bool, "Also open it in the browser.") = True,
+    root: Annotated[str, argument("The root of a configuration, such as outputs/demo.")],
+    port: Annotated[int, option("Port; default: any free one.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, option("Also open it in the browser.")] = True,
 ) -> None:
     """Show test images and predictions in the browser. Serves the results folder to this machine
     alone; stop it with Ctrl-C."""
@@ -169,9 +179,11 @@ def view(
 
 @app.command()
 def compare(
-    runs_a: argument(Path, "A root, such as outputs/demo, or its results.", "ROOT"),
-    other_roots: argument(list[Path], "Other roots, each compared with the first.", "OTHER..."),
-    out: option(Path, "Also write the tables: .csv, .md or .html.") = None,
+    runs_a: Annotated[Path, argument("A root, such as outputs/demo, or its results.", "ROOT")],
+    other_roots: Annotated[
+        list[Path], argument("Other roots, each compared with the first.", "OTHER...")
+    ],
+    out: Annotated[Path | None, option("Also write the tables: .csv, .md or .html.")] = None,
 ) -> None:
     """Compare the runs of results folders, cell by cell, and what they were made with."""
     from diagvib.commands.compare import compare_results, shown, write_comparison
@@ -192,15 +204,17 @@ def compare(
 
 @app.command()
 def submit(
-    root: argument(Path, "The root of a finished configuration, such as outputs/demo."),
-    by: option(str, "Who submits."),
-    link: option(str, "Where the method or the network is described.") = "",
-    out: option(Path, "The folder to write to.") = Path("leaderboard"),
-    form: option(
+    root: Annotated[Path, argument("The root of a finished configuration, such as outputs/demo.")],
+    by: Annotated[str, option("Who submits.")],
+    link: Annotated[str, option("Where the method or the network is described.")] = "",
+    out: Annotated[Path, option("The folder to write to.")] = Path("leaderboard"),
+    form: Annotated[
         Literal["leaderboard", "every-eval-ever", "model-index"],
-        "Entries, records of Every Eval Ever, or model cards' results.",
-        "--format",
-    ) = "leaderboard",
+        option(
+            "Entries, records of Every Eval Ever, or model cards' results.",
+            "--format",
+        ),
+    ] = "leaderboard",
 ) -> None:
     """Write entries of the leaderboard, one for each baseline and study of a complete run."""
     from diagvib.commands.shared_results import FORMATS
@@ -212,25 +226,32 @@ def submit(
 
 @app.command()
 def evaluate(
-    model: argument(
-        str, "A classifier of torchvision, timm/NAME, or your own package.module:function.", "MODEL"
-    ),
-    studies: argument(list[str], "Studies from config/studies.", "STUDY..."),
-    weights: option(
-        str, "The name of published weights, a file, or an installed package; default: random."
-    ) = None,
-    input_size: option(
-        int, "Pixels per side to which images are resized; default: as they are."
-    ) = None,
-    config: option(
-        Path, "Configuration of everything else; default: config/frozen.yaml.", "--config"
-    ) = None,
-    override: Override = None,
-    root: option(
+    model: Annotated[
         str,
-        "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS-SIZE.",
-    ) = None,
-    cores: option(int, "CPU cores; default: all.", min=1) = None,
+        argument(
+            "A classifier of torchvision, timm/NAME, or your own package.module:function.", "MODEL"
+        ),
+    ],
+    studies: Annotated[list[str], argument("Studies from config/studies.", "STUDY...")],
+    weights: Annotated[
+        str | None,
+        option("The name of published weights, a file, or an installed package; default: random."),
+    ] = None,
+    input_size: Annotated[
+        int | None, option("Pixels per side to which images are resized; default: as they are.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        option("Configuration of everything else; default: config/frozen.yaml.", "--config"),
+    ] = None,
+    override: Override = None,
+    root: Annotated[
+        str | None,
+        option(
+            "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS-SIZE.",
+        ),
+    ] = None,
+    cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
@@ -264,13 +285,17 @@ def evaluate(
 def plan(
     config: Config = None,
     override: Override = None,
-    device: option(Literal["cpu", "cuda"], "cpu or cuda; default: the configuration's.") = None,
-    gpus: option(int, "Estimate for this many GPUs together.", min=1) = 1,
-    rates: option(
-        list[Path],
-        "Result file of benchmarks/render.py or train.py from another machine; repeatable.",
-    ) = None,
-    json_output: option(bool, "Print JSON instead of a table.", "--json") = False,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None, option("cpu or cuda; default: the configuration's.")
+    ] = None,
+    gpus: Annotated[int, option("Estimate for this many GPUs together.", min=1)] = 1,
+    rates: Annotated[
+        list[Path] | None,
+        option(
+            "Result file of benchmarks/render.py or train.py from another machine; repeatable.",
+        ),
+    ] = None,
+    json_output: Annotated[bool, option("Print JSON instead of a table.", "--json")] = False,
 ) -> None:
     """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
     from diagvib.commands.plan import estimate, print_plan
@@ -285,10 +310,10 @@ def plan(
 
 @app.command()
 def export(
-    folder: argument(Path, "Where the files and the data card go.", "FOLDER"),
-    png: option(
-        bool, "Also write PNG files, with metadata.csv for imagefolder and WILDS.", "--png"
-    ) = False,
+    folder: Annotated[Path, argument("Where the files and the data card go.", "FOLDER")],
+    png: Annotated[
+        bool, option("Also write PNG files, with metadata.csv for imagefolder and WILDS.", "--png")
+    ] = False,
     config: Config = None,
     override: Override = None,
 ) -> None:
@@ -330,13 +355,15 @@ def _ledger(config: Path | None, root: str | None) -> tuple[str, keys.Configurat
 
 @app.command()
 def prune(
-    config: option(
-        list[Path],
-        "Configuration whose files are kept; repeatable. Default: the paper's.",
-        "--config",
-    ) = None,
-    yes: option(bool, "Delete without asking.", "--yes") = False,
-    dry_run: option(bool, "List only; delete nothing.", "--dry-run") = False,
+    config: Annotated[
+        list[Path] | None,
+        option(
+            "Configuration whose files are kept; repeatable. Default: the paper's.",
+            "--config",
+        ),
+    ] = None,
+    yes: Annotated[bool, option("Delete without asking.", "--yes")] = False,
+    dry_run: Annotated[bool, option("List only; delete nothing.", "--dry-run")] = False,
 ) -> None:
     """Delete what none of the given configurations needs: recipes, images, features, checkpoints and
     runs under their roots. Lists them first, and asks."""
@@ -347,34 +374,45 @@ def prune(
 
 @app.command("imagenet-w")
 def imagenet_w(
-    photos: argument(
+    photos: Annotated[
         Path,
-        "ImageNet's validation photos: a folder for each class, named by its synset; or a "
-        "folder of any photos, for which only P(carton) is measured.",
-    ),
-    model: option(
+        argument(
+            "ImageNet's validation photos: a folder for each class, named by its synset; or a "
+            "folder of any photos, for which only P(carton) is measured.",
+        ),
+    ],
+    model: Annotated[
         list[str],
-        "A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable.",
-    ),
-    weights: option(
-        list[str],
-        "For each --model, in order: a published name, an installed package with weights, or "
-        "a .pt or .pth file of yours.",
-    ) = None,
-    weights_folder: option(
-        Path, "Folder with torchvision's weight files, used instead of a download."
-    ) = None,
-    size: option(int, "Input size of your own models, pixels per side.", min=16, max=2048) = 224,
-    font: option(
-        Path, "Font file for the watermark; default: the installed font closest to the paper's."
-    ) = None,
-    text: option(str, "The watermark's text; default: the paper's.") = None,
-    sin: option(Path, "Stylized-ImageNet's validation photos.") = None,
-    in_r: option(Path, "ImageNet-R.", "--in-r") = None,
-    in9: option(Path, "ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json.", "--in9") = None,
-    device: option(Literal["auto", "cpu", "cuda"], "auto, cpu or cuda.") = "auto",
-    threads: option(int, "CPU threads.", min=1, max=1024) = 2,
-    out: option(Path, "Folder for the table.") = Path("outputs/imagenet_w"),
+        option(
+            "A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable.",
+        ),
+    ],
+    weights: Annotated[
+        list[str] | None,
+        option(
+            "For each --model, in order: a published name, an installed package with weights, or "
+            "a .pt or .pth file of yours.",
+        ),
+    ] = None,
+    weights_folder: Annotated[
+        Path | None, option("Folder with torchvision's weight files, used instead of a download.")
+    ] = None,
+    size: Annotated[
+        int, option("Input size of your own models, pixels per side.", min=16, max=2048)
+    ] = 224,
+    font: Annotated[
+        Path | None,
+        option("Font file for the watermark; default: the installed font closest to the paper's."),
+    ] = None,
+    text: Annotated[str | None, option("The watermark's text; default: the paper's.")] = None,
+    sin: Annotated[Path | None, option("Stylized-ImageNet's validation photos.")] = None,
+    in_r: Annotated[Path | None, option("ImageNet-R.", "--in-r")] = None,
+    in9: Annotated[
+        Path | None, option("ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json.", "--in9")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], option("auto, cpu or cuda.")] = "auto",
+    threads: Annotated[int, option("CPU threads.", min=1, max=1024)] = 2,
+    out: Annotated[Path, option("Folder for the table.")] = Path("outputs/imagenet_w"),
 ) -> None:
     """Measure how much models rely on the watermark of ImageNet-W: its gaps, and those on other
     photos if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
@@ -404,33 +442,42 @@ app.add_typer(new, name="new")
 
 @new.command("photos")
 def new_photos(
-    folder: argument(Path, "The folder of the photos."),
-    table: option(
-        str,
-        "A table in the folder, with a row for each photo: CSV, TSV, JSON lines or Parquet; by "
-        "default the only one there. Without one, the folders' names are the labels.",
-    ) = None,
-    file: option(str, "The column with the photos' paths in the folder.") = None,
-    levels: option(
-        str, "Names of the levels of folders, from the top, such as place,animal."
-    ) = None,
-    target: option(
-        str, "The column or level that should be learned; NAME=COLUMN gives it another name."
-    ) = None,
-    cue: option(
-        list[str], "A column or level that may be a shortcut to it, or NAME=COLUMN; repeatable."
-    ) = None,
-    split: option(str, "The column or level with train, val and test.") = None,
-    unit: option(
-        str,
-        "The column that says which person, animal or place a photo shows; all photos of one "
-        "are in one split.",
-    ) = None,
-    name: option(str, "A name for all files; default: the folder's.") = None,
-    out: option(Path, "The folder for the files.") = Path(),
-    unpack: option(
-        Path, "A new folder to which photos inside Parquet files are written, and used from there."
-    ) = None,
+    folder: Annotated[Path, argument("The folder of the photos.")],
+    table: Annotated[
+        str | None,
+        option(
+            "A table in the folder, with a row for each photo: CSV, TSV, JSON lines or Parquet; by "
+            "default the only one there. Without one, the folders' names are the labels.",
+        ),
+    ] = None,
+    file: Annotated[str | None, option("The column with the photos' paths in the folder.")] = None,
+    levels: Annotated[
+        str | None, option("Names of the levels of folders, from the top, such as place,animal.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        option("The column or level that should be learned; NAME=COLUMN gives it another name."),
+    ] = None,
+    cue: Annotated[
+        list[str] | None,
+        option("A column or level that may be a shortcut to it, or NAME=COLUMN; repeatable."),
+    ] = None,
+    split: Annotated[str | None, option("The column or level with train, val and test.")] = None,
+    unit: Annotated[
+        str | None,
+        option(
+            "The column that says which person, animal or place a photo shows; all photos of one "
+            "are in one split.",
+        ),
+    ] = None,
+    name: Annotated[str | None, option("A name for all files; default: the folder's.")] = None,
+    out: Annotated[Path, option("The folder for the files.")] = Path(),
+    unpack: Annotated[
+        Path | None,
+        option(
+            "A new folder to which photos inside Parquet files are written, and used from there."
+        ),
+    ] = None,
 ) -> None:
     """Turn a folder of labelled photos into a scene, studies and a configuration. Says what it
     chose, and how to run it."""
@@ -467,9 +514,9 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def _options(
-    version: option(
-        bool, "Print the version.", "--version", is_eager=True, callback=_print_version
-    ) = False,
+    version: Annotated[
+        bool, option("Print the version.", "--version", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Options of the program itself."""
 

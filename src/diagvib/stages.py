@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -34,29 +34,38 @@ if TYPE_CHECKING:
     from diagvib.training.job import Job
 
 
-def argument(kind: type, help: str, metavar: str | None = None, **options: object) -> object:
-    """The type of an argument of a command."""
-    return Annotated[kind, typer.Argument(metavar=metavar, help=help, **options)]
+def argument(help: str, metavar: str | None = None, **options: Any) -> Any:
+    """What the command line shows of an argument."""
+    return typer.Argument(metavar=metavar, help=help, **options)
 
 
-def option(kind: type, help: str, *names: str, **options: object) -> object:
-    """The type of an option of a command; None if it is left out and has no default."""
-    return Annotated[kind | None, typer.Option(*names, help=help, **options)]
+def option(help: str, *names: str, **options: Any) -> Any:
+    """What it shows of an option."""
+    return typer.Option(*names, help=help, **options)
 
 
-StudyName = argument(
-    str, "A study from config/studies, or from the configuration's `studies_from`.", "STUDY"
-)
-BindingName = argument(str, "The factors for the study's roles: TARGET-CUE.", "BINDING")
-BaselineName = argument(str, "One of the configuration's baselines.", "BASELINE")
-NetworkName = argument(
-    str, "A baseline with a frozen network, or that network's folder in data/features.", "NETWORK"
-)
-Device = option(Literal["auto", "cpu", "cuda"], "auto, cpu or cuda; default: the configuration's.")
-Mirror = option(Path, "Local folder with source files and published weights.")
-Threads = option(int, "CPU threads; default: all cores.", min=1, max=1024)
-KeepWeights = option(bool, "Also write weights.pt; default: the configuration's.")
-TensorBoard = option(bool, "Also write curves to logs/tensorboard; default: the configuration's.")
+StudyName = Annotated[
+    str,
+    argument("A study from config/studies, or from the configuration's `studies_from`.", "STUDY"),
+]
+BindingName = Annotated[str, argument("The factors for the study's roles: TARGET-CUE.", "BINDING")]
+BaselineName = Annotated[str, argument("One of the configuration's baselines.", "BASELINE")]
+NetworkName = Annotated[
+    str,
+    argument(
+        "A baseline with a frozen network, or that network's folder in data/features.", "NETWORK"
+    ),
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"] | None,
+    option("auto, cpu or cuda; default: the configuration's."),
+]
+Mirror = Annotated[Path | None, option("Local folder with source files and published weights.")]
+Threads = Annotated[int | None, option("CPU threads; default: all cores.", min=1, max=1024)]
+KeepWeights = Annotated[bool | None, option("Also write weights.pt; default: the configuration's.")]
+TensorBoard = Annotated[
+    bool | None, option("Also write curves to logs/tensorboard; default: the configuration's.")
+]
 
 
 def cores(threads: int | None = None) -> int:

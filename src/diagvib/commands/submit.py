@@ -16,7 +16,7 @@ from pydantic import Field
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_table, read_yaml, write_text
 from diagvib.foundation.messages import say
-from diagvib.foundation.validation import Name, Strict, text_like, validated
+from diagvib.foundation.validation import Name, Strict, TextLike, validated
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS
@@ -67,7 +67,9 @@ class Entry(Strict):
     study: Name
     baseline: Name
     by: str
-    link: text_like(_LINK, "a link begins with http:// or https://, and has no spaces") = ""
+    link: Annotated[
+        str, TextLike(_LINK, "a link begins with http:// or https://, and has no spaces")
+    ] = ""
     date: Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$")]
     model: str
     method: str

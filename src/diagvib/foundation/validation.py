@@ -6,6 +6,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -18,11 +19,11 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
-    WithJsonSchema,
     create_model,
     model_serializer,
     model_validator,
 )
+from pydantic_core import core_schema
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import read_yaml
@@ -34,43 +35,40 @@ _short = reprlib.Repr()
 _short.maxlevel, _short.maxlist, _short.maxdict, _short.maxstring, _short.maxother = 2, 4, 4, 60, 60
 
 
-def text_like(pattern: str, meaning: str) -> Any:
-    """The type of texts that fully match a pattern. meaning: the pattern in words, for messages."""
+@dataclass(frozen=True)
+class TextLike:
+    """Of an annotated type: a text that fully matches a pattern. meaning: the pattern in words, for
+    messages."""
 
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError(f"{_short.repr(value)} cannot be used; {meaning}")
+    pattern: str
+    meaning: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable) -> Any:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable) -> dict:
+        pattern = f"^(?:{self.pattern})$"
+        return {"type": "string", "pattern": pattern, "description": self.meaning}
+
+    def check(self, value: str) -> str:
+        if not re.fullmatch(self.pattern, value):
+            raise ValueError(f"{_short.repr(value)} cannot be used; {self.meaning}")
         return value
 
-    return Annotated[
-        str,
-        AfterValidator(check),
-        WithJsonSchema({"type": "string", "pattern": f"^(?:{pattern})$", "description": meaning}),
-    ]
 
-
-def filled(kind: Any) -> Any:
-    """The type of texts, lists or mappings of this kind that are not empty."""
-    return Annotated[kind, Field(min_length=1)]
-
-
-Text = filled(str)
+# Texts, lists or mappings that are not empty.
+Filled = Annotated[Kind, Field(min_length=1)]
+Text = Filled[str]
 # A text for readers, which stands in a table's cell or a heading.
 Line = Annotated[str, AfterValidator(lambda value: " ".join(value.split()))]
 # Names that become part of a path or a command: no separators, no dot or dash at the start.
-Name = text_like(
-    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
-    "a name has at most 128 letters, digits, '_', '-' and '.', and begins with a letter or digit",
-)
-
-
-def unique(item: Any, minimum: int = 1) -> Any:
-    """The type of lists that name each item once. least: the fewest items allowed."""
-    return Annotated[
-        list[item],
-        Field(min_length=minimum, json_schema_extra={"uniqueItems": True}),
-        AfterValidator(no_item_twice),
-    ]
+Name = Annotated[
+    str,
+    TextLike(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
+        "a name has at most 128 letters, digits, '_', '-' and '.', and begins with a letter or digit",
+    ),
+]
 
 
 def no_item_twice(items: list) -> list:
@@ -88,6 +86,13 @@ def no_item_twice(items: list) -> list:
             )
         names_seen[folded] = name
     return items
+
+
+# Lists that name each item once; those of Unique have one or more.
+Distinct = Annotated[
+    list[Kind], Field(json_schema_extra={"uniqueItems": True}), AfterValidator(no_item_twice)
+]
+Unique = Annotated[Distinct[Kind], Field(min_length=1)]
 
 
 class Misplaced(ValueError):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
@@ -19,7 +19,7 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.hooks import hooks_of, overrides_hook
 from diagvib.foundation.imports import find_source, syntax_tree
 from diagvib.foundation.plug_ins import imported
-from diagvib.foundation.validation import Misplaced, Strict, text_like, validated
+from diagvib.foundation.validation import Misplaced, Strict, TextLike, validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 
@@ -102,9 +102,9 @@ class Declaration(Strict):
     supervision: list[Literal["none", "cues", "cue", "cue_types", "environments"]] = Field(
         [], min_length=1
     )
-    options: dict[text_like(r"(?!(name|supervision)$)\w+", "any other word is needed"), _Schema] = (
-        Field({})
-    )
+    options: dict[
+        Annotated[str, TextLike(r"(?!(name|supervision)$)\w+", "any other word is needed")], _Schema
+    ] = Field({})
     own_network: bool = False
     trains: bool = True
     needs: list[Literal[tuple(ABILITIES)]] = Field([])

@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import file_sha256, whole_file
 from diagvib.foundation.messages import say
-from diagvib.foundation.validation import Line, Strict, filled, read_valid, text_like, unique
+from diagvib.foundation.validation import Filled, Line, Strict, TextLike, Unique, read_valid
 
 # All URLs of a file are tried in turn, and then all of them again this many times: many failures
 # are temporary.
@@ -23,17 +24,22 @@ TIMEOUT_SECONDS = 30
 class Source(Strict):
     """One source file."""
 
-    path: text_like(
-        r"(?=.{1,200}$)[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
-        "a path is relative to the scene's folder in data/raw/ and to a mirror, and never leads outside "
-        "them",
-    )
-    urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://"))
+    path: Annotated[
+        str,
+        TextLike(
+            r"(?=.{1,200}$)[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
+            "a path is relative to the scene's folder in data/raw/ and to a mirror, and never leads outside "
+            "them",
+        ),
+    ]
+    urls: Unique[
+        Annotated[str, TextLike(r"https?://\S+", "an address begins with https:// or http://")]
+    ]
     """tried in turn"""
-    sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
-    licence: filled(Line)
+    sha256: Annotated[str, TextLike(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")]
+    licence: Filled[Line]
     """an SPDX identifier"""
-    citation: filled(Line)
+    citation: Filled[Line]
 
     @property
     def name(self) -> str:
@@ -43,7 +49,7 @@ class Source(Strict):
 class SourceFiles(Strict):
     """The source files of a scene."""
 
-    files: unique(Source)
+    files: Unique[Source]
 
 
 def read_sources(path: Path) -> list[Source]:

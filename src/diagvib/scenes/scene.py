@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
@@ -29,7 +29,7 @@ from diagvib.foundation.files import (
 from diagvib.foundation.hooks import check_hooks
 from diagvib.foundation.imports import Entry, program_digest
 from diagvib.foundation.seeding import generators_restored, named_generator, seed_generators
-from diagvib.foundation.validation import Misplaced, Text, text_like, unique
+from diagvib.foundation.validation import Distinct, Misplaced, Text, TextLike
 from diagvib.scenes.fetch import Source, fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
 
@@ -47,12 +47,15 @@ RESERVED = ("sample", "split", "group", "environment", "image")
 # Also taken: further columns of a list of photos, and those of a run's predictions and pictures.
 _RESERVED_NAMES = (*RESERVED, "path", "sha256", "unit", "lot", "photo", "prediction", "confidence")
 _RESERVED_NAMES += ("what", "dimension", "kl", "value", "picture")
-FactorName = text_like(
-    rf"(?!(?:{'|'.join(_RESERVED_NAMES)})$)[A-Za-z][A-Za-z0-9_]{{0,39}}",
-    "a factor is one word of at most 40 letters a to z, digits and '_', which begins with a letter, "
-    f"but not {', '.join(_RESERVED_NAMES)}",
-)
-Classes = unique(Text, minimum=2)
+FactorName = Annotated[
+    str,
+    TextLike(
+        rf"(?!(?:{'|'.join(_RESERVED_NAMES)})$)[A-Za-z][A-Za-z0-9_]{{0,39}}",
+        "a factor is one word of at most 40 letters a to z, digits and '_', which begins with a letter, "
+        f"but not {', '.join(_RESERVED_NAMES)}",
+    ),
+]
+Classes = Annotated[Distinct[Text], Field(min_length=2)]
 Factors = dict[FactorName, Classes]
 
 

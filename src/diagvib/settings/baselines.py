@@ -25,17 +25,17 @@ from pydantic import (
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, text_sha256
 from diagvib.foundation.validation import (
+    Filled,
     Misplaced,
     Name,
     Sparse,
     Strict,
     Text,
+    TextLike,
+    Unique,
     dot_hint,
-    filled,
     misplaced,
     read_valid,
-    text_like,
-    unique,
     validated,
 )
 from diagvib.foundation.versions import once_per_version
@@ -129,11 +129,14 @@ class ModelSettings(Sparse):
     """A network."""
 
     kept = ("weights", "weights_file", "weights_sha256")
-    name: text_like(
-        rf"(timm/)?[\w.-]+|{_OWN_CLASS}",
-        "small_cnn, a torchvision classifier, timm/NAME, or your own as "
-        "package.module:function is needed",
-    )
+    name: Annotated[
+        str,
+        TextLike(
+            rf"(timm/)?[\w.-]+|{_OWN_CLASS}",
+            "small_cnn, a torchvision classifier, timm/NAME, or your own as "
+            "package.module:function is needed",
+        ),
+    ]
     options: dict[str, JsonValue] = Field({})
     """Arguments for the model."""
     weights: str | WeightsFile | None = None
@@ -162,7 +165,7 @@ class ModelSettings(Sparse):
     head: Literal["linear", "published"] | Mlp | None = None
     """The head on the features: a new layer or MLP, or the network's own last layer. Default:
     linear."""
-    views: unique(Literal[VIEWS]) | None = None
+    views: Unique[Literal[VIEWS]] | None = None
     """Changed training images whose features methods get, too."""
 
     @model_validator(mode="after")
@@ -201,10 +204,13 @@ class MethodSettings(Strict):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, JsonValue]
-    name: text_like(
-        rf"[\w.-]+|{_OWN_CLASS}",
-        f"{', '.join(METHODS)}, or your own as package.module:Class is needed",
-    )
+    name: Annotated[
+        str,
+        TextLike(
+            rf"[\w.-]+|{_OWN_CLASS}",
+            f"{', '.join(METHODS)}, or your own as package.module:Class is needed",
+        ),
+    ]
 
     @model_validator(mode="after")
     def _complete(self) -> "MethodSettings":
@@ -270,18 +276,21 @@ class BaselineSettings(Sparse):
     """Leave out an epoch's last batch if it is incomplete. Default: true."""
     normalise: Literal["dataset", "imagenet"] = "dataset"
     """The images whose pixel mean and standard deviation normalise the inputs."""
-    augment: unique(Literal[AUGMENTS]) | None = None
+    augment: Unique[Literal[AUGMENTS]] | None = None
     """Random changes to training images, in the order given. flip: half of them are mirrored;
     jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none."""
-    depends: unique(str) | None = None
+    depends: Unique[str] | None = None
     """Files, by their paths from the current folder, that the model or method uses besides the
     modules that it imports: if one changes, the runs are made again."""
     selection: (
-        text_like(
-            SELECTION,
-            "val_loss, val_accuracy, val_worst_class, val_worst_group, val_worst_group_cue_1 to _9, "
-            "val_worst_inferred_group, val_environment_accuracy, or last, is needed",
-        )
+        Annotated[
+            str,
+            TextLike(
+                SELECTION,
+                "val_loss, val_accuracy, val_worst_class, val_worst_group, val_worst_group_cue_1 to _9, "
+                "val_worst_inferred_group, val_environment_accuracy, or last, is needed",
+            ),
+        ]
         | None
     ) = None
     """Which epoch is kept: the one with the lowest val_loss, or with the highest value of another
@@ -361,7 +370,7 @@ class EncoderSettings(Sparse):
 
 
 # Folders and files are named after baselines.
-_Entries = filled(dict[Name, object])
+_Entries = Filled[dict[Name, object]]
 
 
 @once_per_version
@@ -476,7 +485,7 @@ def _validator() -> type:
 
 def baselines_schema() -> dict:
     """The JSON schema of config/baselines, including the options of every method in the project."""
-    schema = TypeAdapter(filled(dict[str, Baseline])).json_schema()
+    schema = TypeAdapter(Filled[dict[str, Baseline]]).json_schema()
     own_method = schema["$defs"].pop("MethodSettings")
     own_method["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
     for name in METHODS:

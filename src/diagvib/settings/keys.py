@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.validation import Name, Strict, Text, text_like, unique
+from diagvib.foundation.validation import Distinct, Name, Strict, Text, TextLike, Unique
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.settings.baselines import BatchSize, Positive, network_name
 from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed, read_ranges
@@ -23,13 +23,17 @@ Samples = Annotated[int, Field(ge=1)]
 # One seed is not written down, as before there were more.
 Seeds = Annotated[int, Field(ge=1, exclude_if=lambda seeds: seeds == 1)]
 Sources = Literal["official", "embedded"]
-Textures = text_like(
-    r"[^+:\x00-\x1f\x7f]{1,1000}",
-    "name a folder, a list of files or `published`, without '+', ':' or control characters",
-)
+Textures = Annotated[
+    str,
+    TextLike(
+        r"[^+:\x00-\x1f\x7f]{1,1000}",
+        "name a folder, a list of files or `published`, without '+', ':' or control characters",
+    ),
+]
 # As records name it: `a` for `./a/`.
 Root = Annotated[
-    text_like(
+    str,
+    TextLike(
         r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
         "name a folder without '{', '}', ':' or control characters, without spaces at either end or "
         "'~' at the start",
@@ -62,11 +66,11 @@ class Tuning(Strict):
 
     study: Name
     """the study on which candidates are compared; for the grid, one that binds only a target"""
-    batch_sizes: unique(BatchSize)
-    learning_rates: unique(Positive)
-    factors: unique(str)
+    batch_sizes: Unique[BatchSize]
+    learning_rates: Unique[Positive]
+    factors: Unique[str]
     """target factors over which the grid's validation loss is averaged"""
-    samples: unique(Annotated[int, Field(ge=0)])
+    samples: Unique[Annotated[int, Field(ge=0)]]
     """numbers of the dataset samples that candidates are trained on; their results are averaged"""
     max_epochs: Count | None
     """null: as in other runs of the baseline"""
@@ -97,8 +101,8 @@ class BaselineChoice(Strict):
     """A baseline for some studies or bindings only, or with another number of epochs or batch size."""
 
     name: Name
-    studies: unique(Name) | None = None
-    bindings: unique(str) | None = None
+    studies: Unique[Name] | None = None
+    bindings: Unique[str] | None = None
     max_epochs: Count | None = None
     batch_size: BatchSize | None = None
 
@@ -123,11 +127,11 @@ class Experiment(Strict):
 
     sources: Sources
     """official: the published source files; embedded: stand-ins that need no download"""
-    studies: unique(Name)
+    studies: Unique[Name]
     """names from config/studies"""
-    studies_from: unique(str, minimum=0)
+    studies_from: Distinct[str]
     """your own study files; paths are relative to this file, or to the current folder"""
-    textures: unique(Textures) = Field(
+    textures: Unique[Textures] = Field(
         default_factory=lambda: [*PUBLISHED_TEXTURES],
         # As before there were others.
         exclude_if=lambda textures: textures == [*PUBLISHED_TEXTURES],
@@ -135,7 +139,7 @@ class Experiment(Strict):
     """the classes of the factor texture: published, the paper's five; a folder with a photo of each
     surface; or a list of such files with their hashes and licences, NAME.yaml, like
     config/sources.yaml. 2 to 50 together; paths are relative to this file, or to the current folder"""
-    bindings: Literal["all"] | unique(str)
+    bindings: Literal["all"] | Unique[str]
     """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; a target alone,
     such as shape, for studies without cues; or all"""
     samples: Samples
@@ -152,7 +156,7 @@ class Experiment(Strict):
     images: Images
     """parquet: image files; render: each job renders the images that it needs, and none are
     written"""
-    baselines: unique(Name | BaselineChoice)
+    baselines: Unique[Name | BaselineChoice]
     """names from config/baselines, or entries that restrict a baseline to some studies or bindings,
     or change its max_epochs or batch_size"""
     training: Training
@@ -226,7 +230,7 @@ class Configuration(Experiment):
     """folder for this configuration's data/ and results/"""
     mirror: Text | None
     """local folder with the source files, instead of a download"""
-    baselines_from: unique(str, minimum=0)
+    baselines_from: Distinct[str]
     """your own baseline files; paths are relative to this file, or to the current folder"""
     tuning: Tuning
     keep_weights: bool

@@ -18,14 +18,14 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import (
+    Filled,
     Misplaced,
     Name,
     Sparse,
     Strict,
-    filled,
+    TextLike,
+    Unique,
     read_valid,
-    text_like,
-    unique,
 )
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.settings.baselines import as_declared, complete, is_frozen
@@ -47,10 +47,13 @@ def _pair(maximum: float) -> Any:
 
 
 Bounds, Exponents = _pair(1e6), _pair(30)
-Setting = text_like(
-    r"batch_size|(optimiser|method|model\.options)\.\w+",
-    "batch_size, optimiser.KEY, method.OPTION or model.options.KEY is needed",
-)
+Setting = Annotated[
+    str,
+    TextLike(
+        r"batch_size|(optimiser|method|model\.options)\.\w+",
+        "batch_size, optimiser.KEY, method.OPTION or model.options.KEY is needed",
+    ),
+]
 
 
 class Range(Sparse):
@@ -62,7 +65,7 @@ class Range(Sparse):
     """2 to the power of a number drawn uniformly between these two"""
     uniform: Bounds | None = None
     """a number drawn uniformly between these two"""
-    choice: filled(list[JsonValue]) | None = None
+    choice: Filled[list[JsonValue]] | None = None
     """one of these"""
 
     @model_validator(mode="after")
@@ -94,7 +97,7 @@ Ranges = dict[str, dict[Setting, Range]]
 class RandomSearch(Strict):
     """Trials: the first has the baseline's own settings, and every other draws some of them."""
 
-    bindings: unique(str)
+    bindings: Unique[str]
     """which factor plays which role in the study"""
     trials: Annotated[int, Field(ge=1, le=10_000)]
     seed: Seed = 0

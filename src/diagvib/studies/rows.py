@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from diagvib.foundation.validation import Misplaced, Name, Strict, filled, unique
+from diagvib.foundation.validation import Filled, Misplaced, Name, Strict, Unique
 
 TARGET = "target"
 SPLITS = ("train", "val", "test")
@@ -14,15 +14,15 @@ MAIN = "main"  # the environment of rows that name none
 
 # One class index per role; `added` is the cue class that the dataset sample adds to the cell's
 # target class.
-Cell = filled(list[Annotated[int, Field(ge=0)] | Literal["added"]])
-Relations = filled(dict[str, Literal["same", "other"] | Annotated[int, Field(ge=0)]])
+Cell = Filled[list[Annotated[int, Field(ge=0)] | Literal["added"]]]
+Relations = Filled[dict[str, Literal["same", "other"] | Annotated[int, Field(ge=0)]]]
 
 
 class Row(Strict):
     """Some cells of a study: the splits and group they belong to, and how often they occur in
     total."""
 
-    splits: unique(Literal[SPLITS])
+    splits: Unique[Literal[SPLITS]]
     group: Name
     """the common name of the cells; test results are given for each group"""
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
@@ -31,7 +31,7 @@ class Row(Strict):
     environment: Name = MAIN
     """the environment that the images belong to; its share of a split is the sum of its rows'
     weights"""
-    cells: Literal["others"] | Relations | filled(list[Cell])
+    cells: Literal["others"] | Relations | Filled[list[Cell]]
     """class indices in the order of the roles; or relations to the target's class, {cue: same} or
     {cue: other}, or class indices of some cues, {cue: 1}; or `others`, all cells that no training
     row has. `added` stands for the cue class that the dataset sample adds to the cell's target

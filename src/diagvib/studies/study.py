@@ -20,13 +20,13 @@ from pydantic.json_schema import SkipJsonSchema
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, named_in
 from diagvib.foundation.validation import (
+    Filled,
     Line,
     Misplaced,
     Name,
     Sparse,
     Strict,
     Text,
-    filled,
     read_valid,
     validated,
 )
@@ -50,7 +50,7 @@ class Study(Sparse):
 
     name: SkipJsonSchema[Name]  # the study's key in its file
     title: Annotated[Line, Field(min_length=1, max_length=140)]
-    meaning: filled(Line)
+    meaning: Filled[Line]
     """one sentence, for legends and reports"""
     scene: Text = "digits"
     """what the images show: a scene of the program, photos of your own as path/to/photos.yaml
@@ -62,11 +62,11 @@ class Study(Sparse):
     as_published: Literal[True] | None = None
     """every photo of a photo set is used in each row that it fits, also in several; otherwise,
     images are drawn by the rows' weights, and no photo is used twice"""
-    roles: filled(dict[Name, Annotated[int, Field(ge=2)]])
+    roles: Filled[dict[Name, Annotated[int, Field(ge=2)]]]
     """role -> number of classes, `target` first. They are the dataset sample's own classes of the
     factor, if it has this many (three, or all classes of photos); otherwise so many are drawn, with
     the sample's number as seed"""
-    bound: filled(list[str]) = Field(default_factory=list)
+    bound: Filled[list[str]] = Field(default_factory=list)
     """the roles that a binding such as shape-hue gives a factor to; default: all"""
     spread: dict[Name, Annotated[float, Field(ge=0, le=1)]] | None = None
     """bound role -> how much its classes differ: 1 as they are in the scene, 0.5 half as much, 0
@@ -74,7 +74,7 @@ class Study(Sparse):
     are left out"""
     opportunity: str = ""
     """what headlines call the help that this study offers against a shortcut"""
-    rows: filled(list[Row])
+    rows: Filled[list[Row]]
 
     @model_validator(mode="before")
     @classmethod
@@ -290,7 +290,7 @@ class Headline(Strict):
 class StudyFile(Strict):
     """One file of studies: a benchmark. routes: studies in the order in which curves show them."""
 
-    title: filled(Line)
+    title: Filled[Line]
     cite: Line = ""
     """the paper to cite, in one paragraph"""
     routes: dict[Name, Annotated[list[Name], Field(min_length=2)]] = Field(default_factory=dict)
@@ -299,7 +299,7 @@ class StudyFile(Strict):
     """a study's accuracy on held-out cells minus that of a reference study"""
     headline: Headline | None = None
     """which studies the report's first sentence compares"""
-    studies: filled(dict[Name, Study])
+    studies: Filled[dict[Name, Study]]
     aliases: dict[Name, Name] = Field(default_factory=dict)
     """further names of the file's studies, such as a source's own: alias -> study"""
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field, create_model
 
 from diagvib.foundation.files import definition_path
-from diagvib.foundation.validation import Strict, filled, read_valid, unique
+from diagvib.foundation.validation import Distinct, Filled, Strict, read_valid
 from diagvib.scenes.digits.digits import DIGIT_SIZE
 from diagvib.scenes.digits.factors import (
     FACTORS,
@@ -144,7 +144,9 @@ _PublishedSample = create_model(
     __base__=Strict,
     added_cue=(AddedCue, ...),
     **{
-        factor: Annotated[unique(Literal[tuple(REGIONS[factor])], minimum=3), Field(max_length=3)]
+        factor: Annotated[
+            Distinct[Literal[tuple(REGIONS[factor])]], Field(min_length=3, max_length=3)
+        ]
         for factor in FACTORS
     },
 )
@@ -156,7 +158,7 @@ def read_published_samples(path: Path) -> list[dict]:
 
     DiagvibError, naming file, entry and key, for any error in them.
     """
-    entries = read_valid(filled(list[_PublishedSample]), path)
+    entries = read_valid(Filled[list[_PublishedSample]], path)
     return [entry.model_dump() for entry in entries]
 
 

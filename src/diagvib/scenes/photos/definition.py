@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from diagvib.foundation.validation import Line, Misplaced, Strict, Text, filled, repeated
+from diagvib.foundation.validation import Filled, Line, Misplaced, Strict, Text, repeated
 from diagvib.scenes.photos.labels import tidy
 from diagvib.scenes.photos.watermark import TEXT
 from diagvib.scenes.scene import Classes, FactorName, check_joined
 from diagvib.scenes.shapes import PATTERNS, SHAPES
 
 _Value = str | int | float | bool
-_Values = _Value | filled(list[_Value])
+_Values = _Value | Filled[list[_Value]]
 
 
 def _texts(values: object) -> list[str]:
@@ -116,7 +116,7 @@ class PhotoSet(Strict):
     pattern: str | None = None
     """instead of a table: the paths of the photos in the folder; {name} is a field, * any text
     without a slash, ** any text"""
-    factors: filled(dict[FactorName, Factor | Classes])
+    factors: Filled[dict[FactorName, Factor | Classes]]
     """name of a factor -> its classes, or its column and classes"""
     split: Split | None = None
     """the split of each photo, by a column; default: any photo may be in any split, but only in
