@@ -331,10 +331,10 @@ def with_counter_examples(proposal: Proposal) -> Proposal:
         )
     for proposal.agree in stronger:
         counts = proposal.counts()
-        enough = proposal.fills(counts)
-        if enough and counts["train"] * (1 - proposal.agree) >= _COUNTER * differing:
+        enough = counts["train"] * (1 - proposal.agree) >= _COUNTER * differing
+        if enough and proposal.fills(counts):
             break
-    if not enough:
+    if not proposal.fills(proposal.counts()):
         rarest = cells[cells > 0].nsmallest(5)  # combinations without photos are left out
         rarest_text = "; ".join(f"{', '.join(cell)}: {n}" for cell, n in rarest.items())
         unit = proposal.definition.get("unit")

@@ -24,7 +24,7 @@ class Selection:
     def keep_best(self, head: nn.Module, epochs: Iterable) -> None:
         """Go through the epochs, which train the head, and leave it as it was after the best; of
         equal ones, the first."""
-        best_score = ()
+        best_score, best_epoch, weights = (), 0, head.state_dict()
         for epoch, _ in enumerate(epochs, 1):
             with torch.no_grad():
                 score = self.rank(head(self.features)) if self.rank else (epoch,)

@@ -191,10 +191,11 @@ def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: fl
         for name, curve in panel_rows.groupby(by, sort=False):
             _draw_strength(axes, name, curve, looks[name])
     ticks = shares[np.unique([0, 1, len(shares) // 2, len(shares) - 1])]
-    axes.set_xscale("symlog", linthresh=shares[1], linscale=0.5)
-    axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.5, 1], xlim=(0, shares[-1] * 1.15))
-    axes.set_xticks(ticks, [f"{100 * share:.3g}" for share in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
+    last = grid[-1, -1]
+    last.set_xscale("symlog", linthresh=shares[1], linscale=0.5)
+    last.set(ylim=(-0.03, 1.03), yticks=[0, 0.5, 1], xlim=(0, shares[-1] * 1.15))
+    last.set_xticks(ticks, [f"{100 * share:.3g}" for share in ticks])
+    last.xaxis.set_minor_locator(NullLocator())
     # Pairs that are not configured are off, and with them the labels that all panels share.
     for line in grid:
         next(axes for axes in line if axes.axison).tick_params(labelleft=True)

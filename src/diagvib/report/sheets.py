@@ -198,7 +198,7 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
         write(axes, -0.08, top + 0.5, factor, ha="right", rotation=90, fontsize=9)
         for column, name in enumerate(classes):
             write(axes, column + 0.5, top - 0.03, name, va="bottom", fontsize=8)
-    axes.set(xlim=(0, columns), ylim=(top + 1, -0.25), aspect="equal")
+    axes.set(xlim=(0, columns), ylim=(1.25 * len(factors) - 0.25, -0.25), aspect="equal")
     axes.set_axis_off()
     return figure
 

@@ -255,6 +255,7 @@ def write_features(
     arrays = {name: np.lib.format.open_memmap(parts[name], "r+") for name in missing if rows_done}
     advance(rows_done)
     for chunk in chunks(rows_done, missing):
+        count = len(next(iter(chunk.values())))
         for name, features in chunk.items():
             if name not in arrays:
                 parts[name].parent.mkdir(parents=True, exist_ok=True)
@@ -270,9 +271,9 @@ def write_features(
                     f"{paths[name]}: a feature of the network is not a number, or too large for "
                     f"{dtype}; choose other weights, or dtype: float32"
                 )
-            arrays[name][rows_done : rows_done + len(values)] = values
-        rows_done += len(values)
-        advance(len(values))
+            arrays[name][rows_done : rows_done + count] = values
+        rows_done += count
+        advance(count)
         if rows_done - rows_saved >= ROWS_PER_STATE:
             for array in arrays.values():
                 array.flush()
