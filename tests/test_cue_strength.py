@@ -140,7 +140,7 @@ def test_curves_of_two_scenes_stand_beside_each_other():
         "shape-hue": subject,
         "colour-corner": {f"squares-{name}": value for name, value in subject.items()},
     }
-    known_studies = KnownStudies(given=(*map(load_study, names), *squares))
+    known_studies = KnownStudies(definitions=(*map(load_study, names), *squares))
     found = cue_strength(runs(curves), known_studies)
     assert found["study"].to_list() == [*subject, *(f"squares-{name}" for name in subject)]
 
@@ -153,7 +153,7 @@ def test_scenes_with_factors_of_the_same_names_are_not_mixed():
     mine = [
         parse_study(f"own-{name}", {**single, "scene": scene}) for name, single in plain.items()
     ]
-    known_studies = KnownStudies(given=(*map(load_study, ("zso", *names)), *mine))
+    known_studies = KnownStudies(definitions=(*map(load_study, ("zso", *names)), *mine))
     values = (0.1, 0.4, 0.8)
     part = dict(zip((item.name for item in mine), values, strict=True))
     control = {"shape": {"zso": 0.9}}
@@ -202,9 +202,9 @@ def test_studies_with_another_number_of_classes_are_no_points_of_a_curve():
     studies = load_studies() | {"six": parse_study("six", six)}
     curve = runs({"shape-hue": CURVES["shape-hue"] | {"six": 0.5}})
     assert dose(studies["six"]) == (1, 0)
-    curves = cue_strength(curve.iloc[::-1], KnownStudies(given=tuple(studies.values())))
+    curves = cue_strength(curve.iloc[::-1], KnownStudies(definitions=tuple(studies.values())))
     assert curves.empty, "the first, six, has the only point of its curve"
-    curves = cue_strength(curve, KnownStudies(given=tuple(studies.values())))
+    curves = cue_strength(curve, KnownStudies(definitions=tuple(studies.values())))
     assert "six" not in curves["study"].to_list() and not curves.empty
 
 
@@ -228,7 +228,7 @@ def test_the_table_for_readers(frame):
 
 
 def test_the_figures_have_a_panel_for_each_pair(frame):
-    material = SimpleNamespace(frames={"cue_strength": frame}, known=SHIPPED)
+    material = SimpleNamespace(frames={"cue_strength": frame}, known_studies=SHIPPED)
     draws = {figure.name: figure for figure in cue_strength_figures(material)}
     assert list(draws) == [
         f"cue_strength/{name}" for name in ("spread_100", "spread_10", "small_cnn")
@@ -270,6 +270,6 @@ def test_a_curve_is_drawn_with_its_interval_reference_and_half_way_strength(fram
 def test_a_study_has_no_bindings_whose_cue_cannot_differ_less():
     config = load_config(definition_path("cue_strength.yaml"))
     study = config.study("fgo-5-spread-50")
-    possible = KnownStudies(given=(study,)).possible_cues(study.name)
+    possible = KnownStudies(definitions=(study,)).possible_cues(study.name)
     assert possible == Counter(b.target for b in config.study_bindings(study.name, "all"))
     assert (possible["shape"], possible["hue"]) == (5, 4)

@@ -129,7 +129,7 @@ def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatc
     names = {"a": "b_c-d", "a_b": "c-d"}
     rows = [{"study": study, "binding": binding} for study, binding in names.items()]
     frames = {"runs": pd.DataFrame(rows).assign(sample=0, status="ok")}
-    material = SimpleNamespace(frames=frames, known=SHIPPED, studies=[*names])
+    material = SimpleNamespace(frames=frames, known_studies=SHIPPED, studies=[*names])
     monkeypatch.setattr(
         explorer,
         "dataset_of_runs",
@@ -154,7 +154,9 @@ def test_seeds_share_the_images_of_one_dataset(tmp_path):
     write_table(
         tmp_path / "urbancars" / binding / "0/test.parquet", table, {"image_shape": [2, 2, 3]}
     )
-    material = SimpleNamespace(known=SHIPPED, images=tmp_path, prepared=lambda scene: tmp_path)
+    material = SimpleNamespace(
+        known_studies=SHIPPED, images=tmp_path, prepared=lambda scene: tmp_path
+    )
     run = {"study": "urbancars", "binding": binding, "sample": 2}
     assert (image_data(material, tmp_path, None, run, np.array([1]), labels)[0] == 2).all()
 
@@ -167,7 +169,10 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
     recipes = draw_recipes(study, bound, [dataset_sample(0, scene)], counts, scene, catalogue)
     labels = recipes.to_pandas().query("split == 'test'")[["hue", "shape"]]
     material = SimpleNamespace(
-        known=SHIPPED, images=tmp_path, prepared=lambda name: prepared, settings={"image_size": 64}
+        known_studies=SHIPPED,
+        images=tmp_path,
+        prepared=lambda name: prepared,
+        settings={"image_size": 64},
     )
     run = {"study": "zgo", "binding": "hue-shape", "sample": 0}
     facts = {"scene": "digits", "roles": {}, "definition": {}, **run}

@@ -183,7 +183,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
     tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
     material = material_of(tmp_path, settings)
-    data, names = matrix_data(material), material.known
+    data, names = matrix_data(material), material.known_studies
     package = Path(matrix_data.__code__.co_filename).parent
     (tmp_path / "page.html").write_text(
         f"<!DOCTYPE html><meta charset=utf-8><style>{(package / 'page.css').read_text()}</style>"

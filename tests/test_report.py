@@ -161,7 +161,9 @@ def tables_md(root) -> str:
 
 def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
     def toys(material):
-        draw = partial(heat_map, material.frames["p_matrix"], "zgo", "small_cnn", material.known)
+        draw = partial(
+            heat_map, material.frames["p_matrix"], "zgo", "small_cnn", material.known_studies
+        )
         yield Figure("toys/one", "A toy", draw, "Toys", "Its caption.")
 
     monkeypatch.setattr("diagvib.report.figures.KINDS", (toys,))
@@ -227,7 +229,9 @@ def test_the_watermark_has_a_headline_of_its_own():
     names |= {"binding": "class-watermark-photos", "cue": "watermark-photos"}
     values = {"in1k_accuracy": 0.5, "in_w_gap": -0.3, "p_carton": 0.01, "delta_p_carton": 0.79}
     rows = [{**names, "metric": metric, "mean": mean} for metric, mean in values.items()]
-    material = SimpleNamespace(known=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)})
+    material = SimpleNamespace(
+        known_studies=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)}
+    )
     (finding,) = findings_of("watermark", material)
     message = re.findall("[0-9]+(?=\N{NO-BREAK SPACE}%)", finding.text)
     assert message == ["50", "20", "1", "80"]
@@ -286,7 +290,7 @@ def test_a_study_without_a_shortcut_stands_beside_the_map():
     assert sorted(texts) == ["0.10", "0.80"]
     mine = parse_study("mine", load_study("zso").model_dump(exclude={"name"}))
     p = p_rows(("zso", "", 0.8), ("mine", "", 0.4))
-    axes = heat_map(p, "mine", "m", KnownStudies(given=(mine,))).axes[0]
+    axes = heat_map(p, "mine", "m", KnownStudies(definitions=(mine,))).axes[0]
     assert [text.get_text().partition("\n")[0] for text in axes.texts] == ["0.40"]
 
 
@@ -294,7 +298,7 @@ def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
     definition = load_study("zgo").model_dump(exclude={"name"})
     (calls, misled), additional = definition["rows"], {"environment": "other", "weight": 3.0}
     single = parse_study("mine", {**definition, "rows": [calls, {**calls, **additional}, misled]})
-    known_studies = KnownStudies(given=(single,))
+    known_studies = KnownStudies(definitions=(single,))
     assert set(
         study_matrix("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"].values()
     ) == {33.3}
@@ -303,17 +307,17 @@ def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
 def test_a_rare_cell_is_not_said_to_be_never_trained():
     study = load_study("fgo-1").model_dump(exclude={"name"})
     study["rows"][0]["weight"], study["rows"][1]["weight"] = 0.9998, 0.0002
-    known_studies = KnownStudies(given=(parse_study("mine", study),))
+    known_studies = KnownStudies(definitions=(parse_study("mine", study),))
     shares = study_matrix("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"]
     assert min(shares.values()) > 0
 
 
 def findings_of(name: str, material) -> list[Finding]:
-    return list(METRIC_SETS[name].findings(material.frames, material.known))
+    return list(METRIC_SETS[name].findings(material.frames, material.known_studies))
 
 
 def material_with(p: pd.DataFrame) -> SimpleNamespace:
-    return SimpleNamespace(known=SHIPPED, frames={"p_matrix": p})
+    return SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p})
 
 
 def p_rows(*rows: tuple) -> pd.DataFrame:
@@ -341,7 +345,7 @@ def test_a_headline_claims_only_what_its_interval_shows(recovered, says):
     )
     runs = runs.assign(baseline="m", target="shape", cue="hue", status="ok", reason="", ood_n=90)
     runs.loc[0, "reason"] = "predicts 3 for every test image"
-    material = SimpleNamespace(known=SHIPPED, frames={"p_matrix": p, "runs": runs})
+    material = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "runs": runs})
     (finding,) = findings_of("shortcut", material)
     text = finding.text.replace("\N{NO-BREAK SPACE}", " ")
     assert says in text and text.endswith("Caution: 1 of 6 runs is doubtful.")
@@ -385,8 +389,8 @@ def test_the_lowest_pair_is_named():
     p = p_rows(("zgo", "hue", 0.1), ("zgo", "scale", 0.5), ("zgo", "texture", 0.3))
     metrics = pd.DataFrame([{"metric_set": "shortcut", "metric": "faavg", "mean": 0.3}])
     metrics = metrics.assign(study="zgo", baseline="m", target="shape")
-    material = SimpleNamespace(known=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
-    message = shortcut_sentences(material.frames, material.known)[1].replace(
+    material = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
+    message = shortcut_sentences(material.frames, material.known_studies)[1].replace(
         "\N{NO-BREAK SPACE}", " "
     )
     assert "below chance in 2 of 3 trained pairs" in message
@@ -401,14 +405,14 @@ def test_the_matrix_tells_how_many_samples_a_cell_is_of():
     assert (cell["value"], cell["n"], cell["expected"]) == (10, 1, 2)
 
 
-def finding_of(name: str, values: dict, known=SHIPPED, **names):
+def finding_of(name: str, values: dict, known_studies=SHIPPED, **names):
     """The finding from the means of the metrics of baselines."""
     rows = [
         {"baseline": baseline, "metric": metric, "mean": mean, "metric_set": name, **names}
         for baseline, part in values.items()
         for metric, mean in part.items()
     ]
-    material = SimpleNamespace(known=known, frames={"metrics": pd.DataFrame(rows)})
+    material = SimpleNamespace(known_studies=known_studies, frames={"metrics": pd.DataFrame(rows)})
     (finding,) = findings_of(name, material)
     return finding
 

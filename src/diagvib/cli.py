@@ -265,7 +265,7 @@ def evaluate(
     file, resolved = command.write_configuration(entry, studies, config, override, root)
     command.run_workflow(file, stages.cores(cores))
     known_studies = KnownStudies(
-        further=tuple(resolved.studies_from), textures=tuple(resolved.textures)
+        files=tuple(resolved.studies_from), textures=tuple(resolved.textures)
     )
     layout = Layout(resolved.root)
     frames = read_tables(layout.tables)

@@ -116,9 +116,9 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             for name, values in zip(columns, cues, strict=False)
         }
         self.comparable: bool = images.metadata["comparable"]
-        self._about = images.metadata
+        self._image_metadata = images.metadata
         self.transform, self.dtype, self._as_tensor = transform, dtype, as_tensor
-        self._known = KnownStudies(given=(study,))
+        self._known_studies = KnownStudies(definitions=(study,))
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -182,7 +182,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             self.split,
             self.table,
             np.array(self.classes)[predicted].tolist(),
-            self._known,
+            self._known_studies,
             p,
         )
 
@@ -470,7 +470,7 @@ def probe(
     data = {split: load(study, binding, split, sample, **options) for split in SPLITS}
     settings["batch_size"] = min(settings["batch_size"], len(data["train"]))
     splits = {
-        split: features_by(features, Images(images.pixels, images.table, images._about))
+        split: features_by(features, Images(images.pixels, images.table, images._image_metadata))
         for split, images in data.items()
     }
     run = Run("probe", data["test"].study, data["test"].binding, sample)

@@ -87,7 +87,7 @@ def _changes(reference_runs: Collected, other_runs: Collected) -> list[list[str]
 def _made_with(collected: Collected) -> dict[str, dict[str, set[str]]]:
     """Baseline -> key -> the values that occur."""
     values_of_baselines: dict[str, dict[str, set[str]]] = {}
-    for baseline, provenance in zip(collected.frame["baseline"], collected.made, strict=True):
+    for baseline, provenance in zip(collected.frame["baseline"], collected.provenance, strict=True):
         if provenance is None:
             continue
         parts = {key: provenance.get(key) for key in _MADE_WITH}

@@ -175,7 +175,7 @@ def network_table(measured: Sequence[Mapping], font: Font) -> Table:
         if theirs := imagenet_w_tables().get((*names, "")):
             numbers = [f"{theirs[name]:.2f}" if name in theirs else "" for name in MEASURES]
             rows.append([PAPER, "", *numbers])
-    notes = [*METRIC_SET.about, f"Watermark drawn with {font.name}."]
+    notes = [*METRIC_SET.introduction, f"Watermark drawn with {font.name}."]
     if not font.published:
         notes.append(
             f"This is not the paper's font, Source Han Serif SC ExtraLight, or not its text, {TEXT}, so the "

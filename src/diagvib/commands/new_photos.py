@@ -73,7 +73,7 @@ class Columns:
 @dataclass
 class Proposal:
     """A scene, its studies and a configuration. definition: the scene's keys that decide which
-    photos there are, and what they show; photos: as from `labelled_photos`; left: columns that could
+    photos there are, and what they show; photos: as from `labelled_photos`; spare_columns: columns that could
     be further factors or units, and their numbers of values; unused: a column that seems to be a
     split, but does not name all three; agree: the share of training images in which the cue gives
     the target away, in the study `shortcut`."""
@@ -82,7 +82,7 @@ class Proposal:
     folder: Path
     definition: dict
     photos: pd.DataFrame
-    left: dict[str, int]
+    spare_columns: dict[str, int]
     unused: str
     agree: float = _AGREE[0]
 

@@ -67,7 +67,7 @@ def _among(key: str, number: Number) -> bool:
 
 
 def _result(entry: Entry, number: Number) -> dict:
-    change = _among("differences", number) or _among("others", number)
+    change = _among("differences", number) or _among("bounds", number)
     uncertainty: dict = {"num_samples": number.n}
     if number.low is not None:
         ends = {"lower": number.low, "upper": number.high, "confidence_level": 0.95}

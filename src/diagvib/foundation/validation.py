@@ -97,11 +97,11 @@ Unique = Annotated[Distinct[Kind], Field(min_length=1)]
 
 class Misplaced(ValueError):
     """For validators of a whole record: the problem with the value at `path` inside it, such as
-    `rows.0.cells`. known: the keys that there are, if the path is an unknown one."""
+    `rows.0.cells`. names: the keys that there are, if the path is an unknown one."""
 
     def __init__(self, path: str, problem: str, names: Iterable[str] = ()):
         super().__init__(problem)
-        self.path, self.known = path, list(names)
+        self.path, self.names = path, list(names)
 
 
 class Strict(BaseModel):
@@ -126,14 +126,16 @@ class Strict(BaseModel):
 
 
 class Sparse(Strict):
-    """A record that, as plain data, lacks the keys that have no value, except those of `kept`."""
+    """A record that, as plain data, lacks the keys that have no value, except those of `nullable`."""
 
-    kept: ClassVar[Sequence[str]] = ()
+    nullable: ClassVar[Sequence[str]] = ()
 
     @model_serializer(mode="wrap")
-    def _given(self, dump: Callable) -> dict:
+    def _present(self, dump: Callable) -> dict:
         return {
-            key: value for key, value in dump(self).items() if value is not None or key in self.kept
+            key: value
+            for key, value in dump(self).items()
+            if value is not None or key in self.nullable
         }
 
 
@@ -204,7 +206,7 @@ def _readable(errors: list[dict], value: object, location: str) -> DiagvibError:
     dotted = ".".join(path)
     place = f"{location}: {dotted}" if path else location
     for error in path_errors:
-        if names := getattr(_cause(error), "known", ()):
+        if names := getattr(_cause(error), "names", ()):
             return unknown_name(
                 "key", dotted, [".".join([*path[:-1], key]) for key in names], location
             )

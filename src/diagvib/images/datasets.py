@@ -113,7 +113,9 @@ class ImageFiles:
             pixels = torch.from_numpy(room((count, *pixels.shape[1:]), self.folder))
             torch.cat([part.pixels for part in parts], out=pixels)
         table, metadata = pa.concat_tables(part.table for part in parts), parts[0].metadata
-        return study_as_drawn(study, metadata, self.path(sample, splits[0])), Images(pixels, table, metadata)
+        return study_as_drawn(study, metadata, self.path(sample, splits[0])), Images(
+            pixels, table, metadata
+        )
 
     def check(self, sample: int, split: str) -> None:
         """DiagvibError if a file is not the one that was rendered."""

@@ -40,7 +40,7 @@ class Encoder(nn.Module):
 
     def _keep(self, module: nn.Module, inputs: object, output: object) -> None:
         # A copy, since the next operation may work in place.
-        self.made = output.clone() if isinstance(output, Tensor) else None
+        self.layer_output = output.clone() if isinstance(output, Tensor) else None
 
     def inputs(self, pixels: Tensor) -> Tensor:
         """Resize and normalise images for the network: float32[B, 3, S, S]."""
@@ -57,10 +57,10 @@ class Encoder(nn.Module):
 
     def compute(self, inputs: Tensor) -> Tensor:
         """The features of what `inputs` gives, by PyTorch; `of_inputs` may be a faster function."""
-        self.made = None
+        self.layer_output = None
         features = self.network.features(inputs)
         if self.layer is not None:
-            features = self.made
+            features = self.layer_output
             if features is None or features.ndim not in (2, 3, 4):
                 raise DiagvibError(
                     f"model.layer: {self.layer} gives no features; name a module that runs and "

@@ -80,24 +80,24 @@ class Whole(Network):
             logits = super().features(inputs)
         self.has_features = bool(read) and read[-1].ndim > 1 and len(read[-1]) == len(logits)
         features = read[-1].flatten(1) if self.has_features else logits
-        self.head.made = features, logits
+        self.head.outputs = features, logits
         return features
 
 
 class _SamePass(nn.Module):
-    made = (None, None)
+    outputs = (None, None)
 
     def forward(self, features: Tensor) -> Tensor:
-        if features is not self.made[0]:
+        if features is not self.outputs[0]:
             raise DiagvibError(
                 "the head of a model that is neither a diagvib.models.network.Network nor an "
                 "nn.Sequential that ends in a linear layer only gives the logits of the features that "
                 "`features` gave last; return Network(body, head)"
             )
-        return self.made[1]
+        return self.outputs[1]
 
     def __getstate__(self) -> dict:  # of a copy, which has made nothing
-        return {**vars(self), "made": (None, None)}
+        return {**vars(self), "outputs": (None, None)}
 
 
 class Heads(nn.ModuleList):

@@ -49,7 +49,7 @@ def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) 
     frame, studies_known = collected.frame, known_studies(settings)
     baselines = baseline_settings(frame["baseline"].unique(), settings)
     frames = make_tables(collected, studies_known, baselines, tuned)
-    judgements = judge_runs(frame, collected.made, settings)
+    judgements = judge_runs(frame, collected.provenance, settings)
     ours = metrics_of(frames, "shortcut")
     comparison = comparison_table(ours, frame, judgements)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
@@ -80,7 +80,7 @@ def shown_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
     return [
         replace(
             mark_doubtful(table, runs, known_studies),
-            about=[known_studies.in_words(text, studies) for text in table.about],
+            introduction=[known_studies.in_words(text, studies) for text in table.introduction],
         )
         for table in all_shown
         if table.rows

@@ -28,7 +28,7 @@ from diagvib.studies.needs import OOD
 
 
 def confusion_figures(material: Material) -> Iterator[Figure]:
-    average, known_studies = metrics_of(material.frames, "average"), material.known
+    average, known_studies = metrics_of(material.frames, "average"), material.known_studies
     for study in known_studies.judged_by("average", material.studies):
         title = f"{known_studies.title(study)}: wrong predictions of a class that the cue points to"
         yield Figure(

@@ -37,7 +37,7 @@ _STRENGTH = (
 
 
 def curve_figures(material: Material) -> Iterator[Figure]:
-    known_studies, comparison = material.known, material.frames["comparison"]
+    known_studies, comparison = material.known_studies, material.frames["comparison"]
     metrics = metrics_of(material.frames, "shortcut")
     compared = comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"]
     beside_paper = not metrics["baseline"].isin(compared).all()
@@ -148,7 +148,7 @@ def _draw_baselines(
 def cue_strength_figures(material: Material) -> Iterator[Figure]:
     """A figure for each spread with a line for each baseline; then, for baselines with several
     spreads, one with a line for each of these."""
-    frame, known_studies = material.frames["cue_strength"], material.known
+    frame, known_studies = material.frames["cue_strength"], material.known_studies
     if frame.empty:
         return
     factors, chance = (

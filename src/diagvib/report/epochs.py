@@ -46,13 +46,13 @@ def training_figures(material: Material) -> Iterator[Figure]:
     for baseline in material.frames["runs"]["baseline"].unique():
         title = f"{baseline}: training curves of every run"
         draw = partial(
-            _draw, training_curves, material.tables, "baseline", baseline, material.known
+            _draw, training_curves, material.tables, "baseline", baseline, material.known_studies
         )
         yield Figure(f"training/{baseline}", title, draw, TRAINING, folded=True)
 
 
 def preference_figures(material: Material) -> Iterator[Figure]:
-    known_studies, runs = material.known, material.first_runs
+    known_studies, runs = material.known_studies, material.first_runs
     for study in material.studies:
         if cues := len(known_studies.studies[study].cues):
             of_gaps = known_studies.studies[study].metrics == "gaps"

@@ -64,7 +64,7 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
                     "study": study,
                     "binding": binding,
                     "sample": sample,
-                    "title": material.known.title(study),
+                    "title": material.known_studies.title(study),
                     "runs": [*dataset["runs"]],
                     "file": file,
                 }
@@ -81,13 +81,13 @@ def dataset_of_runs(
 ) -> dict | None:
     """The runs on one dataset, as the page's script reads them; None if there are no images."""
     target, *cues = by = runs[0]["binding"].split("-")
-    scene = load_scene(material.known.studies[runs[0]["study"]].scene)
+    scene = load_scene(material.known_studies.studies[runs[0]["study"]].scene)
     first_predictions = _predictions(material, runs[0])
     combinations = first_predictions[by].drop_duplicates()
     rows, *other_factors = (in_order(combinations[name], scene.factors[name]) for name in by)
     columns = [*product(*other_factors)]
     trained = read_metadata(_predictions_file(material, runs[0])).get("trained", {})
-    points = material.known.cue_label(runs[0]["study"], by, runs[0]["sample"], trained)
+    points = material.known_studies.cue_label(runs[0]["study"], by, runs[0]["sample"], trained)
     cells = {
         (row, *column): sorted(
             {
@@ -181,7 +181,7 @@ def image_data(
     """Test images uint8[H, W, 3] in these rows: from a file, or rendered. None if there are none
     that have these labels, row by row."""
     study, binding, by = run["study"], run["binding"], [*labels]
-    name = material.known.studies[study].scene
+    name = material.known_studies.studies[study].scene
     scene, prepared = load_scene(name), material.prepared(name)
     sample = 0 if scene.replicates == "seeds" else run["sample"]
     file = material.images / study / binding / str(sample) / "test.parquet"

@@ -47,7 +47,7 @@ class Material:
         return read_tables(self.tables)
 
     @cached_property
-    def known(self) -> KnownStudies:
+    def known_studies(self) -> KnownStudies:
         return known_studies(self.settings)
 
     @cached_property
@@ -57,7 +57,7 @@ class Material:
     @cached_property
     def samples(self) -> str:
         """What repetitions are called here."""
-        return self.known.repetitions(self.studies)
+        return self.known_studies.repetitions(self.studies)
 
     @cached_property
     def first_runs(self) -> pd.DataFrame:
@@ -72,5 +72,5 @@ class Material:
     @cached_property
     def binding(self) -> str:
         """The binding that shows a shortcut best; empty if there is none."""
-        bindings = telling_bindings(self.frames["p_matrix"], self.known)
+        bindings = telling_bindings(self.frames["p_matrix"], self.known_studies)
         return f"{bindings['target'][0]}-{bindings['cue'][0]}" if len(bindings) else ""

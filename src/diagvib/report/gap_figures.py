@@ -50,12 +50,12 @@ _CAPTION = (
 def gap_figures(material: Material) -> Iterator[Figure]:
     """For each study with two cues, its gaps by binding (folded but for the first, the mean if
     there are several), and what narrower gaps cost."""
-    known_studies = material.known
+    known_studies = material.known_studies
     for study, study_comparisons in comparisons_of(material.frames, known_studies).items():
         for comparison in study_comparisons:
             yield Figure(
                 f"gaps/{study}_{comparison.binding or 'all'}",
-                f"{comparison.about}: gaps of every method",
+                f"{comparison.heading}: gaps of every method",
                 partial(gap_bars, comparison),
                 METRIC_SETS["gaps"].title,
                 f"{known_studies.studies[study].meaning}. {known_studies.in_words(_CAPTION, [study])}",
@@ -112,7 +112,7 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     effect = "accuracy lost where a cue misleads"
     if any(judged_method.opens_another for judged_method in methods):
         effect = "fixing one shortcut makes another worse"
-    title = f"{comparison.about}:" + ("\n" if narrow else " ") + effect
+    title = f"{comparison.heading}:" + ("\n" if narrow else " ") + effect
     size = {"size": 10 if narrow else 12, "weight": 700}
     add_legend(figure, handles, title=title, title_fontproperties=size)
     return figure
@@ -194,7 +194,7 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
     # No narrower than what matters: a few points of accuracy must not fill the axis.
     axes.set(
         xlim=(min(axes.get_xlim()[0], 100 - _LEAST_WIDTH), 101),
-        title=f"{comparison.about}:{better}",
+        title=f"{comparison.heading}:{better}",
         xlabel="in-distribution accuracy, %",
         ylabel="the worse of the two gaps, points\n(0: no cue misleads it)",
     )

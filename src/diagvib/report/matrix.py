@@ -26,7 +26,7 @@ from diagvib.studies.needs import OOD
 
 def heat_map_figures(material: Material) -> Iterator[Figure]:
     """Files only: the page has the matrix."""
-    p, known_studies = material.frames["p_matrix"], material.known
+    p, known_studies = material.frames["p_matrix"], material.known_studies
     for (study, baseline), _ in p.groupby(["study", "baseline"], sort=False):
         title = f"{known_studies.title(study)}, {baseline}: accuracy by target and cue"
         draw = partial(heat_map, p, study, baseline, known_studies)
@@ -108,7 +108,9 @@ def matrix_data(material: Material) -> dict:
     return {
         "examples": example_pictures(material),
         "samples": material.samples,
-        "studies": {study: study_matrix(study, p, material.known) for study in p["study"].unique()},
+        "studies": {
+            study: study_matrix(study, p, material.known_studies) for study in p["study"].unique()
+        },
         "cells": matrix_cells(p, material.frames["runs"]),
         "baselines": [*p["baseline"].unique()],
     }

@@ -92,7 +92,7 @@ _THEME = {
 
 @dataclass
 class Section:
-    """found: sentences that come first. findings: further ones, with bars. about: paragraphs above
+    """found: sentences that come first. findings: further ones, with bars. introduction: paragraphs above
     the tables."""
 
     key: str
@@ -100,7 +100,7 @@ class Section:
     found: Sequence[str] = ()
     findings: list[Finding] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
-    about: Sequence[str] = ()
+    introduction: Sequence[str] = ()
     tables: Sequence[Table] = ()
 
     @property
@@ -137,7 +137,7 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
 
 
 def _context(material: Material, figures: Sequence[Figure]) -> dict:
-    frames, known_studies, settings = material.frames, material.known, material.settings
+    frames, known_studies, settings = material.frames, material.known_studies, material.settings
     versions = read_json(material.tables / "versions.json")
     runs, p = frames["runs"], frames["p_matrix"]
     paper = len(frames["comparison"]) > 0
@@ -183,7 +183,7 @@ def findings(material: Material) -> list[Finding]:
     return [
         finding
         for _, metric_set in sets
-        for finding in metric_set.findings(material.frames, material.known)
+        for finding in metric_set.findings(material.frames, material.known_studies)
     ]
 
 
@@ -197,14 +197,16 @@ def _sections(
     def of(title: str) -> Section:
         return parts.setdefault(title, Section(f"section-{len(parts)}", title))
 
-    for title, introduction, tables in by_section(shown_tables(material.frames, material.known)):
-        of(title).about, of(title).tables = introduction, tables
+    for title, introduction, tables in by_section(
+        shown_tables(material.frames, material.known_studies)
+    ):
+        of(title).introduction, of(title).tables = introduction, tables
     for figure in figures:
         if figure.section:
             of(figure.section).figures.append(figure)
     for finding in other_findings:
         of(finding.section).findings.append(finding)
-    frames, known_studies = material.frames, material.known
+    frames, known_studies = material.frames, material.known_studies
     calibrated = metrics_of(frames, calibration.SET)
     for metric_set in METRIC_SETS.values():
         for title, texts in metric_set.sentences(frames, known_studies).items():
@@ -218,9 +220,9 @@ def _sections(
         parts[title].found = [sentence] if sentence else []
     if len(frames["comparison"]):
         finding_text = verdict_found(frames["comparison"])
-        parts[VERDICT].found, parts[VERDICT].about = (
+        parts[VERDICT].found, parts[VERDICT].introduction = (
             finding_text,
-            parts[VERDICT].about[len(finding_text) :],
+            parts[VERDICT].introduction[len(finding_text) :],
         )
     own_tables = {MATRIX: "p_matrix", VERDICT: "comparison"}
     return [

@@ -42,7 +42,7 @@ Cell = tuple[str, ...]  # target class, then the class of each cue
 def sheet_figures(material: Material) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for each study with images: of the binding that shows a shortcut
     best or, for a study whose metrics name none, of its first binding."""
-    known_studies, runs = material.known, material.frames["runs"]
+    known_studies, runs = material.known_studies, material.frames["runs"]
     for study, bindings in runs.groupby("study", sort=False)["binding"].unique().items():
         study_definition = known_studies.studies[study]
         first_bindings = (
@@ -178,7 +178,9 @@ def factor_figures(material: Material) -> Iterator[Figure]:
 
 def _prepared_scenes(material: Material) -> dict[str, Path]:
     """The scenes of which everything is present that they render from, and where that is."""
-    scenes = dict.fromkeys(material.known.studies[study].scene for study in material.studies)
+    scenes = dict.fromkeys(
+        material.known_studies.studies[study].scene for study in material.studies
+    )
     folders = {scene: material.prepared(scene) for scene in scenes}
     return {scene: folder for scene, folder in folders.items() if is_prepared(folder)}
 
@@ -206,7 +208,7 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
 def example_pictures(material: Material) -> dict[str, str]:
     """For each pair of target and cue in the matrix, a data address with all combinations of its
     classes: rows target, columns cue classes. The key is {scene}-{target}-{cue}-{rows}x{columns}."""
-    known_studies, pictures = material.known, {}
+    known_studies, pictures = material.known_studies, {}
     runs = material.frames["runs"].drop_duplicates(["study", "binding"])
     runs = runs[runs["study"].isin(material.frames["p_matrix"]["study"])]
     runs = runs[runs["binding"].str.count("-") == 1]

@@ -45,7 +45,7 @@ def looking_figures(material: Material) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for the headline's study with a shortcut, of the binding that shows
     it best, and its study without one; and for the first binding of other studies. All but the
     first are folded."""
-    known_studies, first_runs, binding_of_study = material.known, material.first_runs, {}
+    known_studies, first_runs, binding_of_study = material.known_studies, material.first_runs, {}
     bindings, headline = (
         first_runs.groupby("study", sort=False)["binding"].unique(),
         _headline(material),
@@ -73,7 +73,7 @@ def looking_figures(material: Material) -> Iterator[Figure]:
 
 def _headline(material: Material) -> Headline | None:
     """The headline, if one of its studies was run."""
-    headline = material.known.headline(material.studies)
+    headline = material.known_studies.headline(material.studies)
     return (
         headline
         if headline and {headline.shortcut, headline.without} & {*material.studies}
@@ -96,7 +96,7 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
     shortcut the binding that shows it best, in the one without a shortcut all targets, or, if
     neither was run, the first binding of studies with a shortcut; and that of studies judged by
     accuracy alone. The first of a baseline is not folded."""
-    known_studies, runs = material.known, material.frames["runs"]
+    known_studies, runs = material.known_studies, material.frames["runs"]
     bindings = runs.groupby("study", sort=False)["binding"].unique()
     bindings_of_study, accuracy_studies = {}, known_studies.judged_by("accuracy", material.studies)
     if headline := _headline(material):

@@ -30,7 +30,7 @@ def combinations(results: Results) -> pd.DataFrame:
     tested = results.cells.astype({"misled": float, "trained": float})
     for names, part in tested.groupby(_RUNS, sort=False):
         expected = runs[(runs[_RUNS] == list(names)).all(axis=1)]
-        if len(_class_names(expected, results.known)) == 1:
+        if len(_class_names(expected, results.known_studies)) == 1:
             labels = [*filter(None, (results.cue_label[run] for run in expected.index))][:1]
             description = dict(zip(_RUNS, names, strict=True))
             part = part.assign(cue_label=_labels(part["cue_class"], *labels))

@@ -96,7 +96,7 @@ class Collected:
     """
 
     frame: pd.DataFrame
-    made: list[dict | None]
+    provenance: list[dict | None]
     history: pd.DataFrame
     cells: pd.DataFrame
     cue_label: Sequence[dict[str, Set[str]] | None] = ()
@@ -110,7 +110,7 @@ class _Read(NamedTuple):
     sources: str | None = None
     comparable: bool | None = None
     cells: Sequence[dict] = ()  # from `cells.count_cells`
-    made: dict | None = None
+    provenance: dict | None = None
     epochs: Sequence[np.ndarray] = ()  # from `read_history`
     # Of metric sets beyond cells, and of the saliency.
     measures: dict[str, float] | None = None
@@ -168,7 +168,7 @@ def read_runs(
     )
     return Collected(
         frame.join(read[["sources", "comparable", "untested"]]),
-        [*read["made"]],
+        [*read["provenance"]],
         history.astype({"epoch": "int64", SELECTABLE: bool}),
         cells.reset_index(drop=True),
         [*read["cue_label"]],
@@ -312,7 +312,7 @@ def run_times(collected: Collected) -> pd.DataFrame:
                 for stage, value in (provenance.get("seconds") or {}).items()
             },
         }
-        for name, provenance in zip(names, collected.made, strict=True)
+        for name, provenance in zip(names, collected.provenance, strict=True)
         if provenance is not None
     ]
     return pd.DataFrame(rows or {key: [] for key in [*keys, "device"]})
@@ -323,7 +323,7 @@ def versions(collected: Collected) -> dict:
     settings per baseline."""
     seen_values: dict[str, set] = {}
     settings: dict[str, dict] = {}
-    for baseline, provenance in zip(collected.frame["baseline"], collected.made, strict=True):
+    for baseline, provenance in zip(collected.frame["baseline"], collected.provenance, strict=True):
         if provenance is None:
             continue
         facts = {

@@ -47,7 +47,7 @@ def saliency_tables(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator
         ]
         rows.append([known_studies.title(study), baseline, *texts, str(len(baseline_runs))])
     heads = ["study", "baseline", *(f"on the {role.replace('_', ' ')}" for role in roles), "runs"]
-    yield Table("Mean over runs", heads, rows, section=TITLE, about=[INTRODUCTION])
+    yield Table("Mean over runs", heads, rows, section=TITLE, introduction=[INTRODUCTION])
 
 
 def saliency_sentence(runs: pd.DataFrame, known_studies: KnownStudies) -> str:

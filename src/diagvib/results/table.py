@@ -55,7 +55,7 @@ _LATEX = str.maketrans(
 @dataclass(frozen=True)
 class Table:
     """heads and rows: texts. notes: lines below the table. section: the title of the part of the
-    page that holds it; about: paragraphs at the beginning of that part. folded: shown on request on
+    page that holds it; introduction: paragraphs at the beginning of that part. folded: shown on request on
     the page."""
 
     title: str
@@ -63,7 +63,7 @@ class Table:
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
     section: str = ""
-    about: list[str] = field(default_factory=list)
+    introduction: list[str] = field(default_factory=list)
     folded: bool = False
 
 
@@ -106,7 +106,9 @@ def by_section(tables: Sequence[Table]) -> list[tuple[str, list[str], list[Table
         (title, list(section_tables))
         for title, section_tables in groupby(tables, lambda table: table.section)
     ]
-    return [(title, section_tables[0].about, section_tables) for title, section_tables in parts]
+    return [
+        (title, section_tables[0].introduction, section_tables) for title, section_tables in parts
+    ]
 
 
 def print_table(table: Table) -> None:

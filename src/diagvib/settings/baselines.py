@@ -91,7 +91,7 @@ class WeightsFile(Strict):
 class Input(Sparse):
     """The input of a frozen network. Without mean and std, the baseline's `normalise` decides."""
 
-    kept = ("size", "mean", "std")
+    nullable = ("size", "mean", "std")
     size: int | None = Field(None, ge=16, le=2048)
     """Pixels per side to which images are resized."""
     mean: Channels | None = None
@@ -128,7 +128,7 @@ _FROM_NAME = BeforeValidator(lambda value: {"name": value} if isinstance(value, 
 class ModelSettings(Sparse):
     """A network."""
 
-    kept = ("weights", "weights_file", "weights_sha256")
+    nullable = ("weights", "weights_file", "weights_sha256")
     name: Annotated[
         str,
         TextLike(
@@ -264,7 +264,7 @@ class Sgd(Strict):
 class BaselineSettings(Sparse):
     """A model, a method, an optimiser, and how they are used."""
 
-    kept = ("model",)
+    nullable = ("model",)
     model: Annotated[ModelSettings, _FROM_NAME] | None = None
     """A name, or a name with further keys; none if the method builds its own network."""
     method: Annotated[MethodSettings, _FROM_NAME]
@@ -362,7 +362,7 @@ class Baseline(BaselineSettings):
 class EncoderSettings(Sparse):
     """The frozen network whose features a job of the stage `encode` makes."""
 
-    kept = ("normalise",)
+    nullable = ("normalise",)
     model: ModelSettings
     normalise: Literal["dataset", "imagenet"] | None
     depends: list[str] | None = None

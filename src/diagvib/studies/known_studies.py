@@ -30,21 +30,21 @@ from diagvib.studies.study import (
 
 @dataclass(frozen=True)
 class KnownStudies:
-    """The shipped studies and those of further files, read when first needed; or only `given`.
+    """The shipped studies and those of further files, read when first needed; or only `definitions`.
     textures: of the configuration."""
 
-    further: tuple[str, ...] = ()
-    given: tuple[Study, ...] = ()
+    files: tuple[str, ...] = ()
+    definitions: tuple[Study, ...] = ()
     textures: tuple[str, ...] = PUBLISHED_TEXTURES
 
     @cached_property
     def studies(self) -> dict[str, Study]:
-        given = {study.name: study for study in self.given}
-        return given or load_studies(self.further, self.textures)
+        studies = {study.name: study for study in self.definitions}
+        return studies or load_studies(self.files, self.textures)
 
     @cached_property
     def _files(self) -> list[StudyFile]:
-        return [read_study_file(path) for path in study_files(self.further)]
+        return [read_study_file(path) for path in study_files(self.files)]
 
     @cached_property
     def routes(self) -> dict[str, list[str]]:
@@ -263,6 +263,6 @@ SHIPPED = KnownStudies()
 def known_studies(settings: dict) -> KnownStudies:
     """The studies that a configuration may name."""
     return KnownStudies(
-        further=tuple(settings.get("studies_from", ())),
+        files=tuple(settings.get("studies_from", ())),
         textures=tuple(settings.get("textures", PUBLISHED_TEXTURES)),
     )

@@ -8,13 +8,13 @@ from diagvib.foundation.validation import Misplaced
 
 
 class Needs(NamedTuple):
-    """groups: what a study must test; others: whether it may have further ones; cues: how many,
+    """groups: what a study must test; open_groups: whether it may have further ones; cues: how many,
     None for any number; misled: whether wrong predictions that follow the cue are counted;
     weights: whether the rows' weights count; module: of the set that is a paper's; tables: further ones that
     it makes."""
 
     groups: tuple[str, ...]
-    others: bool = False
+    open_groups: bool = False
     cues: int | None = None
     misled: bool = False
     weights: bool = False
@@ -50,8 +50,8 @@ METRICS = {
     "average": Needs(
         (ID, OOD), cues=1, misled=True, weights=True, module="papers.spawrious.average"
     ),
-    "watermark": Needs(("in-1k", "in-w"), others=True, module="papers.imagenet_w.watermark"),
-    "accuracy": Needs((), others=True, misled=True, tables=("combinations",)),
+    "watermark": Needs(("in-1k", "in-w"), open_groups=True, module="papers.imagenet_w.watermark"),
+    "accuracy": Needs((), open_groups=True, misled=True, tables=("combinations",)),
 }
 # Of studies that name none.
 DEFAULT = "shortcut"
@@ -86,7 +86,7 @@ def check_needs(
             f"no row of the split test has the group {missing[0]}, which the metrics "
             f"`{metrics}` need",
         )
-    extra = [] if needs.others else [group for group in groups if group not in needs.groups]
+    extra = [] if needs.open_groups else [group for group in groups if group not in needs.groups]
     if extra:
         raise Misplaced(
             "rows",

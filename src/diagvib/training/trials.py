@@ -45,14 +45,14 @@ class Trial:
 class Task:
     """A baseline to tune. job: how it is trained, with the baseline's own settings and without
     images; tuning: the configuration's section; datasets: the study's, by binding; out: folder for
-    the results; kept: folder for finished and unfinished training runs."""
+    the results; folder: of for finished and unfinished training runs."""
 
     baseline: str
     job: Job
     tuning: Tuning
     datasets: dict[str, Datasets]
     out: Path
-    kept: Path
+    folder: Path
 
     @property
     def study(self) -> str:
@@ -63,7 +63,7 @@ class Task:
         samples = ", ".join(map(str, self.tuning.samples))
         return f"{self.study} ({', '.join(self.datasets)}; dataset sample {samples})"
 
-    def made(self, train_images: int) -> str:
+    def training_amount(self, train_images: int) -> str:
         """The amount of training, for an entry's origin."""
         metadata = next(iter(self.datasets.values())).metadata(self.tuning.samples[0], "train")
         epochs = self.job.settings.get("max_epochs", self.job.protocol.max_epochs)
@@ -99,7 +99,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
         metadata, loaded = dataset_metadata(datasets, run), None
         job = replace(task.job, settings=settings, datasets=datasets, versions=versions)
         job = replace(job, code=job.present_code(run))
-        folder = task.kept / binding / str(sample)
+        folder = task.folder / binding / str(sample)
         for trial in trials:
             count += 1
             trial_job = replace(job, settings=trial.applied(settings))

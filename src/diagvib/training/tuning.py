@@ -68,7 +68,7 @@ def tune(task: Task) -> Trial:
     best, criterion = trials[number], f"{'highest' if search else 'lowest'} {RULES[rule]}"
     origin = (
         f"diagvib tune; {criterion} ({score:.4g}) on {task.on_datasets()}, {best.name} {description}, with "
-        f"{task.made(min(outcome['train_images'] for *_, outcome in trained))}"
+        f"{task.training_amount(min(outcome['train_images'] for *_, outcome in trained))}"
     )
     # `chosen`: the trial that a rule would choose.
     winners = table["rule"].map(choices["trial"]) == table["trial"]

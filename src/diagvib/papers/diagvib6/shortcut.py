@@ -79,7 +79,7 @@ class Shortcut(MetricSet):
             {**describe(row["baseline"], results.baselines), "binding": "", "cue": "", **row}
             for row in (
                 *means_over_cues(results.runs),
-                *cue_contrasts(results.runs, results.known),
+                *cue_contrasts(results.runs, results.known_studies),
             )
         ]
         frame = pd.DataFrame(rows, columns=[*KEYS, "metric", *NUMBERS, "images", "cues"])
@@ -91,9 +91,9 @@ class Shortcut(MetricSet):
             "p_matrix": p_matrix(results.runs),
             "overall": overall_table(results.runs),
             "baselines": baseline_comparisons(results.runs),
-            "cue_strength": cue_strength(accuracies, results.known),
-            "asymmetry": factor_ranks.factor_pairs(accuracies, results.known),
-            "ranking": factor_ranks.factor_ranks(accuracies, results.known),
+            "cue_strength": cue_strength(accuracies, results.known_studies),
+            "asymmetry": factor_ranks.factor_pairs(accuracies, results.known_studies),
+            "ranking": factor_ranks.factor_ranks(accuracies, results.known_studies),
         }
 
     def shown(

@@ -60,7 +60,7 @@ def verdict_tables(tables: Frames, known_studies: KnownStudies) -> Iterator[Tabl
     ]
     heads = ["by", "name", "compared", "mean difference", "score", "90 % of honest below", "p"]
     heads += ["statement"]
-    yield Table("All cells together", heads, rows, section=VERDICT, about=sentences)
+    yield Table("All cells together", heads, rows, section=VERDICT, introduction=sentences)
     cells_with_runs = comparison[comparison["n"] > 0]
     title = f"Cell by cell: {len(cells_with_runs)} cells of the paper's {len(comparison)}"
     heads = ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference"]
@@ -81,4 +81,4 @@ def verdict_tables(tables: Frames, known_studies: KnownStudies) -> Iterator[Tabl
         ]
         for r in cells_with_runs.itertuples()
     ]
-    yield Table(title, heads, rows, section=VERDICT, about=sentences, folded=True)
+    yield Table(title, heads, rows, section=VERDICT, introduction=sentences, folded=True)

@@ -48,14 +48,14 @@ class Watermark(MetricSet):
 
     title = "ImageNet-W"
     heads = MEASURES
-    others: ClassVar[Mapping[str, tuple[float, float]]] = {
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
         **{name: (-1, 1) for name in MEASURES if name != "in1k_accuracy"},
         "p_carton": (0, 1),
         "p_carton_factor": (0, math.inf),
         "carton_rank": (1, math.inf),
     }
     lower_is_better = ("carton_gap", *(name for name in MEASURES if "p_carton" in name))
-    about = (
+    introduction = (
         "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; P(carton) times: the factor by which "
         "the watermark changes it; rank: the median place of carton among all classes, ordered by that factor; all "
         "others in points. Laid out like Tables 1 and 4 of Li et al. (2023).",

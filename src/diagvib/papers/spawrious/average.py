@@ -39,7 +39,7 @@ class Average(MetricSet):
     lower_is_better = ("confusion",)
     of_group: ClassVar = {OOD: "accuracy"}
     title = "Environments: accuracy where the cue points to another class"
-    about = (
+    introduction = (
         "Mean per-class accuracy on the test environment, and its mean over the studies, in percent: mean ± standard "
         "error over the {samples}. Laid out like Tables 3 to 5 of Lynch et al. (2023).",
     )
@@ -98,7 +98,7 @@ class Average(MetricSet):
             *pivot(rows, "study", titles, self.text),
             list(dict.fromkeys(notes)),
             self.title,
-            self.about,
+            self.introduction,
         )
 
     def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:

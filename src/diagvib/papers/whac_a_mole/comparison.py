@@ -85,7 +85,7 @@ class Comparison:
         return [method for method in self.methods if method.ran]
 
     @property
-    def about(self) -> str:
+    def heading(self) -> str:
         return f"{self.title}, {self.binding or 'mean over bindings'}"
 
     @property

@@ -49,7 +49,7 @@ class Gaps(MetricSet):
     """
 
     title = "Whac-A-Mole: accuracy lost where a cue misleads"
-    about = (
+    introduction = (
         "Percent and points, mean ± standard error over the {samples}. I.D. Acc: the accuracies of the four "
         "test groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. "
         "Acc. In brackets: the 95 % interval of a cue's gap minus that of ERM with the same model, paired by sample, over "
@@ -66,7 +66,8 @@ class Gaps(MetricSet):
         accuracy = runs.reindex(columns=[f"{group}_accuracy" for group in groups])
         accuracy = accuracy.astype(float).set_axis(groups, axis=1)
         of_study = {
-            name: training_shares(results.known.studies[name]) for name in runs["study"].unique()
+            name: training_shares(results.known_studies.studies[name])
+            for name in runs["study"].unique()
         }
         shares = pd.DataFrame([of_study[name] for name in runs["study"]], runs.index, groups)
         inside = (shares.astype(float) * accuracy).sum(axis=1, skipna=False)
@@ -103,7 +104,7 @@ class Gaps(MetricSet):
                     f"{known_studies.title(study)}: {title}",
                     *pivot(part, "metric", SHOWN_METRICS, self._beside_erm),
                     section=self.title,
-                    about=self.about,
+                    introduction=self.introduction,
                 )
 
     def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
@@ -123,7 +124,7 @@ class Gaps(MetricSet):
         for comparison, *_ in of_studies.values():
             sentences = gap_sentences(comparison)
             if len(of_studies) > 1:
-                sentences[:1] = [f"{comparison.about}: {text}" for text in sentences[:1]]
+                sentences[:1] = [f"{comparison.heading}: {text}" for text in sentences[:1]]
             return {self.title: sentences}
         return {}
 

@@ -26,7 +26,7 @@ class Accuracy(MetricSet):
     each run."""
 
     title = "Accuracy by test group"
-    about = (
+    introduction = (
         "The mean of the classes' accuracies, and the accuracy of each sample's worst combination of classes, in "
         "percent: mean ± standard error over the {samples}, with the 95 % interval. With n = 1, the brackets have the "
         "interval over the images of that sample. Image by image: the share of all test images. By training shares: the "
@@ -76,9 +76,9 @@ class Accuracy(MetricSet):
                 over_all = ["", ""]  # of all groups together
         heads = [*keys, "group", "environment", "accuracy", "95 % interval"]
         heads += ["worst combination", "95 % interval", "image by image", "by training shares"]
-        yield Table("All groups", heads, lines, section=self.title, about=self.about)
+        yield Table("All groups", heads, lines, section=self.title, introduction=self.introduction)
         for table in combination_tables(tables, known_studies):
-            yield replace(table, section=self.title, about=self.about)
+            yield replace(table, section=self.title, introduction=self.introduction)
 
     def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
         """The first baseline on the study with the combination of classes that loses most to its cue;

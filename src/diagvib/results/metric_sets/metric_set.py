@@ -37,14 +37,14 @@ class Results:
 
     runs: pd.DataFrame
     cells: pd.DataFrame
-    known: KnownStudies
+    known_studies: KnownStudies
     baselines: Mapping[str, dict]
     cue_label: Sequence[Mapping[str, Set[str]] | None] = ()
 
     def of(self, studies: Sequence[str]) -> "Results":
         """Those of some studies."""
         frames = (table[table["study"].isin(studies)] for table in (self.runs, self.cells))
-        return Results(*frames, self.known, self.baselines, self.cue_label)
+        return Results(*frames, self.known_studies, self.baselines, self.cue_label)
 
 
 @dataclass
@@ -60,17 +60,17 @@ class Finding:
 
 
 class MetricSet:
-    """title and about: the title of the set's section, and the paragraphs below it. differences:
+    """title and introduction: the title of the set's section, and the paragraphs below it. differences:
     metric -> the metric that it is measured from, for metrics that are a difference of
-    accuracies. others: metrics that are neither accuracies nor such differences -> the least and the
+    accuracies. bounds: metrics that are neither accuracies nor such differences -> the least and the
     greatest value that they may have. heads: metric -> its head in tables, if that is not its name.
     lower_is_better: metrics of which a lower value is better; where results are shared. of_group:
     test group -> the metric that is its accuracy, if its name is not `{group}_accuracy`."""
 
     title: str
-    about: Sequence[str] = ()
+    introduction: Sequence[str] = ()
     differences: ClassVar[Mapping[str, str]] = {}
-    others: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
     heads: ClassVar[Mapping[str, str]] = {}
     lower_is_better: ClassVar[Collection[str]] = ()
     of_group: ClassVar[Mapping[str, str]] = {}
@@ -80,8 +80,8 @@ class MetricSet:
 
     @property
     def unbounded(self) -> set[str]:
-        """Those of `others` that may be greater than 1."""
-        return {name for name, (_, greatest) in self.others.items() if greatest > 1}
+        """Those of `bounds` that may be greater than 1."""
+        return {name for name, (_, greatest) in self.bounds.items() if greatest > 1}
 
     def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
         """The metrics of a study."""
@@ -97,10 +97,10 @@ class MetricSet:
         parts = [
             over_samples(
                 study_values,
-                self.names(study, results.known),
+                self.names(study, results.known_studies),
                 results.baselines,
                 self.differences,
-                self.others,
+                self.bounds,
             )
             for study, study_values in self.of_run(results).groupby("study", sort=False)
         ]
@@ -135,7 +135,7 @@ class MetricSet:
                 known_studies.title(study),
                 *pivot(part, "metric", names, self.text),
                 section=self.title,
-                about=self.about,
+                introduction=self.introduction,
             )
 
     def paper_number(self, row: Mapping, known_studies: KnownStudies, settings: Mapping) -> dict:
@@ -164,7 +164,7 @@ class MetricSet:
 
     def text(self, row: Mapping) -> str:
         """A number for readers."""
-        return of_samples(row, row["metric"] in {*self.differences, *self.others})
+        return of_samples(row, row["metric"] in {*self.differences, *self.bounds})
 
 
 _RUNS = ["study", "baseline", "binding"]
@@ -197,7 +197,7 @@ def over_samples(
 ) -> pd.DataFrame:
     """A row per study, baseline, binding and metric: mean, stderr, low, high (95 %), n, expected.
 
-    values: from `MetricSet.of_run`; differences, others: as in `MetricSet`. The unit is the dataset
+    values: from `MetricSet.of_run`; differences, bounds: as in `MetricSet`. The unit is the dataset
     sample. If a baseline has several bindings, rows with an empty binding are the mean over them:
     within each sample first (it counts only if it has them all, with all seeds), then over the
     samples.
