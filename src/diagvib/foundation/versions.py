@@ -5,7 +5,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import TypeVar
 
-Content = TypeVar("Found")
+Content = TypeVar("Content")
 
 
 def file_version(path: Path) -> tuple[Path, int, int]:
@@ -23,7 +23,7 @@ def once_per_version(read: Callable[[Path], Content]) -> Callable[[Path], Conten
     results = cache(lambda path, version: read(path))
 
     @wraps(read)
-    def known(path: str | Path) -> Content:
+    def read_once(path: str | Path) -> Content:
         return results(Path(path), file_version(Path(path)))
 
-    return known
+    return read_once

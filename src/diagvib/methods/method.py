@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -183,17 +183,17 @@ class Method(nn.Module):
     # The labels besides the target's that it can use: "none", "cues" (the class of each cue), "cue"
     # (of one, `supervision: cue-2`), "cue_types" (which factors are cues, but no classes) and
     # "environments"; the first is the default of the option `supervision`.
-    supervision = ("none",)
+    supervision: Sequence[str] = ("none",)
     # Option -> its JSON schema with a default, which gives the type of numbers and truth values
     # unless the schema does. A subclass adds to those of its bases.
-    options = {}
+    options: Any = {}
     # Whether it builds its own network; then a baseline names no `model`.
     own_network = False
     # Whether it trains anything; if not, the network needs a head of its own, `head: published`.
     trains = True
     # Abilities that the scene must have: "exchange" cues between images, "object_boxes". Provided as
     # `data.counterfactuals`.
-    needs = ()
+    needs: Sequence[str] = ()
     # Whether it changes pixels or reads more of them than features, and so cannot train a head on
     # stored features.
     pixels = False
