@@ -17,6 +17,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
+from diagvib.foundation.errors import DiagvibError
+
 pytest_plugins = ["toy"]  # fixtures: output, finished, repository
 gc.set_threshold(100_000, 50, 100)  # as the program does
 REPOSITORY = Path(__file__).parent.parent
@@ -69,6 +71,11 @@ def pytest_configure(config):
 def pytest_xdist_auto_num_workers():
     """One more than there are cores: tests often wait, for files, timers and services."""
     return os.cpu_count() + 1
+
+
+def refused(message: str):
+    """Where bad input is refused, by a DiagvibError whose text matches."""
+    return pytest.raises(DiagvibError, match=message)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.files import definition_path, read_json, read_table
 from diagvib.papers.spawrious.average import MEASURES, guessed_confusion
 from diagvib.papers.spawrious.published import read_spawrious_tables
@@ -59,7 +59,7 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     twice = (
         "studies: paper_table2_m2m_easy is another name for m2m-hard, so this study is listed twice"
     )
-    with pytest.raises(DiagvibError, match=twice):
+    with refused(twice):
         load_config(None, ["studies=[m2m-hard, paper_table2_m2m_easy]", *inputs[1:]])
 
 

@@ -32,7 +32,7 @@ from diagvib.studies.study import read_study_file
 from synthetic_images import write_dataset
 
 
-def refused(call, *arguments, says, file="") -> None:
+def is_refused(call, *arguments, says, file="") -> None:
     """A call raises a DiagvibError of one line, not too long, with `file` and each text of
     `says`."""
     with pytest.raises(DiagvibError) as error:
@@ -54,7 +54,7 @@ OVERRIDES = [
 
 @pytest.mark.parametrize(("override", "says"), OVERRIDES)
 def test_overrides(override, says):
-    refused(load_config, None, [override], says=says)
+    is_refused(load_config, None, [override], says=says)
 
 
 GOOD = {
@@ -221,7 +221,7 @@ def write(path: Path, content: object) -> Path:
 @pytest.mark.parametrize(("name", "content", "says"), MISTAKES)
 def test_a_mistake_is_named_with_its_file_and_key(tmp_path, name, content, says):
     path = write(tmp_path / name, content)
-    refused(DOCUMENTS[name][0], path, says=says, file=path.stem)
+    is_refused(DOCUMENTS[name][0], path, says=says, file=path.stem)
 
 
 MINE = """
@@ -344,14 +344,14 @@ def test_a_method_has_the_options_of_all_its_bases_however_they_are_named(
 @pytest.mark.parametrize(("changed", "says"), MODELS, ids=lambda value: str(value)[:60])
 def test_models(own_folder, monkeypatch, changed, says):
     monkeypatch.syspath_prepend(own_folder)
-    refused(lambda: make_baseline(complete({**GOOD, **changed}), 5, 64, 0), says=says)
+    is_refused(lambda: make_baseline(complete({**GOOD, **changed}), 5, 64, 0), says=says)
 
 
 @pytest.mark.parametrize(("name", "says"), METHODS)
 def test_methods_of_ones_own(own_folder, tmp_path, monkeypatch, name, says):
     monkeypatch.syspath_prepend(own_folder)
     path = write(tmp_path / "baselines.yaml", entry(method=name))
-    refused(load_settings, "x", [path], says=says, file="baselines.yaml: x.method")
+    is_refused(load_settings, "x", [path], says=says, file="baselines.yaml: x.method")
 
 
 @pytest.mark.parametrize(
@@ -366,11 +366,11 @@ def test_methods_of_ones_own(own_folder, tmp_path, monkeypatch, name, says):
 )
 def test_optimisers_without_a_known_name(tmp_path, optimiser, says):
     path = write(tmp_path / "baselines.yaml", entry(optimiser=optimiser))
-    refused(load_settings, "x", [path], says=says, file="baselines.yaml")
+    is_refused(load_settings, "x", [path], says=says, file="baselines.yaml")
 
 
 def test_a_device_that_looks_like_another_is_not_taken_for_it():
-    refused(
+    is_refused(
         load_config, None, ["device=gpu"], says=("device: unknown value 'gpu'", "auto, cpu, cuda")
     )
 
@@ -378,7 +378,7 @@ def test_a_device_that_looks_like_another_is_not_taken_for_it():
 def test_an_unknown_scene_of_a_users_study_is_named(tmp_path):
     path = write(tmp_path / "own.yaml", study(TRAIN, OOD, scene="digitz"))
     says = ("study x", "unknown scene 'digitz'; did you mean digits")
-    refused(load_config, None, [f"studies_from=[{path}]", "studies=[x]"], says=says)
+    is_refused(load_config, None, [f"studies_from=[{path}]", "studies=[x]"], says=says)
 
 
 # Values of wrong types and of any size, as YAML has them.
@@ -439,14 +439,14 @@ def test_metadata_of_another_make(images, metadata):
     table = pq.read_table(images).replace_schema_metadata(metadata and {b"diagvib": metadata})
     pq.write_table(table, images)
     for read in (read_recipes, read_images):
-        refused(read, images, says="test.parquet")
+        is_refused(read, images, says="test.parquet")
 
 
 def test_an_image_that_is_too_short_is_refused(images):
     table = pq.read_table(images)
     column = [b"x", *table["image"].to_pylist()[1:]]
     pq.write_table(table.drop("image").append_column("image", pa.array(column)), images)
-    refused(read_images, images, says="bytes long", file="test.parquet")
+    is_refused(read_images, images, says="bytes long", file="test.parquet")
 
 
 def test_long_messages_and_lists_are_shortened_and_say_so():

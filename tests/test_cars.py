@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.files import read_table
 from diagvib.scenes import load_scene
 from diagvib.scenes.cars.catalogue import CarCatalogue
@@ -141,9 +141,8 @@ def test_the_published_dataset_has_its_counts(drawn):
 
 
 def test_too_few_photos_are_counted():
-    with pytest.raises(
-        DiagvibError,
-        match=r"counts.train: 8,000 images need 4,000 photos of car country, each once, "
+    with refused(
+        r"counts.train: 8,000 images need 4,000 photos of car country, each once, "
         r"but the split has 3,000; set it to 6,000 or less, or add photos",
     ):
         pools({"train": 3000, "val": 1, "test": 1}).choose(
@@ -210,9 +209,7 @@ def test_a_photo_less_is_another_state_and_digest(mirror, prepared, tmp_path):
     CARS.fetch(tmp_path / "raw", subject)
     (subject / "cars" / "objects" / "country" / "002.png").unlink()
     assert CARS.state(subject) != state
-    with pytest.raises(
-        DiagvibError, match=r"objects/country/002.png: No such file.* run `diagvib fetch` again"
-    ):
+    with refused(r"objects/country/002.png: No such file.* run `diagvib fetch` again"):
         CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
     CARS.fetch(tmp_path / "raw", subject)
     CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
@@ -220,9 +217,8 @@ def test_a_photo_less_is_another_state_and_digest(mirror, prepared, tmp_path):
 
 
 def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):
-    with pytest.raises(
-        DiagvibError,
-        match="mirror: the photos of cars are your own; .*cars/objects/country .docs/urb",
+    with refused(
+        "mirror: the photos of cars are your own; .*cars/objects/country .docs/urb",
     ):
         CARS.fetch(tmp_path, None)
     assert CARS.state(None) == CARS.state(tmp_path / "absent") == ""
@@ -233,7 +229,7 @@ def test_damaged_packs_are_refused(prepared, tmp_path):
     for name in ("car.npy", "catalogue.parquet"):
         folder = Path(shutil.copytree(prepared, tmp_path / name))
         (folder / name).write_bytes((folder / name).read_bytes()[:-100])
-        with pytest.raises(DiagvibError, match=name):
+        with refused(name):
             CARS.catalogue(folder)
             CARS.renderer(folder, 64, CPU)
 
@@ -257,7 +253,7 @@ def test_a_mask_that_changes_is_noticed(mirror, tmp_path):
     CARS.fetch(tmp_path / "raw", subject)
     mask = subject / "cars/cars/urban/001.mask.png"
     Image.fromarray(np.asarray(Image.open(mask))[::-1]).save(mask)
-    with pytest.raises(DiagvibError, match="001.mask.png: changed since .*`diagvib fetch` again"):
+    with refused("001.mask.png: changed since .*`diagvib fetch` again"):
         CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.imports import code_of, program_digest
 from diagvib.foundation.program import program_of
@@ -315,7 +315,7 @@ def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, mo
     assert job.baseline.depends == subject.settings["depends"]
     Path("table.csv").unlink()
     Path("mine.yaml").write_text(BASELINE + "# read again\n")
-    with pytest.raises(DiagvibError, match="mine.yaml: tiny.depends: table.csv: no such file$"):
+    with refused("mine.yaml: tiny.depends: table.csv: no such file$"):
         load_config(overrides=overrides)
 
 

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import synthetic_runs
+from conftest import refused
 from diagvib.cli import app
 from diagvib.commands.compare import compare_results, compare_sentence, write_comparison
-from diagvib.foundation.errors import DiagvibError
 from synthetic_runs import PER_CLASS, expected_runs, run_of, write_run
 
 EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)
@@ -109,7 +109,7 @@ def test_what_the_runs_were_made_with_is_compared_too(folders, tmp_path):
 
 
 def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders, tmp_path):
-    with pytest.raises(DiagvibError, match="holds no runs"):
+    with refused("holds no runs"):
         compare_results(folders[0], tmp_path / "nowhere")
-    with pytest.raises(DiagvibError, match=r"use \.csv, \.md, \.html"):
+    with refused(r"use \.csv, \.md, \.html"):
         write_comparison({"B": compare_results(*folders)}, tmp_path / "table.pdf")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.images.files import write_images
 from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.scenes.digits.renderer import Renderer
@@ -117,9 +117,7 @@ def test_too_little_memory_says_what_to_lower(tmp_path):
     total = torch.cuda.get_device_properties(GPU).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 600 * 2**20) / total)
     try:
-        with pytest.raises(
-            DiagvibError, match="GPU's memory is too small; lower the batch_size of small_cnn"
-        ):
+        with refused("GPU's memory is too small; lower the batch_size of small_cnn"):
             train(tmp_path, "runs", samples=[0], device="cuda", settings=settings)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.files import read_metadata, write_table
 from diagvib.images import made_from
 from diagvib.images.datasets import ImageFiles, RenderedRecipes, study_as_drawn
@@ -81,18 +81,14 @@ def test_recipes_for_other_sources_are_refused(layout, tmp_path):
     table, record = read_recipes(layout.recipes("zgo", "shape-hue"))
     alternative = tmp_path / "other.parquet"
     write_table(alternative, table, record | {"sources": "official", "sources_digest": "0" * 64})
-    with pytest.raises(
-        DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes"
-    ):
+    with refused(r"other.parquet: drawn for other sources \(official.*draw the recipes"):
         rendered(layout, alternative)
 
 
 def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
     folder = shutil.copytree(layout.images("zgo", "shape-hue"), tmp_path / "images")
     shutil.copy(folder / "0/val.parquet", folder / "0/train.parquet")
-    with pytest.raises(
-        DiagvibError, match="0/train.parquet: changed since it was rendered: .*sha256.json"
-    ):
+    with refused("0/train.parquet: changed since it was rendered: .*sha256.json"):
         ImageFiles(folder).load(0, "train")
 
 
@@ -128,9 +124,8 @@ def test_images_of_a_study_as_it_was_are_not_those_asked_for(layout, tmp_path):
 
 
 def test_a_missing_sample_is_named(layout):
-    with pytest.raises(
-        DiagvibError,
-        match="no recipes for dataset sample 4, split val; the file has the samples up to 0",
+    with refused(
+        "no recipes for dataset sample 4, split val; the file has the samples up to 0",
     ):
         rendered(layout).load(4, "val")
 
@@ -142,7 +137,7 @@ def test_damaged_files_are_named(layout, tmp_path, damage):
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content if damage == "flip" else content[:-1000])
     message = "train.parquet: damaged or not a Parquet file.*delete it and run again"
-    with pytest.raises(DiagvibError, match=message):
+    with refused(message):
         read_images(path)
 
 
@@ -150,7 +145,7 @@ def test_an_unknown_class_is_named_with_its_row(layout):
     recipes, _ = read_recipes(layout.recipes("zgo", "shape-hue"))
     column = pa.array(["red"] * 3 + ["rod"])
     broken = recipes.slice(0, 4).set_column(recipes.schema.get_field_index("hue"), "hue", column)
-    with pytest.raises(DiagvibError, match="row 3: hue has no class 'rod'; known: red"):
+    with refused("row 3: hue has no class 'rod'; known: red"):
         class_indices(broken, "hue", load_scene("digits").factors["hue"])
 
 
@@ -177,7 +172,7 @@ def test_images_without_their_digests_are_not_read(layout, tmp_path):
     folder = shutil.copytree(layout.images("zgo", "shape-hue"), tmp_path / "images")
     assert len(ImageFiles(folder).together(load_study("zgo"), 0, ["val", "test"])[1].pixels) == 27
     (folder / "sha256.json").unlink()
-    with pytest.raises(DiagvibError, match="images: its images are being rendered, or are left"):
+    with refused("images: its images are being rendered, or are left"):
         ImageFiles(folder).together(load_study("zgo"), 0, ["val"])
 
 

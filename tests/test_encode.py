@@ -11,8 +11,8 @@ import pytest
 import torch
 import torchvision
 
+from conftest import refused
 from diagvib.commands.plan import estimate
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
@@ -89,7 +89,7 @@ def test_features_are_the_networks_own(images, tmp_path, model, close):
 
 
 def test_a_network_that_onnxruntime_cannot_run_is_refused_by_its_operation():
-    with pytest.raises(DiagvibError, match=r"model.runtime: .*bessel_j0.*; leave the key out"):
+    with refused(r"model.runtime: .*bessel_j0.*; leave the key out"):
         OnnxNetwork(torch.special.bessel_j0, batch=2, threads=1)(torch.zeros(2, 3))
 
 
@@ -97,7 +97,7 @@ def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):
     settings = frozen(input={"size": 32, "interpolation": "bicubic"}, layer="3")
     features = encoded(images, tmp_path, settings).load(0, "val")
     assert features.pixels.shape == (32, 64)
-    with pytest.raises(DiagvibError, match="unknown layer 'four'"):
+    with refused("unknown layer 'four'"):
         encoded(images, tmp_path, frozen(layer="four"))
 
 
@@ -132,7 +132,7 @@ def test_a_layer_that_gives_no_features_is_named():
     for layer in ("2", "2.out_proj"):  # returns a tuple; is never called
         network = Network(body, torch.nn.Linear(9, 2))
         encoder = Encoder(network, (0.0,) * 3, (1.0,) * 3, layer=layer)
-        with pytest.raises(DiagvibError, match=f"model.layer: {layer} gives no features; name a"):
+        with refused(f"model.layer: {layer} gives no features; name a"):
             encoder(torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
 
 
@@ -219,7 +219,7 @@ def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypat
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 encode(settings, several, 1, tmp_path / "killed")
-            with pytest.raises(DiagvibError, match="features.json: no such file"):
+            with refused("features.json: no such file"):
                 FeatureFiles(tmp_path / "killed").load(0, "train")
     encode(settings, several, 1, tmp_path / "killed")
     assert sum(read) == 3 * 384
@@ -281,17 +281,17 @@ def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, 
     assert len(after) == 6 and before.items() <= after.items()
     place = files.path(0, "val")
     place.write_bytes(place.read_bytes()[:-4] + b"oops")
-    with pytest.raises(DiagvibError, match="changed since it was made"):
+    with refused("changed since it was made"):
         FeatureFiles(tmp_path).load(0, "val")
     encoded(images, tmp_path)
     assert len(FeatureFiles(tmp_path).load(0, "val").pixels) == 32
     table = place.with_suffix(".parquet")
     entire = table.read_bytes()
     table.write_bytes(entire[:-4] + b"oops")
-    with pytest.raises(DiagvibError, match="changed since it was made"):
+    with refused("changed since it was made"):
         FeatureFiles(tmp_path).load(0, "val")
     table.unlink()
-    with pytest.raises(DiagvibError, match="missing, or changed since"):
+    with refused("missing, or changed since"):
         FeatureFiles(tmp_path).load(0, "val")
     encoded(images, tmp_path)
     assert table.read_bytes() == entire
@@ -354,20 +354,18 @@ def test_methods_that_need_pixels_or_learning_features_are_refused():
     for name in METHODS:
         declared = declaration(name)
         if declared.pixels or declared.needs:
-            with pytest.raises(
-                DiagvibError, match="frozen: its head is trained on stored features"
-            ):
+            with refused("frozen: its head is trained on stored features"):
                 frozen(name)
         elif declared.uses_features:
-            with pytest.raises(DiagvibError, match="model.head: .* changes features, .* fixed"):
+            with refused("model.head: .* changes features, .* fixed"):
                 frozen(name)
             frozen(name, head={"mlp": 8})
         elif not declared.own_network:
             frozen(name)
-    with pytest.raises(DiagvibError, match="model.frozen: .* augment changes pixels"):
+    with refused("model.frozen: .* augment changes pixels"):
         settings_of({"name": "small_cnn", "frozen": True}, augment=["flip"])
     untrained = "diagvib.methods.views:Published"
-    with pytest.raises(DiagvibError, match="model.head: .* trains nothing; write head: published"):
+    with refused("model.head: .* trains nothing; write head: published"):
         frozen(untrained)
     frozen(untrained, head="published")
 
@@ -381,12 +379,12 @@ def test_methods_that_need_pixels_or_learning_features_are_refused():
     ],
 )
 def test_what_a_model_may_not_say(model, message):
-    with pytest.raises(DiagvibError, match=f"model.{message}"):
+    with refused(f"model.{message}"):
         settings_of({"name": "small_cnn", **model})
 
 
 def test_watermarks_are_for_a_scene_that_has_them():
-    with pytest.raises(DiagvibError, match="study zgo: model.views: watermark needs .* not digits"):
+    with refused("study zgo: model.views: watermark needs .* not digits"):
         check_baseline(frozen(views=["watermark"]), load_config(), ["zgo"])
 
 
@@ -402,15 +400,13 @@ def test_watermarks_are_for_a_scene_that_has_them():
 def test_views_with_another_cue_need_a_cue_that_can_be_drawn(study, view, images):
     config = load_config(None, [f"images={images}"])
     check_baseline(frozen(views=["cue.1"]), load_config(None, ["images=render"]), ["zgo"])
-    with pytest.raises(
-        DiagvibError, match=f"study {study}: model.views: {view} needs a study with"
-    ):
+    with refused(f"study {study}: model.views: {view} needs a study with"):
         check_baseline(frozen(views=[view]), config, [study])
 
 
 def test_a_square_is_not_larger_than_the_photo_it_is_cut_from():
     options = {"size": 72, "resize": 64, "mean": [0.5] * 3, "std": [0.5] * 3}
-    with pytest.raises(DiagvibError, match="model.input.resize: smaller than size, 72"):
+    with refused("model.input.resize: smaller than size, 72"):
         frozen(input=options)
 
 
@@ -418,7 +414,7 @@ def test_photos_alone_are_prepared_for_a_network():
     options = {"size": 64, "resize": 72, "mean": [0.5] * 3, "std": [0.5] * 3}
     settings, config = frozen(input=options), load_config()
     check_baseline(settings, config, ["dogs-o2o-easy"])
-    with pytest.raises(DiagvibError, match="zgo: model.input.resize: this is for photos"):
+    with refused("zgo: model.input.resize: this is for photos"):
         check_baseline(settings, config, ["zgo"])
 
 
@@ -479,7 +475,7 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
             "net.pth: holds the weights of another model",
         ),
     ):
-        with pytest.raises(DiagvibError, match=message):
+        with refused(message):
             loaded(**inputs)
 
 
@@ -510,7 +506,7 @@ def test_names_decide_which_tensor_is_which(package, images, tmp_path):
         (outlier, rf"another model: .*do not fit: body\.{re.escape(left)}, x$"),
         ({"model": saved}, "no dict of tensors; perhaps they are under 'model'"),
     ):
-        with pytest.raises(DiagvibError, match=message):
+        with refused(message):
             loaded(state)
 
 

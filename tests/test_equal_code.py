@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import BIN, REPOSITORY
-from diagvib.foundation.errors import DiagvibError
+from conftest import BIN, REPOSITORY, refused
 from diagvib.provenance import code
 from diagvib.provenance.code import COLUMNS, EQUAL_CODE, read_equal_code
 from diagvib.provenance.expected import ExpectedJobs
@@ -47,7 +46,7 @@ def test_a_line_without_its_toy_run_is_refused(tmp_path, mistakes):
         LINE,
         {**LINE, "old": C, **mistakes} if mistakes != {"new": A} else {**LINE, **mistakes},
     )
-    with pytest.raises(DiagvibError, match=r"equal.csv: line \d: .*equal_code.py"):
+    with refused(r"equal.csv: line \d: .*equal_code.py"):
         read_equal_code(path)
 
 

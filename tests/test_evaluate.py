@@ -9,6 +9,7 @@ import yaml
 from torch.nn import functional as F
 
 import diagvib
+from conftest import refused
 from diagvib.commands.evaluate import frozen_baseline, write_configuration
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
@@ -50,7 +51,7 @@ def test_probed_colours_follow_hue():
     ],
 )
 def test_what_cannot_be_probed_is_said(features, method, says):
-    with pytest.raises(DiagvibError, match=says):
+    with refused(says):
         diagvib.probe(features, "zgo", "hue-shape", method=method, **SMALL)
 
 
@@ -72,7 +73,7 @@ def test_counts_that_are_not_given_are_those_of_the_docstring(
         raise DiagvibError("seen")
 
     monkeypatch.setattr("diagvib.library.load", load)
-    with pytest.raises(DiagvibError, match="seen"):
+    with refused("seen"):
         diagvib.probe(colours, "zgo", "hue-shape", counts=inputs, **additions)
     assert request == [{**inputs, **remainder}]
 
@@ -163,7 +164,7 @@ def test_timms_scaling_is_that_of_the_weights():
     ],
 )
 def test_a_mistyped_name_is_refused_at_once(inputs, says):
-    with pytest.raises(DiagvibError, match=says):
+    with refused(says):
         frozen_baseline(*inputs)
 
 

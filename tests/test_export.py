@@ -12,12 +12,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, refused
 from diagvib.commands import export as module
 from diagvib.commands.data_card import Exported, write_card
 from diagvib.commands.export import export
 from diagvib.commands.pngs import write_pngs
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.files import read_images
 from diagvib.results.table import in_order
@@ -240,7 +239,7 @@ def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, mon
     ],
 )
 def test_a_card_says_nothing_that_is_not_so(config, tmp_path, change, says):
-    with pytest.raises(DiagvibError, match=says):
+    with refused(says):
         export(config.model_copy(update=change), tmp_path)
     assert not (tmp_path / "README.md").exists()
 
@@ -250,7 +249,7 @@ def test_images_that_have_changed_are_not_exported(config, tmp_path):
     content = (folder / "0/val.parquet").read_bytes()
     try:
         (folder / "0/val.parquet").write_bytes((folder / "1/val.parquet").read_bytes())
-        with pytest.raises(DiagvibError, match="hue/0/val.parquet: changed since it was rendered"):
+        with refused("hue/0/val.parquet: changed since it was rendered"):
             export(config.model_copy(update={"studies": ["zgo"]}), tmp_path)
     finally:
         (folder / "0/val.parquet").write_bytes(content)
@@ -258,7 +257,7 @@ def test_images_that_have_changed_are_not_exported(config, tmp_path):
 
 def test_another_readme_is_not_lost(config, tmp_path):
     (tmp_path / "README.md").write_text("# Mine")
-    with pytest.raises(DiagvibError, match=r"README.md: is not the data card of an export"):
+    with refused(r"README.md: is not the data card of an export"):
         export(config, tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"README.md": "# Mine"}
 
@@ -310,11 +309,11 @@ def test_png_files_have_their_size_and_the_licences_of_all_sources(exported):
 
 def test_images_of_another_size_or_study_are_not_exported(config, tmp_path, monkeypatch):
     subject = config.model_copy(update={"studies": ["zgo"]})
-    with pytest.raises(DiagvibError, match="made with image_size 64, but the configuration has 96"):
+    with refused("made with image_size 64, but the configuration has 96"):
         export(subject.model_copy(update={"image_size": 96}), tmp_path)
     now = load_study("zgo").model_copy(update={"spread": {"cue": 0.5}})
     monkeypatch.setattr(Configuration, "study", lambda *_: now)
-    with pytest.raises(DiagvibError, match="drawn from an earlier definition of study zgo"):
+    with refused("drawn from an earlier definition of study zgo"):
         export(subject, tmp_path)
 
 
@@ -366,7 +365,7 @@ def test_no_column_of_a_scene_replaces_the_targets_class(exported, tmp_path):
         path = f"{datasets[0].folder}/{split}.parquet"
         table = pd.read_parquet(folder / path).rename(columns={"hue_degrees": "y"})
         table.to_parquet(tmp_path / path)
-    with pytest.raises(DiagvibError, match="metadata.csv has a column y of its own"):
+    with refused("metadata.csv has a column y of its own"):
         write_pngs(tmp_path, datasets[0], Digits(), 64, [])
 
 

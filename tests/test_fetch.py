@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import refused
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import fetch, load_scene
 from diagvib.scenes.digits.factors import classes
@@ -133,16 +134,14 @@ def test_mirror_errors(tmp_path):
         tmp_path / "mirror",
         tmp_path / "raw",
     )
-    with pytest.raises(DiagvibError, match=r"mirror: no such folder"):
+    with refused(r"mirror: no such folder"):
         fetched(definitions, raw, mirror)
     mirror.mkdir()
-    with pytest.raises(
-        DiagvibError, match=rf"folder/file\.bin: no such file in the mirror.*{SHA256}.*mirror: null"
-    ):
+    with refused(rf"folder/file\.bin: no such file in the mirror.*{SHA256}.*mirror: null"):
         fetched(definitions, raw, mirror)
     (mirror / "file.bin").write_bytes(ALTERNATIVE)
     message = rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"
-    with pytest.raises(DiagvibError, match=message):
+    with refused(message):
         fetched(definitions, raw, mirror)
     assert _files(raw) == []
 
@@ -156,7 +155,7 @@ def test_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(fetch.shutil, "copyfile", fill)
-    with pytest.raises(DiagvibError, match="disk is full"):
+    with refused("disk is full"):
         fetched(define("http://127.0.0.1:9/closed"), tmp_path / "raw", tmp_path / "mirror")
     assert _files(tmp_path / "raw") == []
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from conftest import refused
 from diagvib.foundation import files
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import is_noted, read_table, whole_file, write_table, write_text
@@ -163,7 +164,7 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
 @pytest.mark.parametrize("number", [errno.EFBIG, errno.EIO, errno.ESTALE])
 def test_what_the_system_does_not_write_names_the_file(tmp_path, number):
     says = rf"a\.txt: cannot be written \({os.strerror(number)}\)"
-    with pytest.raises(DiagvibError, match=says), whole_file(tmp_path / "a.txt"):
+    with refused(says), whole_file(tmp_path / "a.txt"):
         raise OSError(number, os.strerror(number))
     assert list(tmp_path.iterdir()) == []
 
@@ -174,7 +175,7 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_the_one_that_is_written(tmp
         raise PermissionError(errno.EACCES, "Permission denied", str(read))
     message = r"a\.txt: cannot be written"
     with (
-        pytest.raises(DiagvibError, match=message),
+        refused(message),
         whole_file(tmp_path / "out/a.txt") as temporary,
     ):
         raise PermissionError(errno.EACCES, "Permission denied", str(temporary))
@@ -183,7 +184,7 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_the_one_that_is_written(tmp
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_disk_or_a_share_of_it_that_is_full_is_named(tmp_path, number):
     with (
-        pytest.raises(DiagvibError, match=r"a\.txt: the disk is full"),
+        refused(r"a\.txt: the disk is full"),
         whole_file(tmp_path / "a.txt"),
     ):
         raise OSError(number, os.strerror(number))

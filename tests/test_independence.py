@@ -9,7 +9,7 @@ import torchvision
 from torch import nn
 from torch.nn import functional as F
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.images.files import Images
 from diagvib.models.independence import check_independent
 from diagvib.models.registry import make_network
@@ -83,7 +83,7 @@ DEPENDENT = [
 
 @pytest.mark.parametrize(("features", "message"), DEPENDENT)
 def test_a_probed_function_gives_each_image_features_of_its_own(features, message):
-    with pytest.raises(DiagvibError, match=f"probe: .*{message}"):
+    with refused(f"probe: .*{message}"):
         features_by(features, Images(PIXELS, None, {}))
 
 
@@ -95,7 +95,7 @@ def test_ordinary_networks_pass_in_any_precision_and_only_in_evaluation_mode(nam
     images = F.interpolate(torch.randn(8, 3, 4, 4), 32) * torch.rand(8, 1, 1, 1)
     net = net.to(dtype)
     check_independent(net.eval(), images.to(dtype), "net")
-    with pytest.raises(DiagvibError, match="net: an image's features depend on which images"):
+    with refused("net: an image's features depend on which images"):
         trained = copy.deepcopy(net).eval()
         for module in trained.modules():
             module.train(isinstance(module, nn.BatchNorm2d))
@@ -132,9 +132,7 @@ def own(n_classes, image_size, kind):
 )
 def test_an_own_network_gives_each_image_logits_of_its_own(kind, message, frozen):
     model = {"name": "test_independence:own", "options": {"kind": kind}, "frozen": frozen}
-    with pytest.raises(
-        DiagvibError, match=f"test_independence:own in evaluation mode: .*{message}"
-    ):
+    with refused(f"test_independence:own in evaluation mode: .*{message}"):
         make_network(model, 6, 32)
 
 
@@ -144,7 +142,7 @@ def test_an_encoder_is_checked_before_its_features_are_written():
 
     encoder.mean = torch.zeros(3)
     part = SimpleNamespace(chunks=lambda start: iter([PIXELS]), split="train")
-    with pytest.raises(DiagvibError, match="model.frozen: an image's features depend on which"):
+    with refused("model.frozen: an image's features depend on which"):
         next(feature_chunks(encoder, part, 0, [""]))
 
 
@@ -158,12 +156,10 @@ def test_an_encoder_is_checked_before_its_features_are_written():
     ],
 )
 def test_a_network_that_wants_real_numbers_is_told_that_it_gets_bytes(network):
-    with pytest.raises(
-        DiagvibError, match=r"gets images uint8\[B, 3, H, W\].*images.float\(\) / 255"
-    ):
+    with refused(r"gets images uint8\[B, 3, H, W\].*images.float\(\) / 255"):
         features_by(network, Images(PIXELS, None, {}))
 
 
 def test_what_is_no_tensor_is_named():
-    with pytest.raises(DiagvibError, match="the function gave dict; features"):
+    with refused("the function gave dict; features"):
         features_by(lambda images: {"features": colours(images)}, Images(PIXELS, None, {}))

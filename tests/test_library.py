@@ -15,8 +15,7 @@ import torch
 from timm.data import create_transform
 
 import diagvib
-from conftest import BIN, REPOSITORY
-from diagvib.foundation.errors import DiagvibError
+from conftest import BIN, REPOSITORY, refused
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
@@ -105,7 +104,7 @@ def test_metadata_are_a_tensor_with_names():
     for name, numbers in zip(dataset.metadata_fields, dataset.metadata_array.T, strict=True):
         with_names = [dataset.metadata_map[name][number] for number in numbers]
         assert with_names == dataset.table["shape" if name == "y" else name].to_pylist()
-    with pytest.raises(DiagvibError, match="^predictions are evaluated on one split; load it by"):
+    with refused("^predictions are evaluated on one split; load it by"):
         dataset.evaluate(dataset.targets)
 
 
@@ -116,9 +115,7 @@ def test_a_cell_without_images_is_named():
         dataset.evaluate(dataset.targets)
     assert met[0].filename == __file__
     dataset.table = dataset.table.filter(pc.field("group") != "neither")
-    with pytest.raises(
-        DiagvibError, match="^whac-95 .*: the test split has no image of group neit"
-    ):
+    with refused("^whac-95 .*: the test split has no image of group neit"):
         dataset.evaluate(dataset.targets[: len(dataset.table)])
 
 
@@ -214,7 +211,7 @@ def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes, monk
     left, right = prepared("one:Squares"), prepared("two:Squares")
     assert left != right and prepared("one:Squares") == left
     write_scene(scenes, "one", "(0, 0, 0)")
-    with pytest.raises(DiagvibError, match="^scene Squares: its code, or diagvib's, has changed"):
+    with refused("^scene Squares: its code, or diagvib's, has changed"):
         prepared("one:Squares")
     monkeypatch.setattr("diagvib.scenes.cache.loaded_code", {})  # as in a new process
     assert prepared("one:Squares") not in (left, right)
@@ -227,7 +224,7 @@ def test_other_photos_are_not_taken_for_those_asked_for(scenes):
         assert (prepared("one:Photos", scenes / name) / "photo").read_text() == name
     (scenes / "a").write_text("changed")
     assert (prepared("one:Photos", scenes / "a") / "photo").read_text() == "changed"
-    with pytest.raises(DiagvibError, match="mirror: set it to your photo"):
+    with refused("mirror: set it to your photo"):
         cached(load_scene("one:Photos"), "official", None)
 
 
@@ -267,7 +264,7 @@ def test_several_processes_may_be_the_first(tmp_path):
     ],
 )
 def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
-    with pytest.raises(DiagvibError, match=message):
+    with refused(message):
         dataset.evaluate(predictions)
 
 
@@ -281,7 +278,7 @@ def test_confidence_gives_calibration_errors(dataset):
     assert errors == pytest.approx({"ece": 0.25, "id_ece": 0.25, "ood_ece": 0.25})
     texts, truths = np.full(108, "0.5"), np.full(108, True)
     for mistakes in (np.full(108, 1.5), np.full(108, -0.5), np.full(107, 0.5), texts, truths):
-        with pytest.raises(DiagvibError, match="confidence must be 108 probabilities from 0 to 1"):
+        with refused("confidence must be 108 probabilities from 0 to 1"):
             dataset.evaluate(dataset.targets, mistakes)
 
 

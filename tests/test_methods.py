@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.methods.groups import balancing_weights, group_index
 from diagvib.methods.method import Batch, TrainingData
 from diagvib.methods.registry import METHODS, declaration, make_baseline
@@ -163,7 +163,7 @@ def test_a_number_is_a_number_though_yaml_has_an_integer():
 def test_augmented_pixels_without_inputs_are_refused(data):
     method = made("erm")
     method.augment = lambda batch: replace(batch, pixels=255 - batch.pixels)
-    with pytest.raises(DiagvibError, match="changes the pixels of a batch and not its inputs"):
+    with refused("changes the pixels of a batch and not its inputs"):
         method.training_step("classify", data[0].batch(torch.arange(4)), lambda *_: None)
 
 
@@ -219,7 +219,7 @@ def test_every_option_makes_a_difference(name):
 
 
 def refusal(train, name, **options) -> str:
-    with pytest.raises(DiagvibError, match=f"^mine/zso/hue/0: method: {name} ") as error:
+    with refused(f"^mine/zso/hue/0: method: {name} ") as error:
         Trainer(made(name, **options), train, train, RUN, PROTOCOL).fit()
     return str(error.value)
 
@@ -356,7 +356,7 @@ def test_the_error_set_of_jtt_and_how_often_it_comes(restart):
 
 
 def test_a_method_that_reads_features_needs_some():
-    with pytest.raises(DiagvibError, match="coral needs features, but model squeezenet1_1"):
+    with refused("coral needs features, but model squeezenet1_1"):
         make_baseline(settings_of("squeezenet1_1", "coral"), 6, SIZE, 0)
 
 
@@ -400,7 +400,7 @@ def test_a_rule_that_the_study_cannot_offer():
     message = (
         "selection: .* that the study lacks.* choose one of val_loss, val_accuracy, last, val_worst"
     )
-    with pytest.raises(DiagvibError, match=message):
+    with refused(message):
         Trainer(method, train, train, RUN, PROTOCOL).fit()
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.methods.causirl import split_sets
 from diagvib.methods.groups import Partners
 from diagvib.methods.method import Batch, Optimiser
@@ -87,7 +87,7 @@ def test_methods_that_use_environments_get_equal_shares(name, data):
     ],
 )
 def test_images_that_lisa_could_not_blend_with_any(inputs, message):
-    with pytest.raises(DiagvibError, match=f"method: lisa {message}"):
+    with refused(f"method: lisa {message}"):
         set_up("lisa", inputs)
 
 
@@ -103,7 +103,7 @@ def test_images_that_lisa_could_not_blend_with_any(inputs, message):
     ],
 )
 def test_networks_that_w2d_cannot_use(model, size, message):
-    with pytest.raises(DiagvibError, match=f"method: w2d.*{message}"):
+    with refused(f"method: w2d.*{message}"):
         make_baseline(settings_of(model, "w2d"), 6, size, 0)
 
 
@@ -168,7 +168,7 @@ def test_the_penalty_of_irm_on_a_linear_model():
 def test_a_penalty_on_what_is_not_trained_is_refused(data):
     method = made("coral")
     method.model.body.requires_grad_(False)
-    with pytest.raises(DiagvibError, match="the penalty of coral depends on nothing that is train"):
+    with refused("the penalty of coral depends on nothing that is train"):
         Trainer(method, *data, RUN, PROTOCOL).fit()
 
 

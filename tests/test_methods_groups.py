@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import StandardScaler
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.methods import dfr
 from diagvib.methods.balancing import SubG
 from diagvib.methods.groups import domain_index, equal_groups, group_index
@@ -155,17 +155,15 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
 def test_dfr_cannot_choose_on_groups_of_one_image():
     made("dfr", c=None).setup(known([0, 0, 2, 2], [[1]] * 4))
     data = known([0, 0, 0, 2], [[1]] * 4)
-    with pytest.raises(
-        DiagvibError, match="the smallest group has only one training image.* give c, such as 0.1"
-    ):
+    with refused("the smallest group has only one training image.* give c, such as 0.1"):
         made("dfr", c=None).setup(data)
     assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
 
 
 def test_an_option_of_the_other_head_of_dfr_is_refused():
-    with pytest.raises(DiagvibError, match="head: logistic does not use retrain_epochs; leave"):
+    with refused("head: logistic does not use retrain_epochs; leave"):
         made("dfr", retrain_epochs=2)
-    with pytest.raises(DiagvibError, match="head: sgd does not use images; leave"):
+    with refused("head: sgd does not use images; leave"):
         made("dfr", head="sgd", c=None, resamples=10, images="validation")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.files import read_json
 from diagvib.images import memory
 from diagvib.images.datasets import ImageFiles
@@ -41,9 +41,8 @@ def test_images_need_no_folder_that_may_be_written(monkeypatch):
 
 def test_a_disk_that_is_too_small_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "SHARE", 0.0)
-    with pytest.raises(
-        DiagvibError,
-        match=r"do not fit into memory, nor on this disk .*; free some space, or lower",
+    with refused(
+        r"do not fit into memory, nor on this disk .*; free some space, or lower",
     ):
         room((10**9, 1024, 1024, 3), tmp_path)
     assert not list(tmp_path.iterdir())

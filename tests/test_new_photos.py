@@ -9,6 +9,7 @@ import skimage
 from PIL import Image
 
 import diagvib
+from conftest import refused
 from diagvib.commands.new_photos import (
     Columns,
     cells_text,
@@ -18,7 +19,6 @@ from diagvib.commands.new_photos import (
     write,
     write_sheet,
 )
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
@@ -97,7 +97,7 @@ def test_a_proposed_shortcut_is_stronger_than_none(tmp_path):
     (_, even, _), (_, agree, _) = proposal.studies()
     assert even == pytest.approx(12 / 14) and agree > even
     photos(tmp_path / "more", {(str(n), f"in {n}"): 3 for n in range(40)} | {("1", "in 2"): 3})
-    with pytest.raises(DiagvibError, match="in 98 % of the combinations ground gives animal away"):
+    with refused("in 98 % of the combinations ground gives animal away"):
         look(tmp_path / "more", None, Columns(target="animal", cues=["ground"]))
 
 
@@ -190,9 +190,9 @@ def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):
     display = proposal.photos.groupby(["animal", "ground"])["path"].first()
     colours = [Image.open(tmp_path / "mine" / path).getpixel((0, 0)) for path in display]
     assert all((picture == colour).all(1).sum() > 500 for colour in colours)
-    with pytest.raises(DiagvibError, match="lie 2 folders deep, but --levels names 1"):
+    with refused("lie 2 folders deep, but --levels names 1"):
         look(tmp_path / "mine", None, Columns(levels=["animal"]))
-    with pytest.raises(DiagvibError, match="--levels names animal twice"):
+    with refused("--levels names animal twice"):
         look(tmp_path / "mine", None, Columns(levels=["animal", "animal"]))
 
 
@@ -221,14 +221,14 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         ({"target": "animal", "split": "ground"}, "ground has the values .*; a split names train"),
         ({"target": "animal", "cues": ["ground"], "file": "where"}, "unknown column 'where'"),
     ):
-        with pytest.raises(DiagvibError, match=message):
+        with refused(message):
             look(tmp_path, None, Columns(**inputs))
     (tmp_path / "other.csv").write_text("a,b\n")
-    with pytest.raises(DiagvibError, match=r"has the tables labels.csv, other.csv; choose one"):
+    with refused(r"has the tables labels.csv, other.csv; choose one"):
         look(tmp_path, None, Columns())
     proposal = look(tmp_path, "labels.csv", Columns(target="animal", cues=["ground"]), "mine")
     write(proposal, tmp_path)
-    with pytest.raises(DiagvibError, match=r"mine.yaml: already exists"):
+    with refused(r"mine.yaml: already exists"):
         write(proposal, tmp_path)
     for text, message in (
         (b"animal;ground;path\n", "has no rows"),
@@ -247,11 +247,11 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
         ("tier\nk\xe4fer\n".encode("utf-16"), "use Parquet, or CSV with commas in UTF-8"),
     ):
         (tmp_path / "other.csv").write_bytes(text)
-        with pytest.raises(DiagvibError, match=message):
+        with refused(message):
             look(tmp_path, "other.csv", Columns(target="animal"))
     equals = tmp_path / "alike"
     photos(equals, {("bird", "sea"): 30, ("cow", "land"): 30})
-    with pytest.raises(DiagvibError, match="each animal has its own ground, so nothing tells"):
+    with refused("each animal has its own ground, so nothing tells"):
         look(equals, None, Columns(target="animal", cues=["ground"]))
 
 
@@ -290,7 +290,7 @@ def test_none_of_the_three_files_is_overwritten(tmp_path):
         for alternative in {*paths.values()} - {path}:
             alternative.unlink(missing_ok=True)
         path.write_text("mine")
-        with pytest.raises(DiagvibError, match=f"{path.name}: already exists"):
+        with refused(f"{path.name}: already exists"):
             write(proposal, tmp_path)
         assert path.read_text() == "mine"
 
@@ -303,7 +303,7 @@ def test_a_published_split_is_found_beside_an_empty_column_but_not_guessed(tmp_p
     columns = Columns(target="animal", cues=["ground"])
     assert look(tmp_path, None, columns).definition["split"]["column"] == "split"
     table.assign(split=with_names, split_id=with_names).to_csv(tmp_path / "labels.csv", index=False)
-    with pytest.raises(DiagvibError, match="split, split_id could each be the published split"):
+    with refused("split, split_id could each be the published split"):
         look(tmp_path, None, columns)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.plug_ins import imported
 from diagvib.methods.method import initialised
 from diagvib.methods.registry import make_baseline
@@ -75,7 +75,7 @@ def test_runs_do_not_share_what_they_train():
     model = {"name": "test_own_models:shared"}
     for frozen in (True, True, False):
         make_network({**model, "options": {}, "frozen": frozen}, 6, SIZE)
-    with pytest.raises(DiagvibError, match="returned parameters of an earlier call"):
+    with refused("returned parameters of an earlier call"):
         make_network({**model, "options": {}}, 6, SIZE)
 
 
@@ -119,7 +119,7 @@ def test_logits_and_gradients_are_those_of_plain_torch(data, kind):
 def test_features_are_what_the_last_linear_layer_reads(data):
     network, inputs = method_of("in place").model, data[0].batch(torch.arange(16)).inputs
     assert torch.equal(network.features(inputs), network.body.features(inputs).flatten(1))
-    with pytest.raises(DiagvibError, match=r"only gives .* return Network\(body, head\)"):
+    with refused(r"only gives .* return Network\(body, head\)"):
         network.head(network.features(inputs) * 2)
 
 
@@ -128,11 +128,9 @@ def test_a_method_that_needs_the_head_refuses_a_model_that_does_not_say_where_it
     if method == "coral":
         assert method_of("in place", method).model.has_features
         return
-    with pytest.raises(
-        DiagvibError, match=f"{method} needs a head of its own, but model test_own.*"
-    ):
+    with refused(f"{method} needs a head of its own, but model test_own.*"):
         method_of("in place", method)
-    with pytest.raises(DiagvibError, match="does not say where a linear one begins"):
+    with refused("does not say where a linear one begins"):
         method_of("deep head", method)
     if method != "w2d":
         assert method_of("sequence", method).model.separable
@@ -154,7 +152,7 @@ def test_a_network_that_needs_another_memory_format_is_refused_at_once():
             return self[1](self[0](images).view(len(images), -1))
 
     net = Viewed(nn.Conv2d(3, 2, 1), nn.Linear(2 * SIZE**2, 6))
-    with pytest.raises(DiagvibError, match="Use .reshape"):
+    with refused("Use .reshape"):
         check_logits(net, "mine", 6, SIZE)
 
 
@@ -163,7 +161,7 @@ def test_a_network_that_returns_no_tensor_is_refused_at_once():
         def forward(self, images):
             return {"logits": super().forward(images.flatten(1))}
 
-    with pytest.raises(DiagvibError, match="mine: its module returns dict; return the logits"):
+    with refused("mine: its module returns dict; return the logits"):
         check_logits(Named(3 * SIZE**2, 6), "mine", 6, SIZE)
 
 
@@ -171,5 +169,5 @@ def test_a_network_that_returns_no_tensor_is_refused_at_once():
 def test_a_transformer_of_a_fixed_size_names_it(name):
     if name.startswith("timm/"):
         pytest.importorskip("timm")
-    with pytest.raises(DiagvibError, match=r"128 x 128 .*it takes 224 x 224: --input-size 224 of"):
+    with refused(r"128 x 128 .*it takes 224 x 224: --input-size 224 of"):
         make_network(settings_of(name)["model"], 6, 128)

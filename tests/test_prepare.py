@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from conftest import refused
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, read_table, write_json
 from diagvib.scenes import load_scene
@@ -79,9 +80,7 @@ def test_official_folder(raw, definitions, tmp_path):
 
 def test_official_without_files_says_fetch(raw, definitions, tmp_path):
     (raw / "textures/wood.png").unlink()
-    with pytest.raises(
-        DiagvibError, match=r"textures/wood\.png: no such file; run `diagvib fetch` first"
-    ):
+    with refused(r"textures/wood\.png: no such file; run `diagvib fetch` first"):
         prepare(definitions, raw, tmp_path / "prepared", "official")
     assert not (tmp_path / "prepared").exists()
 
@@ -118,7 +117,7 @@ def _change_sources(folder):
 @pytest.mark.parametrize("damage", [_swap_texture, _swap_digits, _change_sources])
 def test_a_damaged_folder_is_noticed_and_named(copy, damage):
     damage(copy)
-    with pytest.raises(DiagvibError, match="prepared") as error:
+    with refused("prepared") as error:
         load_catalogue(copy) if damage is _change_sources else load_pixels(copy)
     assert str(copy) in str(error.value) and "\n" not in str(error.value)
 
@@ -130,7 +129,7 @@ def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
     monkeypatch.setattr("diagvib.scenes.digits.prepare.write_table", fail)
     with pytest.raises(KeyboardInterrupt):
         load_scene("digits").make(Path("nowhere"), copy, "embedded")
-    with pytest.raises(DiagvibError, match="diagvib prepare"):
+    with refused("diagvib prepare"):
         load_pixels(copy)
 
 
@@ -141,7 +140,7 @@ def test_a_digit_of_another_label_or_split_is_noticed(copy, column):
     index = table.column_names.index(column)
     turned = table[column].combine_chunks().take(pa.array([*range(len(table))][::-1]))
     pq.write_table(table.set_column(index, table.schema.field(column), turned), path)
-    with pytest.raises(DiagvibError, match="the prepared digits and textures are not those"):
+    with refused("the prepared digits and textures are not those"):
         load_pixels(copy)
 
 

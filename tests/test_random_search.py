@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from conftest import refused
 from diagvib import stages as jobs
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import validated
 from diagvib.settings.baselines import complete, load_settings
@@ -95,9 +95,7 @@ def test_ranges_may_be_those_of_a_baseline(tmp_path):
     assert space("coral", display)["optimiser.lr"].log10 == [-2, -1]
     ranges = validated(Ranges, yaml.safe_load(display), "r")
     assert read_ranges(ranges, ["small_cnn"]) == ranges
-    with pytest.raises(
-        DiagvibError, match="unknown method or baseline 'small_cnn'; did you mean sm"
-    ):
+    with refused("unknown method or baseline 'small_cnn'; did you mean sm"):
         read_ranges(ranges, ["small_cnns"])
 
 
@@ -120,18 +118,14 @@ def test_a_trial_is_drawn_by_seed_number_and_setting_alone():
 
 def test_a_frozen_network_is_not_searched():
     """All trials read the features that were computed once."""
-    with pytest.raises(
-        DiagvibError, match="r: model.options.width: the network of lite0 is frozen"
-    ):
+    with refused("r: model.options.width: the network of lite0 is frozen"):
         space("lite0", "{all: {model.options.width: {choice: [1, 2]}}}")
 
 
 def test_numbers_have_the_kind_that_the_setting_has():
     trial = drawn("ula", 1, "{ula: {method.strength: {choice: [2]}}}")
     assert type(trial["method.strength"]) is float
-    with pytest.raises(
-        DiagvibError, match="r: model.options.width: small_cnn does not say whether"
-    ):
+    with refused("r: model.options.width: small_cnn does not say whether"):
         space("small_cnn", "{all: {model.options.width: {log2: [3, 6]}}}")
 
 
@@ -183,14 +177,14 @@ def test_the_shipped_ranges_fit_every_baseline():
     ],
 )
 def test_what_cannot_be_searched_is_named_at_planning(changed, says):
-    with pytest.raises(DiagvibError, match=says) as error:
+    with refused(says) as error:
         load_config(None, [*SEARCH, searching(**changed)])
     assert "\n" not in str(error.value) and "random_search" in str(error.value)
 
 
 def test_a_search_needs_a_study_that_its_baselines_can_be_trained_on():
     """A baseline not trained on the study is not tuned on it, except by the grid."""
-    with pytest.raises(DiagvibError, match="random_search: coral: study zgo: .* environments, but"):
+    with refused("random_search: coral: study zgo: .* environments, but"):
         load_config(None, [*SEARCH, searching(), "tuning.study=zgo"])
     two = "baselines=[{name: coral, studies: [o2o-easy]}, {name: small_cnn, studies: [zgo]}]"
     studies = "studies=[o2o-easy, zgo]"
@@ -288,9 +282,7 @@ def test_rules_choose_trials_by_their_mean_scores():
     )
     assert found["score"].to_list() == pytest.approx([0.3, 0.8])
     assert found["test_accuracy"].to_list() == pytest.approx([0.2, 0.7])
-    with pytest.raises(
-        DiagvibError, match="tune net: no trial ends with a score on every dataset; try other"
-    ):
+    with refused("tune net: no trial ends with a score on every dataset; try other"):
         choose(table[table["trial"] == 2], "net")
 
 

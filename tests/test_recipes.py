@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from scipy.stats import kstest
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import REALIZATION_COLUMNS, REGIONS, SPREAD_COLUMNS, narrowed
 from diagvib.scenes.digits.prepare import DigitCatalogue
@@ -171,9 +171,7 @@ def test_spreads_of_two_factors_count_whatever_their_order(pool):
 
 
 def test_shape_has_no_spread(pool):
-    with pytest.raises(
-        DiagvibError, match="zgo: spread: the scene .* has none for shape, only for .*hue"
-    ):
+    with refused("zgo: spread: the scene .* has none for shape, only for .*hue"):
         narrow_draw("shape", 0.5, pool)
 
 
@@ -188,10 +186,10 @@ def test_file_round_trip_and_holes(tmp_path, pool):
     assert val.equals(recipes.filter(pc.field("split") == "val"))
     assert record["study"] == "zgo" and record["code_version"]
     says = "no recipes for dataset sample 3, split val; the file has the samples up to 0"
-    with pytest.raises(DiagvibError, match=says):
+    with refused(says):
         select_recipes(rows, 3, "val", path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DiagvibError, match="recipes.parquet: damaged or not a Parquet file"):
+    with refused("recipes.parquet: damaged or not a Parquet file"):
         read_recipes(path)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from conftest import refused
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, read_json
 from diagvib.foundation.seeding import named_generator
@@ -92,9 +93,9 @@ def test_what_is_absent_is_refused(scene, tmp_path):
     if scene.name != "Squares":
         with pytest.raises(DiagvibError):
             scene.fetch(tmp_path / "raw", tmp_path / "no-mirror")
-        with pytest.raises(DiagvibError, match="diagvib prepare"):
+        with refused("diagvib prepare"):
             scene.renderer(tmp_path / "prepared", 64, CPU)
-    with pytest.raises(DiagvibError, match="diagvib prepare"):
+    with refused("diagvib prepare"):
         scene.catalogue(tmp_path / "prepared")
     assert list(tmp_path.rglob("*.*")) == []
 
@@ -103,7 +104,7 @@ def test_a_preparation_that_lacks_a_file_is_refused(scene, prepared, tmp_path):
     for file in read_json(prepared / DIGESTS_FILE):
         folder = Path(shutil.copytree(prepared, tmp_path / file.replace("/", "-")))
         (folder / file).unlink()
-        with pytest.raises(DiagvibError, match=file.rpartition("/")[2]):
+        with refused(file.rpartition("/")[2]):
             scene.catalogue(folder)
             scene.renderer(folder, 64, CPU)
 
@@ -258,7 +259,7 @@ def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):
     selection = ["studies=[one-cues, two-cues]", "studies_from=[one.yaml, two.yaml]"]
     counts = "counts={train: 300, val: 120, common: 30, neither: 24}"
     message = "their scenes one:Squares and two:Squares would share the folder Squares; rename one"
-    with pytest.raises(DiagvibError, match=message):
+    with refused(message):
         load_config(None, [*selection, counts, "bindings=all", "baselines=[small_cnn]"])
 
 
@@ -271,7 +272,7 @@ def test_a_published_sample_is_of_the_scenes_classes(third, monkeypatch):
     monkeypatch.setattr(squares, "published_samples", [entry])
     assert dataset_sample(0, squares).added_cue == (1, 2, 0)
     entry["colour"] = ("red", "blue", third)
-    with pytest.raises(DiagvibError, match="published sample 0: colour must name each class once"):
+    with refused("published sample 0: colour must name each class once"):
         dataset_sample(0, squares)
 
 
@@ -326,7 +327,7 @@ def test_a_renderer_whose_images_depend_on_more_than_their_recipes_is_refused(tm
             return lambda rows: (render(rows) + draw(chance)) % 251
 
     rows = recipes(Noisy(), tmp_path, "train", 12, catalogue=None)
-    with pytest.raises(DiagvibError, match="scene Noisy: gives other images in each call"):
+    with refused("scene Noisy: gives other images in each call"):
         Noisy().rendering(tmp_path, 64, CPU)(rows)
 
 
@@ -345,7 +346,7 @@ def test_a_renderer_that_is_random_when_made_or_mixes_its_images_is_refused(tmp_
 
     for kind, says in ((Made, "when it is made again"), (Mixing, "in another order")):
         rows, state = recipes(kind(), tmp_path, "train", 40, catalogue=None), random.getstate()
-        with pytest.raises(DiagvibError, match=f"scene {kind.__name__}: .*{says}"):
+        with refused(f"scene {kind.__name__}: .*{says}"):
             kind().rendering(tmp_path, 64, CPU)(rows)
         assert random.getstate() == state
 
@@ -359,7 +360,7 @@ def test_values_that_come_from_another_generator_are_refused(tmp_path, draw):
             output = super().realize(classes, split, catalogue, generator)
             return {**output, "side": [draw(chance) / 1000 for _ in output["side"]]}
 
-    with pytest.raises(DiagvibError, match="scene Drawing: realize gives another side"):
+    with refused("scene Drawing: realize gives another side"):
         recipes(Drawing(), tmp_path, "train", catalogue=None)
 
 
@@ -373,7 +374,7 @@ def test_values_that_come_from_another_generator_are_refused(tmp_path, draw):
     ],
 )
 def test_a_scene_that_nearly_names_a_hook_is_refused(name, value, says):
-    with pytest.raises(DiagvibError, match=f"^scene: .*:Mine: {says}"):
+    with refused(f"^scene: .*:Mine: {says}"):
         type("Mine", (Scene,), {name: value})
 
 
@@ -490,7 +491,7 @@ def test_a_value_that_is_not_finite_is_refused(value):
         def realize(self, classes, *arguments):
             return {"side": np.array([0.1, value]), "shade": np.array([0, 0])}
 
-    with pytest.raises(DiagvibError, match="realize gives side with infinite or missing"):
+    with refused("realize gives side with infinite or missing"):
         Own().realized({"colour": np.array(["red", "red"])}, "train", None, None)
 
 

@@ -15,9 +15,8 @@ import pytest
 import typer
 
 from browser import Browser, find_browser
-from conftest import REPOSITORY
+from conftest import REPOSITORY, refused
 from diagvib.cli import app
-from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.keys import Configuration
 from test_docs import PAGES
 
@@ -122,7 +121,7 @@ def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
     assert all(" ".join(message.split()) in text for message in HOSTILE), text
     for link in ("javascript:alert(1)", "data:text/html,x", 'https://a" onclick="b', "//a.example"):
         subject.write_text(json.dumps(entry | {"link": link}))
-        with pytest.raises(DiagvibError, match="link: .*begins with http:// or https://"):
+        with refused("link: .*begins with http:// or https://"):
             site_pages.leaderboard()
 
 

@@ -15,11 +15,10 @@ import yaml
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from typer.testing import CliRunner
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, refused
 from diagvib.cli import app
 from diagvib.commands.shared_results import write_every_eval_ever
 from diagvib.commands.submit import Number, entries, read_entry, same_number
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, write_json
 from diagvib.papers.tabulate import tabulate
 from diagvib.settings.layout import Run
@@ -196,7 +195,7 @@ def test_a_wrong_entry_is_refused(root, tmp_path, change, message):
     read_entry(path)
     change(entry)
     path.write_text(json.dumps(entry))
-    with pytest.raises(DiagvibError, match=f"small_cnn.json: .*{message}"):
+    with refused(f"small_cnn.json: .*{message}"):
         read_entry(path)
 
 
@@ -288,12 +287,12 @@ def test_an_entry_of_more_runs_or_in_another_place_is_refused(root, tmp_path):
     assert submitted(root, tmp_path).exit_code == 0
     path = tmp_path / "zgo/small_cnn.json"
     moved = shutil.copytree(path.parent, tmp_path / "zso") / path.name
-    with pytest.raises(DiagvibError, match="zso/small_cnn.json: should be at zgo/small_cnn.json"):
+    with refused("zso/small_cnn.json: should be at zgo/small_cnn.json"):
         read_entry(moved)
     entry = read_json(path)
     entry["metrics"][0]["n"] += 1
     write_json(path, entry)
-    with pytest.raises(DiagvibError, match="metrics: faavg shape"):
+    with refused("metrics: faavg shape"):
         read_entry(path)
 
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from scipy.stats import spearmanr
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.textures import check_distinct, read_photo, read_texture, write_texture
@@ -94,7 +94,7 @@ def test_a_photo_that_cannot_be_used_is_named(tmp_path, name):
         (tmp_path / name).write_bytes(content)
     else:
         Image.fromarray(content).save(tmp_path / name)
-    with pytest.raises(DiagvibError, match=f"{name}: {problem}") as error:
+    with refused(f"{name}: {problem}") as error:
         read_texture(tmp_path / name)
     assert "\n" not in str(error.value)
 
@@ -103,7 +103,7 @@ def test_a_photo_that_cannot_be_used_is_named(tmp_path, name):
     "array", [np.zeros((300, 300)), np.zeros((300, 300, 2), np.uint8), np.zeros(300, np.uint8)]
 )
 def test_an_array_that_is_no_photo_is_refused(array):
-    with pytest.raises(DiagvibError, match="oak: .* is no photo; 8 or 16 bits"):
+    with refused("oak: .* is no photo; 8 or 16 bits"):
         prepare_texture(array, "oak")
 
 
@@ -112,14 +112,14 @@ def test_one_photo_is_not_two_textures(tmp_path):
     Image.fromarray(grey).save(tmp_path / "a.png")
     Image.fromarray(_coloured(grey)).save(tmp_path / "b.jpg", quality=60)
     textures = {name: read_texture(tmp_path / name) for name in ("a.png", "b.jpg")}
-    with pytest.raises(DiagvibError, match=r"b\.jpg: is the same texture as a\.png"):
+    with refused(r"b\.jpg: is the same texture as a\.png"):
         check_distinct(textures)
     check_distinct({name: embedded_texture(name) for name in classes("texture")})
     check_distinct({str(seed): prepare_texture(surface(seed)) for seed in range(9)})
 
 
 def test_a_missing_photo_says_fetch(tmp_path):
-    with pytest.raises(DiagvibError, match="no such file; run `diagvib fetch` first"):
+    with refused("no such file; run `diagvib fetch` first"):
         read_photo(tmp_path / "t.png")
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.progress import TERMINAL
 from diagvib.methods.method import Phase, StepOutput, initialised
 from diagvib.settings.layout import Run
@@ -212,7 +212,7 @@ class Misspelt(TwoPhases):
     ],
 )
 def test_what_would_make_a_number_wrong_in_silence_is_refused(kind, says):
-    with pytest.raises(DiagvibError, match=says):
+    with refused(says):
         fit(two_phases(kind), small_batches(100))
 
 
@@ -245,7 +245,7 @@ def test_modules_that_are_made_too_late_to_continue_are_named(tmp_path, data):
     checkpoint = Checkpoint(tmp_path / "state.pt", "d")
     with pytest.raises(Interrupted):
         fit(two_phases(Late), data, checkpoint, Interruption(epoch=3))
-    with pytest.raises(DiagvibError, match="teacher.*make its modules in `build` or `setup`"):
+    with refused("teacher.*make its modules in `build` or `setup`"):
         fit(two_phases(Late), data, checkpoint)
 
 
@@ -362,9 +362,8 @@ def test_loss_that_is_no_number(tmp_path, data, split):
 
     model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
-    with pytest.raises(
-        DiagvibError,
-        match=f"small_cnn/zso/hue/0: {split}_loss is inf in epoch 1; lower the lr of "
+    with refused(
+        f"small_cnn/zso/hue/0: {split}_loss is inf in epoch 1; lower the lr of "
         r"small_cnn \(now 0.01\)",
     ):
         fit(model, data, checkpoint)
@@ -380,9 +379,8 @@ def test_a_method_knows_the_validation_images_and_its_own_number_of_epochs(data,
 
 
 def test_batch_larger_than_the_data(data):
-    with pytest.raises(
-        DiagvibError,
-        match="batch_size 101 is more than the 100 training images; lower the batch_size "
+    with refused(
+        "batch_size 101 is more than the 100 training images; lower the batch_size "
         "of small_cnn, or raise counts.train",
     ):
         fit(small_cnn(batch_size=101), data)
@@ -403,7 +401,7 @@ def test_predictions_that_are_no_logits_are_refused(data, give, message):
         def predict(self, batch):
             return give(super().predict(batch))
 
-    with pytest.raises(DiagvibError, match=message):
+    with refused(message):
         predict(two_phases(Changed), data[1], PROTOCOL, "run")
 
 

@@ -7,9 +7,8 @@ import re
 import pandas as pd
 import pytest
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, refused
 from diagvib.commands.plan import estimate
-from diagvib.foundation.errors import DiagvibError
 from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.papers.whac_a_mole.published import read_urbancars_tables
 from diagvib.results.metric_sets.metric_set import over_samples
@@ -72,7 +71,7 @@ def test_replicates_differ_in_their_seeds_and_share_one_dataset(config):
 def test_scenes_of_both_kinds_need_configurations_of_their_own():
     pair = f"studies=[{STUDY}, whac-95]", f"bindings=[{BINDING}, shape-hue-texture]"
     message = "studies: repetitions are dataset samples in digits, but seeds in cars"
-    with pytest.raises(DiagvibError, match=message):
+    with refused(message):
         load_config(None, [*pair, "baselines=[erm]", "counts.test=540"])
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.scenes.photos import watermark as watermarks
 from diagvib.scenes.photos.watermark import (
     Font,
@@ -72,12 +72,12 @@ def test_a_font_without_the_characters_is_refused(tmp_path):
     from matplotlib import get_data_path
 
     latin = f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"
-    with pytest.raises(DiagvibError, match="DejaVuSans.ttf: no font with the characters 捷径"):
+    with refused("DejaVuSans.ttf: no font with the characters 捷径"):
         find_font(latin)
     (tmp_path / "no.ttf").write_text("no font")
-    with pytest.raises(DiagvibError, match="no.ttf: no font with"):
+    with refused("no.ttf: no font with"):
         find_font(tmp_path / "no.ttf")
-    with pytest.raises(DiagvibError, match="absent.otf: no such font file"):
+    with refused("absent.otf: no such font file"):
         find_font(tmp_path / "absent.otf")
 
 
@@ -97,9 +97,7 @@ def test_without_any_font_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr(watermarks, "packaged_files", lambda *_: None)
     find_font.cache_clear()
     try:
-        with pytest.raises(
-            DiagvibError, match="no installed font has .*fonts-noto-cjk-extra.* --font"
-        ):
+        with refused("no installed font has .*fonts-noto-cjk-extra.* --font"):
             find_font()
     finally:
         find_font.cache_clear()

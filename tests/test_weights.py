@@ -10,7 +10,7 @@ import torch
 import torchvision
 from torch import nn
 
-from diagvib.foundation.errors import DiagvibError
+from conftest import refused
 from diagvib.foundation.files import definition_path, file_sha256, read_json
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.registry import make_baseline
@@ -87,7 +87,7 @@ def older(key):
 def test_the_last_linear_layer_is_replaced_if_there_is_one(name, tmp_path):
     path = saved(tmp_path / "weights.pth", name, older)
     if name == "squeezenet1_1":
-        with pytest.raises(DiagvibError, match="squeezenet1_1 has no linear layer"):
+        with refused("squeezenet1_1 has no linear layer"):
             made(path, name=name)
         return
     batch = Batches(*separable(2), CPU).batch(torch.arange(2))
@@ -95,21 +95,21 @@ def test_the_last_linear_layer_is_replaced_if_there_is_one(name, tmp_path):
 
 
 def test_a_wrong_hash_shows_both_and_the_remedy(file):
-    with pytest.raises(DiagvibError, match="wrong hash.*replace the file, or") as e:
+    with refused("wrong hash.*replace the file, or") as e:
         made(file, weights_sha256="0" * 64)
     assert all(part in str(e.value) for part in (str(file), "0" * 64, file_sha256(file)))
-    with pytest.raises(DiagvibError, match=r"wrong hash: expected sha256 f707e7126e\.\.\., found"):
+    with refused(r"wrong hash: expected sha256 f707e7126e\.\.\., found"):
         made(file, weights_sha256=None)  # torchvision's own
     made(file, weights_sha256=file_sha256(file)[:8].upper())
 
 
 def test_missing_and_unfitting_files(tmp_path):
     path = tmp_path / "x.pth"
-    with pytest.raises(DiagvibError, match="x.pth: no such file"):
+    with refused("x.pth: no such file"):
         made(path)
     for content in ({"a": torch.zeros(1)}, ["no weights"]):
         torch.save(content, path)
-        with pytest.raises(DiagvibError, match="x.pth: holds no weights"):
+        with refused("x.pth: holds no weights"):
             made(path)
 
 
@@ -131,9 +131,9 @@ def test_a_head_may_have_several_layers(tmp_path, classes):
 
 
 def test_unknown_names(file):
-    with pytest.raises(DiagvibError, match="unknown weights of .* 'IMAGENET1K_V7'; did you mean"):
+    with refused("unknown weights of .* 'IMAGENET1K_V7'; did you mean"):
         made(file, weights="IMAGENET1K_V7")
-    with pytest.raises(DiagvibError, match="classifier 'resnet81'; did you mean resnet18"):
+    with refused("classifier 'resnet81'; did you mean resnet18"):
         make_baseline(settings("resnet81"), 6, SIZE, 0)
 
 
@@ -148,7 +148,7 @@ def test_downloads_are_hashed_too_and_without_a_network_it_says_what_to_do(
     cache.write_bytes(file.read_bytes())
 
     def refused(message):
-        with pytest.raises(DiagvibError, match=message):
+        with refused(message):
             make_baseline(settings(), 6, SIZE, 0)
 
     refused("wrong hash.*delete it; the next run downloads it again")
@@ -177,7 +177,7 @@ def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
         ({**model, "weights_file": "mine.pth"}, file.parent),
     ):
         assert located(unchanged, folder) == unchanged
-    with pytest.raises(DiagvibError, match="IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):
+    with refused("IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):
         located({**model, "weights": "IMAGENET1K_V9"}, file.parent)
 
 
@@ -188,7 +188,7 @@ def test_a_training_takes_them_from_there_and_keeps_quiet_about_the_path(
     images, inputs = ImageFiles(tmp_path / "images"), settings()
     job = Job(inputs, Protocol(1, None, 3), CPU, images, weights=file.parent)
     folders = Folders(tmp_path / "runs", tmp_path / "checkpoints")
-    with pytest.raises(DiagvibError, match=f"{FILE}: wrong hash: expected sha256 f707e7126e"):
+    with refused(f"{FILE}: wrong hash: expected sha256 f707e7126e"):
         train_runs(job, [RUN], folders)
     monkeypatch.setattr(weights, "named_hash", lambda url: file_sha256(file)[:8])
     train_runs(job, [RUN], folders)
@@ -224,9 +224,9 @@ def test_dropout_is_of_the_features_and_only_in_training():
     retained = dropped != 0
     assert retained.float().mean() < 0.6 * (features != 0).float().mean()
     assert torch.allclose(dropped[retained], features[retained] / 0.5)
-    with pytest.raises(DiagvibError, match="dropout: this is for networks that are trained"):
+    with refused("dropout: this is for networks that are trained"):
         settings_of({"name": "resnet18", "frozen": True, "dropout": 0.1})
-    with pytest.raises(DiagvibError, match="squeezenet1_1 has no last layer for dropout"):
+    with refused("squeezenet1_1 has no last layer for dropout"):
         make_baseline(settings_of({"name": "squeezenet1_1", "dropout": 0.1}), 6, SIZE, 0)
 
 
