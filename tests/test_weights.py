@@ -147,11 +147,11 @@ def test_downloads_are_hashed_too_and_without_a_network_it_says_what_to_do(
     cache.parent.mkdir()
     cache.write_bytes(file.read_bytes())
 
-    def refused(message):
+    def no_network_is_made(message):
         with refused(message):
             make_baseline(settings(), 6, SIZE, 0)
 
-    refused("wrong hash.*delete it; the next run downloads it again")
+    no_network_is_made("wrong hash.*delete it; the next run downloads it again")
     cache.unlink()
 
     def arrives(url, path, hash_prefix, progress):
@@ -162,9 +162,9 @@ def test_downloads_are_hashed_too_and_without_a_network_it_says_what_to_do(
         raise urllib.error.URLError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", arrives)
-    refused('expected "f707e7126e", got "1234"')
+    no_network_is_made('expected "f707e7126e", got "1234"')
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    refused("downloaded.*no network.*model.weights_file")
+    no_network_is_made("downloaded.*no network.*model.weights_file")
 
 
 def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
