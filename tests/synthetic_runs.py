@@ -20,8 +20,11 @@ from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
 from diagvib.methods.method import Visualisation
 from diagvib.metrics import mean_per_class_accuracy
+from diagvib.papers.tabulate import tabulate
 from diagvib.provenance.finished import file_digests
 from diagvib.results.read_runs import run_folder
+from diagvib.results.table import Frames, metrics_of
+from diagvib.results.tables import read_tables
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.layout import LOOKS, Run
@@ -219,6 +222,14 @@ def write_predicted(
     write_json(folder / "run.json", {"run": "/".join(folder.parts[-4:]), **output})
     note_files(folder)
     return folder
+
+
+def tabulated(root: Path, expected: list[dict], settings: dict, *metric_sets: str) -> Frames:
+    """The tables of the runs below a root, which are then below it, too; and of these sets of metrics
+    their rows, by name."""
+    tabulate(root / "runs", root / "tables", expected, settings)
+    tables = read_tables(root / "tables")
+    return tables | {name: metrics_of(tables, name) for name in metric_sets}
 
 
 def note_files(folder: Path) -> None:

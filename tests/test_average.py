@@ -10,14 +10,13 @@ from conftest import refused
 from diagvib.foundation.files import definition_path, read_json, read_table
 from diagvib.papers.spawrious.average import MEASURES, guessed_confusion
 from diagvib.papers.spawrious.published import read_spawrious_tables
-from diagvib.papers.tabulate import shown_tables, tabulate
+from diagvib.papers.tabulate import shown_tables
 from diagvib.report.confusion import confusion_bars, confusion_matrices, confusion_shares
 from diagvib.results.metric_sets.metric_set import Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.published import beside_papers
 from diagvib.results.read_runs import run_folder
-from diagvib.results.table import metrics_of
-from diagvib.results.tables import read_tables, write_scores
+from diagvib.results.tables import write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED
@@ -28,7 +27,7 @@ from diagvib.studies.study import (
     parse_study,
 )
 from reports import make_report
-from synthetic_runs import configured, expected_runs, settings, write_cells
+from synthetic_runs import configured, expected_runs, settings, tabulated, write_cells
 
 DIGITS = load_scene("digits")
 DOGS = ("bulldog", "corgi", "dachshund", "labrador")
@@ -79,9 +78,7 @@ def tables_of(folder, predictors: dict, expected: list[dict]) -> dict[str, pd.Da
         if predictors[run["baseline"]]:
             write_cells(folder / "runs", run, predictors[run["baseline"]](run))
     baselines = dict.fromkeys(predictors, SETTINGS)
-    tabulate(folder / "runs", folder / "tables", expected, configured(baselines))
-    tables = read_tables(folder / "tables")
-    return tables | {"average": metrics_of(tables, "average")}
+    return tabulated(folder, expected, configured(baselines), "average")
 
 
 def means(

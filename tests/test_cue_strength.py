@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import t
 
 from diagvib.foundation.files import definition_path
-from diagvib.papers.tabulate import tabulate
 from diagvib.report.curves import cue_strength_figures, strength_curves
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metric_sets.cue_strength import (
@@ -26,7 +25,7 @@ from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_studies, load_study, parse_study
 from reports import drawn_in, make_report
-from synthetic_runs import expected_runs, write_run
+from synthetic_runs import expected_runs, tabulated, write_run
 
 SHARES = {
     "zgo": 0,
@@ -246,7 +245,7 @@ def test_tables_and_report_have_the_map(tmp_path):
         if run["study"] != "fgo-50":
             write_run(tmp_path / "runs", run, comparable=False)
     settings = {"sources": "embedded", "samples": 3, "counts": {}, "image_size": 128}
-    tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
+    tabulated(tmp_path, expected, settings)
     written = pd.read_csv(tmp_path / "tables/cue_strength.csv")
     assert written["study"].to_list() == studies[1:]
     assert written["half_way"].isna().all(), "no sample has all runs"

@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 from browser import Browser, find_browser
 from diagvib.cli import app
 from diagvib.foundation.files import read_table, write_table
-from diagvib.papers.tabulate import tabulate
 from diagvib.report import explorer
 from diagvib.report.explorer import image_data, write_explorer
 from diagvib.scenes import load_scene
@@ -33,7 +32,7 @@ from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.recipes import draw_recipes, write_recipes
 from diagvib.studies.study import load_study
 from reports import material_of
-from synthetic_runs import PHOTOS, expected_runs, photo_run, write_cells, write_photos
+from synthetic_runs import PHOTOS, expected_runs, photo_run, tabulated, write_cells, write_photos
 
 # Of the second dataset sample, there are images of other test images than the runs predicted.
 EXPECTED = expected_runs(["one", "two"], ["zgo"], ["shape-hue"], samples=2)
@@ -64,7 +63,7 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("explorer")
     for position, run in enumerate(EXPECTED):
         write_cells(root / "runs", run, predict(position // 2))
-    tabulate(root / "runs", root / "tables", EXPECTED, {})
+    tabulated(root, EXPECTED, {})
     write_test_images(root)
     material = material_of(root, {})
     write_explorer(material, root / "recipes", root / "explorer")
@@ -112,7 +111,7 @@ def test_in_a_published_split_a_cue_points_to_what_was_trained_on(tmp_path):
     run = photo_run("erm")
     right = {("landbird", "land"): 20, ("landbird", "water"): 2, ("waterbird", "water"): 24}
     folder = write_photos(tmp_path / "runs", run, right, images=24)
-    tabulate(tmp_path / "runs", tmp_path / "tables", [run], PHOTOS)
+    tabulated(tmp_path, [run], PHOTOS)
     table = read_table(folder / "predictions.parquet")
     images = table.append_column("image", pa.array([bytes(12)] * len(table)))
     path = tmp_path / "images/waterbirds/bird-place/0/test.parquet"

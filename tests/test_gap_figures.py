@@ -10,7 +10,6 @@ import pytest
 from matplotlib.colors import to_hex
 
 from browser import Browser, find_browser
-from diagvib.papers.tabulate import tabulate
 from diagvib.papers.whac_a_mole.against_erm import whac_a_mole
 from diagvib.papers.whac_a_mole.comparison import Comparison, comparisons
 from diagvib.papers.whac_a_mole.finding import gap_sentences, reference_sentence
@@ -23,7 +22,7 @@ from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.needs import GAP_GROUPS
 from reports import drawn_in, make_report, write_images
-from synthetic_runs import configured, settings
+from synthetic_runs import configured, settings, tabulated
 from test_gaps import BINDING, LATER, expected, losing, write
 
 STUDY = "whac-95"
@@ -225,7 +224,7 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
         additions = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
         write(tmp_path / "runs", run, losing(left + additions, right + additions))
     config = configured({name: output for name, (output, _) in SAID.items()})
-    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, config)
+    tabulated(tmp_path, wanted, config)
     write_images(tmp_path / "images" / STUDY / BINDING / "0", STUDY, BINDING.split("-"))
     page = make_report(tmp_path, config)
     assert drawn_in(tmp_path) == {

@@ -9,17 +9,16 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.files import read_json
-from diagvib.papers.tabulate import shown_tables, tabulate
+from diagvib.papers.tabulate import shown_tables
 from diagvib.papers.whac_a_mole.against_erm import judge_gap, reference_of
 from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.papers.whac_a_mole.published import read_urbancars_tables
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.results.published import beside_papers, is_comparable
-from diagvib.results.table import metrics_of
-from diagvib.results.tables import read_tables, write_scores
+from diagvib.results.tables import write_scores
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.study import load_study, parse_study
-from synthetic_runs import configured, expected_runs, run_of, settings, write_cells
+from synthetic_runs import configured, expected_runs, run_of, settings, tabulated, write_cells
 
 BINDING, LATER = "shape-hue-texture", "position-hue-scale"
 
@@ -54,13 +53,7 @@ def tables_of(folder, runs: dict, expected: list[dict]) -> dict[str, pd.DataFram
         if runs[run["baseline"]] is not None:
             write(folder / "runs", run, runs[run["baseline"]][1](run["sample"]))
     baselines = {name: output[0] for name, output in runs.items() if output}
-    tabulate(folder / "runs", folder / "tables", expected, configured(baselines))
-    return gaps_of(folder / "tables")
-
-
-def gaps_of(folder) -> dict[str, pd.DataFrame]:
-    tables = read_tables(folder)
-    return tables | {"gaps": metrics_of(tables, "gaps")}
+    return tabulated(folder, expected, configured(baselines), "gaps")
 
 
 def means(
@@ -90,8 +83,7 @@ def test_gaps_of_a_case_worked_by_hand(tmp_path):
     for run in wanted:
         less = 0.1 * run["sample"] + 0.1 * (run["binding"] == LATER)
         write(tmp_path / "runs", run, lambda *cell, less=less: losing(0.3, 0.1)(*cell) - less)
-    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, configured({"net": settings()}))
-    gaps = gaps_of(tmp_path / "tables")["gaps"]
+    gaps = tabulated(tmp_path, wanted, configured({"net": settings()}), "gaps")["gaps"]
     inside = 0.9025 + 0.0475 * 0.7 + 0.0475 * 0.9 + 0.0025 * 0.6
     assert means(gaps, "net") == pytest.approx(
         [inside - 0.05, 0.7 - inside, 0.9 - inside, 0.6 - inside, 0.55]

@@ -5,14 +5,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from diagvib.papers.tabulate import tabulate
 from diagvib.report.page import findings
 from diagvib.results.combinations import change_interval
 from diagvib.results.evaluation import evaluate
 from diagvib.results.tables import read_tables
 from diagvib.studies.known_studies import known_studies
 from reports import make_report, material_of
-from synthetic_runs import PHOTOS, photo_run, write_photos
+from synthetic_runs import PHOTOS, photo_run, tabulated, write_photos
 
 FOLLOWS = {("landbird", "land"): 20, ("landbird", "water"): 1, ("waterbird", "water"): 19}
 NAMED = PHOTOS | {"root": "my dataset samples"}
@@ -27,7 +26,7 @@ def photos_of(folder, right: dict, seeds: int = 3, shift: int = 0, doubts=()):
             for cell, hits in right.items()
         }
         write_photos(folder / "runs", run, additions, doubts=doubts if run["sample"] == 0 else ())
-    tabulate(folder / "runs", folder / "tables", runs, NAMED)
+    tabulated(folder, runs, NAMED)
     return material_of(folder, NAMED)
 
 

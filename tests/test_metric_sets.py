@@ -27,7 +27,7 @@ from diagvib.results.tables import read_tables, scores, write_scores
 from diagvib.results.uncertainty import image_interval
 from diagvib.studies.known_studies import known_studies
 from reports import drawn_in, make_report, material_of
-from synthetic_runs import expected_runs, run_of, write_cells
+from synthetic_runs import expected_runs, run_of, tabulated, write_cells
 
 PLACES = """
 title: Mine
@@ -217,7 +217,7 @@ def squares(folder: Path, text: str, baselines: Sequence[str], names: dict[str, 
     for run in expected:
         known = known_studies(settings)
         write_cells(folder / "runs", run, lambda cell, position: cell["target_class"], 3, known)
-    tabulate(folder / "runs", folder / "tables", expected, settings)
+    tabulated(folder, expected, settings)
     return settings
 
 
@@ -246,7 +246,7 @@ def test_a_study_without_a_headline_has_pictures(tmp_path):
 def test_counter_examples_alone_have_pictures(tmp_path):
     runs = [run_of("net", "fgo-20", "shape-hue", 0)]
     write_cells(tmp_path / "runs", runs[0], lambda cell, position: cell["target_class"], 3)
-    tabulate(tmp_path / "runs", tmp_path / "tables", runs, {"sources": "embedded"})
+    tabulated(tmp_path, runs, {"sources": "embedded"})
     material = material_of(tmp_path, {"sources": "embedded"})
     assert [item.name for item in looking_figures(material)] == ["looks/fgo-20_shape-hue"]
     calls = [item.name for item in visualisation_figures(material)]
@@ -272,9 +272,9 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
             return (cell["target_class"] + (position >= 1 + (cell["group"] == "id"))) % 3
 
         write_cells(tmp_path / "runs", run, right, 3, known_studies(settings))
-    frame = tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
-    assert set(frame["status"]) == {"ok"}
-    p = read_tables(tmp_path / "tables")["p_matrix"].set_index(["study", "target", "group"])["mean"]
+    tables = tabulated(tmp_path, expected, settings)
+    assert set(tables["runs"]["status"]) == {"ok"}
+    p = tables["p_matrix"].set_index(["study", "target", "group"])["mean"]
     assert p["tied", "corner", "ood"] == pytest.approx(1 / 3) and p[
         "free", "colour", "id"
     ] == pytest.approx(2 / 3)

@@ -11,13 +11,12 @@ import pytest
 from PIL import Image
 
 from browser import Browser, find_browser
-from diagvib.papers.tabulate import tabulate
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import example_pictures, shown_classes
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from reports import make_report, material_of
-from synthetic_runs import accuracy, expected_runs, run_of, write_pictures, write_run
+from synthetic_runs import accuracy, expected_runs, run_of, tabulated, write_pictures, write_run
 
 pytestmark = [
     pytest.mark.integration,
@@ -44,7 +43,7 @@ def page(tmp_path_factory):
         if run["baseline"] == "resnet18":
             write_pictures(folder)
     shutil.rmtree(root / "runs/resnet18/zgo/shape-scale")
-    tabulate(root / "runs", root / "tables", EXPECTED, SETTINGS)
+    tabulated(root, EXPECTED, SETTINGS)
     make_report(root, SETTINGS)
     return root / "report.html"
 
@@ -163,7 +162,7 @@ def test_pictures_of_combinations_are_few_and_in_the_matrix(tmp_path, monkeypatc
     shutil.copytree(cached(load_scene("digits"), "embedded", None), tmp_path / "prepared")
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
     expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
-    tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
+    tabulated(tmp_path, expected, settings)
     material = material_of(tmp_path, settings)
     assert [*example_pictures(material)] == ["digits-position-hue-3x3", "digits-position-hue-5x4"]
     monkeypatch.setattr("diagvib.report.sheets.MOST_CLASSES", 4)
@@ -181,7 +180,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     shutil.copytree(cached(digits, "embedded", None), prepared)
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
     expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
-    tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
+    tabulated(tmp_path, expected, settings)
     material = material_of(tmp_path, settings)
     data, names = matrix_data(material), material.known_studies
     package = Path(matrix_data.__code__.co_filename).parent

@@ -14,7 +14,6 @@ import pytest
 from conftest import REPOSITORY, refused
 from diagvib.papers.diagvib6.comparability import protocol_differences
 from diagvib.papers.diagvib6.finding import shortcut_sentences, telling_bindings
-from diagvib.papers.tabulate import tabulate
 from diagvib.report.figure import Figure
 from diagvib.report.figures import draw_figures
 from diagvib.report.matrix import (
@@ -37,7 +36,7 @@ from diagvib.scenes.digits.factors import classes
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_study, parse_study
 from reports import drawn_in, make_report, material_of, matrix_of, write_images
-from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
+from synthetic_runs import accuracy, expected_runs, tabulated, write_pictures, write_run
 from test_gap_figures import tables
 
 BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
@@ -66,7 +65,7 @@ def results(tmp_path_factory):
 
 
 def made_again(root):
-    tabulate(root / "runs", root / "tables", EXPECTED, SETTINGS)
+    tabulated(root, EXPECTED, SETTINGS)
     return make_report(root, SETTINGS)
 
 
