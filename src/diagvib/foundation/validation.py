@@ -192,24 +192,14 @@ def checked(function: Callable[..., Kind]) -> Callable[..., Kind]:
 
 
 def _readable(errors: list[dict], value: object, location: str) -> DiagvibError:
-    """Of a union's branches, reports the one that the value matches furthest; if several are equal,
-    those of its type, or all of them."""
-    paths = [_path(error, value) for error in errors]
-    path = next(path for path in paths if len(path) == max(map(len, paths)))
-    path_errors = [
-        error for error, error_path in zip(errors, paths, strict=True) if error_path == path
-    ]
-    path_errors = [
-        error for error in path_errors if not _OTHER_TYPE.search(error["type"])
-    ] or path_errors
-    kinds, value_there = {error["type"]: error for error in path_errors}, path_errors[0]["input"]
-    dotted = ".".join(path)
+    """The error of the value that is wrong: an unknown or missing key, or what the value must be."""
+    path, errors = _deepest(errors, value)
+    dotted, kinds = ".".join(path), {error["type"]: error for error in errors}
     place = f"{location}: {dotted}" if path else location
-    for error in path_errors:
+    for error in errors:
         if names := getattr(_cause(error), "names", ()):
-            return unknown_name(
-                "key", dotted, [".".join([*path[:-1], key]) for key in names], location
-            )
+            siblings = [".".join([*path[:-1], name]) for name in names]
+            return unknown_name("key", dotted, siblings, location)
     if unnamed := kinds.get("union_tag_invalid"):
         expected = re.findall(r"'(\w+)'", unnamed["ctx"]["expected_tags"])
         return unknown_name("value", unnamed["ctx"]["tag"], expected, f"{place}.name")
@@ -217,20 +207,33 @@ def _readable(errors: list[dict], value: object, location: str) -> DiagvibError:
         return DiagvibError(f"{location}: the key {dotted}.name is missing")
     if "missing" in kinds:
         return DiagvibError(f"{location}: the key {dotted} is missing")
-    is_text = isinstance(value_there, str)
-    as_list = f"; write [{value_there}]" if "list_type" in kinds and is_text else ""
-    if "literal_error" in kinds and (len(path_errors) == 1 or is_text):
+    return _wrong_value(errors, place)
+
+
+def _deepest(errors: list[dict], value: object) -> tuple[list[str], list[dict]]:
+    """Of a union's branches, the errors of the one that the value matches furthest, and where that
+    is; if several are equal, those of its type, or all of them."""
+    paths = [_path(error, value) for error in errors]
+    longest = max(paths, key=len)
+    deepest = [error for error, path in zip(errors, paths, strict=True) if path == longest]
+    return longest, [e for e in deepest if not _OTHER_TYPE.search(e["type"])] or deepest
+
+
+def _wrong_value(errors: list[dict], place: str) -> DiagvibError:
+    """What a value must be instead: one of several names, or all that its type asks for."""
+    value, kinds = errors[0]["input"], {error["type"]: error for error in errors}
+    is_text = isinstance(value, str)
+    as_list = f"; write [{value}]" if "list_type" in kinds and is_text else ""
+    if "literal_error" in kinds and (len(errors) == 1 or is_text):
         names = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
-        text = value_there if is_text else _short.repr(value_there)
+        text = value if is_text else _short.repr(value)
         unknown = unknown_name("value", text, [name.strip("'") for name in names], place)
         number = "; an integer is possible, too" if "int_type" in kinds else ""
         likely = "" if "did you mean" in str(unknown) else as_list
         return DiagvibError(f"{unknown}{number}{likely}")
-    hint, ending = dot_hint(value_there) or as_list, f", not {_short.repr(value_there)}"
-    *problems, last = dict.fromkeys(map(_problem, path_errors))
-    problem = ", or ".join(
-        [*(problem_text.removesuffix(ending) for problem_text in problems), last]
-    )
+    hint, ending = dot_hint(value) or as_list, f", not {_short.repr(value)}"
+    *problems, last = dict.fromkeys(map(_problem, errors))
+    problem = ", or ".join([*(text.removesuffix(ending) for text in problems), last])
     return DiagvibError(f"{place}: {problem}{hint}")
 
 

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import jinja2
@@ -81,62 +81,42 @@ def dataset_of_runs(
 ) -> dict | None:
     """The runs on one dataset, as the page's script reads them; None if there are no images."""
     target, *cues = by = runs[0]["binding"].split("-")
-    scene = load_scene(material.known_studies.studies[runs[0]["study"]].scene)
-    first_predictions = _predictions(material, runs[0])
-    combinations = first_predictions[by].drop_duplicates()
-    rows, *other_factors = (in_order(combinations[name], scene.factors[name]) for name in by)
-    columns = [*product(*other_factors)]
-    trained = read_metadata(_predictions_file(material, runs[0])).get("trained", {})
-    points = material.known_studies.cue_label(runs[0]["study"], by, runs[0]["sample"], trained)
-    cells = {
-        (row, *column): sorted(
-            {
-                to
-                for name, targets in zip(column, points, strict=False)
-                for to in targets.get(name, ())
-            }
-            - {row}
-        )
-        for row, column in product(rows, columns)
-    }
+    predictions = _predictions(material, runs[0])
+    combinations = predictions[by].drop_duplicates()
+    cells = _cells(material, runs[0], combinations)
     per_cell = max(1, min(_OF_CELL, image_limit // len(combinations)))
-    rows_shown = np.sort(first_predictions.groupby(by, sort=False).head(per_cell).index)[
-        :image_limit
-    ]
-    images = read_images(runs[0], rows_shown, first_predictions[by])
+    numbers = np.sort(predictions.groupby(by, sort=False).head(per_cell).index)[:image_limit]
+    images = read_images(runs[0], numbers, predictions[by])
     if images is None:
         return None
-    class_numbers, methods = {name: number for number, name in enumerate(rows)}, {}
+    rows = [*dict.fromkeys(row for row, *_ in cells)]
+    classes, methods = {name: number for number, name in enumerate(rows)}, {}
     for run in runs:
-        predictions = first_predictions if run is runs[0] else _predictions(material, run)
-        if not predictions[by].equals(first_predictions[by]):
-            continue  # predictions for other images
-        sample_rows = predictions.loc[rows_shown]
-        seed = f", seed {run['seed']}" if run["seed"] else ""
-        methods[run["baseline"] + seed] = {
-            "counts": _counts(predictions, by, cells),
-            "predicted": [
-                class_numbers.setdefault(name, len(class_numbers))
-                for name in sample_rows["prediction"]
-            ],
-            "percent": [
-                round(100 * float(value), 1) for value in sample_rows.get("confidence", ())
-            ],
-        }
+        run_predictions = predictions if run is runs[0] else _predictions(material, run)
+        if run_predictions[by].equals(predictions[by]):  # otherwise they are for other images
+            seed = f", seed {run['seed']}" if run["seed"] else ""
+            answers = run_predictions.loc[numbers]
+            methods[run["baseline"] + seed] = {
+                "counts": _counts(run_predictions, by, cells),
+                "predicted": [
+                    classes.setdefault(name, len(classes)) for name in answers["prediction"]
+                ],
+                "percent": [round(100 * float(p), 1) for p in answers.get("confidence", ())],
+            }
     cell_numbers = {cell: number for number, cell in enumerate(cells)}
-    sample_rows = first_predictions.loc[rows_shown]
-    details = sample_rows.drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
+    images_shown = predictions.loc[numbers]
+    details = images_shown.drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
     return {
         "target": target,
         "cue": " and ".join(cues),
         "rows": rows,
-        "columns": [" and ".join(column) for column in columns],
+        "columns": [*dict.fromkeys(" and ".join(column) for _, *column in cells)],
         "points": [*cells.values()],
-        "classes": [*class_numbers],
+        "classes": [*classes],
         "cells": [
-            cell_numbers[cell] for cell in sample_rows[by].itertuples(index=False, name=None)
+            cell_numbers[cell] for cell in images_shown[by].itertuples(index=False, name=None)
         ],
-        "numbers": rows_shown.tolist(),
+        "numbers": numbers.tolist(),
         "about": [
             ", ".join(f"{name} {value}" for name, value in row.items() if value)
             for row in details.to_dict("records")
@@ -146,6 +126,22 @@ def dataset_of_runs(
         "across": _COLUMNS,
         "sprite": webp_address(_sprite(images)),
     }
+
+
+def _cells(material: Material, run: dict, combinations: pd.DataFrame) -> dict:
+    """Class of the target and those of the cues -> the other classes that these point to. A row of
+    combinations: classes of a tested image."""
+    known_studies, factors = material.known_studies, [*combinations]
+    classes = load_scene(known_studies.studies[run["study"]].scene).factors
+    trained = read_metadata(_predictions_file(material, run)).get("trained", {})
+    cue_labels = known_studies.cue_label(run["study"], factors, run["sample"], trained)
+
+    def pointed_to(row: str, column: tuple[str, ...]) -> list[str]:
+        classes_of_cue = zip(column, cue_labels, strict=False)
+        return sorted({*chain(*(labels.get(cue, ()) for cue, labels in classes_of_cue))} - {row})
+
+    rows, *columns = (in_order(combinations[name], classes[name]) for name in factors)
+    return {(row, *cues): pointed_to(row, cues) for row, *cues in product(rows, *columns)}
 
 
 def _predictions_file(material: Material, run: dict) -> Path:
