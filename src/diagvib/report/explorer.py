@@ -110,7 +110,7 @@ def dataset_of_runs(
         "target": target,
         "cue": " and ".join(cues),
         "rows": rows,
-        "columns": [*dict.fromkeys(" and ".join(column) for _, *column in cells)],
+        "columns": [" and ".join(column) for column in dict.fromkeys(cell[1:] for cell in cells)],
         "points": [*cells.values()],
         "classes": [*classes],
         "cells": [
