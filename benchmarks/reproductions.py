@@ -38,7 +38,7 @@ from diagvib.papers.diagvib6.verdicts import (
     PAPER_SAMPLES,
     comparison_table,
 )
-from diagvib.results.table import markdown_table
+from diagvib.results.reader_tables import markdown_table
 
 # The assumptions of the simulations: the columns of `config/papers/reproductions.csv` that state
 # them.

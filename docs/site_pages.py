@@ -15,7 +15,7 @@ from diagvib.cli import app
 from diagvib.commands.submit import Entry, Number, read_entry
 from diagvib.foundation.files import read_yaml
 from diagvib.results.metric_sets.registry import METRIC_SETS
-from diagvib.results.table import markdown_table, markdown_text
+from diagvib.results.reader_tables import markdown_table, markdown_text
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import default_path
 

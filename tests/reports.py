@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from diagvib.foundation.files import write_table
-from diagvib.report.figure import Material
-from diagvib.report.figures import draw_figures
+from diagvib.report.drawing import draw_figures
 from diagvib.report.page import write_report
+from diagvib.report.report_data import ReportData
 from diagvib.report.style import STACKED
 from diagvib.studies.known_studies import sample_of
 from diagvib.studies.study import load_study
@@ -32,10 +32,10 @@ def write_images(folder: Path, study: str, factors: list[str]) -> None:
         write_table(folder / f"{split}.parquet", table, facts | {"split": split})
 
 
-def material_of(root: Path, settings: dict, runs: Path | None = None) -> Material:
-    """The material of the page of a test's root."""
+def report_data_of(root: Path, settings: dict, runs: Path | None = None) -> ReportData:
+    """The data of the page of a test's root."""
     runs = runs or root / "runs"
-    return Material(
+    return ReportData(
         root / "tables", settings, root / "images", runs, lambda scene: root / "prepared"
     )
 
@@ -43,9 +43,9 @@ def material_of(root: Path, settings: dict, runs: Path | None = None) -> Materia
 def make_report(root: Path, settings: dict, runs: Path | None = None) -> str:
     """Draw {root}/figures and write {root}/report.html from {root}/tables, runs and images; returns
     the page."""
-    material = material_of(root, settings, runs)
-    draws = draw_figures(material, root / "figures")
-    write_report(material, draws, root / "figures", root / "report.html")
+    report_data = report_data_of(root, settings, runs)
+    draws = draw_figures(report_data, root / "figures")
+    write_report(report_data, draws, root / "figures", root / "report.html")
     return (root / "report.html").read_text(encoding="utf-8")
 
 

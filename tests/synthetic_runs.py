@@ -23,8 +23,8 @@ from diagvib.metrics import mean_per_class_accuracy
 from diagvib.papers.tabulate import tabulate
 from diagvib.provenance.finished import file_digests
 from diagvib.results.read_runs import run_folder
-from diagvib.results.table import Frames, metrics_of
-from diagvib.results.tables import read_tables
+from diagvib.results.reader_tables import Frames, metrics_of
+from diagvib.results.tidy_tables import read_tables
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.layout import LOOKS, Run

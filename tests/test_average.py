@@ -16,7 +16,7 @@ from diagvib.results.metric_sets.metric_set import Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.published import beside_papers
 from diagvib.results.read_runs import run_folder
-from diagvib.results.tables import write_scores
+from diagvib.results.tidy_tables import write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED

@@ -14,7 +14,7 @@ from diagvib.results.calibration import (
 from diagvib.results.metric_sets.metric_set import BASELINE
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import read_runs
-from diagvib.results.tables import make_tables, result_tables
+from diagvib.results.tidy_tables import make_tables, result_tables
 from diagvib.studies.known_studies import SHIPPED
 from synthetic_runs import accuracy, expected_runs, note_files, write_run
 

@@ -227,8 +227,8 @@ def test_the_table_for_readers(frame):
 
 
 def test_the_figures_have_a_panel_for_each_pair(frame):
-    material = SimpleNamespace(frames={"cue_strength": frame}, known_studies=SHIPPED)
-    draws = {figure.name: figure for figure in cue_strength_figures(material)}
+    report_data = SimpleNamespace(frames={"cue_strength": frame}, known_studies=SHIPPED)
+    draws = {figure.name: figure for figure in cue_strength_figures(report_data)}
     assert list(draws) == [
         f"cue_strength/{name}" for name in ("spread_100", "spread_10", "small_cnn")
     ]

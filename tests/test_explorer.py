@@ -31,7 +31,7 @@ from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.recipes import draw_recipes, write_recipes
 from diagvib.studies.study import load_study
-from reports import material_of
+from reports import report_data_of
 from synthetic_runs import PHOTOS, expected_runs, photo_run, tabulated, write_cells, write_photos
 
 # Of the second dataset sample, there are images of other test images than the runs predicted.
@@ -65,8 +65,8 @@ def root(tmp_path_factory):
         write_cells(root / "runs", run, predict(position // 2))
     tabulated(root, EXPECTED, {})
     write_test_images(root)
-    material = material_of(root, {})
-    write_explorer(material, root / "recipes", root / "explorer")
+    report_data = report_data_of(root, {})
+    write_explorer(report_data, root / "recipes", root / "explorer")
     return root
 
 
@@ -116,7 +116,7 @@ def test_in_a_published_split_a_cue_points_to_what_was_trained_on(tmp_path):
     images = table.append_column("image", pa.array([bytes(12)] * len(table)))
     path = tmp_path / "images/waterbirds/bird-place/0/test.parquet"
     write_table(path, images, {"image_shape": [2, 2, 3]})
-    write_explorer(material_of(tmp_path, PHOTOS), tmp_path / "recipes", tmp_path / "explorer")
+    write_explorer(report_data_of(tmp_path, PHOTOS), tmp_path / "recipes", tmp_path / "explorer")
     data = json.loads(next((tmp_path / "explorer").glob("*.js")).read_text()[len("loaded(") : -3])
     with_names = [f"{row} {column}" for row in data["rows"] for column in data["columns"]]
     counts = dict(zip(with_names, data["runs"]["erm"]["counts"], strict=True))
@@ -128,13 +128,13 @@ def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatc
     names = {"a": "b_c-d", "a_b": "c-d"}
     rows = [{"study": study, "binding": binding} for study, binding in names.items()]
     frames = {"runs": pd.DataFrame(rows).assign(sample=0, status="ok")}
-    material = SimpleNamespace(frames=frames, known_studies=SHIPPED, studies=[*names])
+    report_data = SimpleNamespace(frames=frames, known_studies=SHIPPED, studies=[*names])
     monkeypatch.setattr(
         explorer,
         "dataset_of_runs",
         lambda _, images, runs, maximum: {"runs": {}, "study": runs[0]["study"]},
     )
-    write_explorer(material, tmp_path, tmp_path / "out")
+    write_explorer(report_data, tmp_path, tmp_path / "out")
     written = [path.read_text() for path in (tmp_path / "out").glob("*.js")]
     assert all(any(f'"study":"{name}"' in text for text in written) for name in names)
 
@@ -153,11 +153,11 @@ def test_seeds_share_the_images_of_one_dataset(tmp_path):
     write_table(
         tmp_path / "urbancars" / binding / "0/test.parquet", table, {"image_shape": [2, 2, 3]}
     )
-    material = SimpleNamespace(
+    report_data = SimpleNamespace(
         known_studies=SHIPPED, images=tmp_path, prepared=lambda scene: tmp_path
     )
     run = {"study": "urbancars", "binding": binding, "sample": 2}
-    assert (image_data(material, tmp_path, None, run, np.array([1]), labels)[0] == 2).all()
+    assert (image_data(report_data, tmp_path, None, run, np.array([1]), labels)[0] == 2).all()
 
 
 def test_images_of_other_sources_are_not_shown(tmp_path):
@@ -167,7 +167,7 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
     bound = bind(study, "hue-shape", scene.factors)
     recipes = draw_recipes(study, bound, [dataset_sample(0, scene)], counts, scene, catalogue)
     labels = recipes.to_pandas().query("split == 'test'")[["hue", "shape"]]
-    material = SimpleNamespace(
+    report_data = SimpleNamespace(
         known_studies=SHIPPED,
         images=tmp_path,
         prepared=lambda name: prepared,
@@ -182,7 +182,7 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
     for digest, text in ((catalogue.digest, True), ("of others", False)):
         path = tmp_path / "recipes/zgo/hue-shape.parquet"
         write_recipes(path, recipes, {**facts, "sources_digest": digest})
-        result = image_data(material, path.parents[1], renderer, run, np.array([0, 3]), labels)
+        result = image_data(report_data, path.parents[1], renderer, run, np.array([0, 3]), labels)
         assert (result is not None) == text
 
 

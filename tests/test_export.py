@@ -19,7 +19,7 @@ from diagvib.commands.export import export
 from diagvib.commands.pngs import write_pngs
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images.files import read_images
-from diagvib.results.table import in_order
+from diagvib.results.reader_tables import in_order
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.keys import Configuration

@@ -216,7 +216,7 @@ SAID = {
 def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("diagvib.report.figures.KINDS", (gap_figures, sheet_figures))
+    monkeypatch.setattr("diagvib.report.drawing.KINDS", (gap_figures, sheet_figures))
     wanted = expected(SAID, STUDY, (BINDING, LATER))
     for run in wanted:
         _, (left, right) = SAID[run["baseline"]]

@@ -15,7 +15,7 @@ from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.papers.whac_a_mole.published import read_urbancars_tables
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.results.published import beside_papers, is_comparable
-from diagvib.results.tables import write_scores
+from diagvib.results.tidy_tables import write_scores
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.study import load_study, parse_study
 from synthetic_runs import configured, expected_runs, run_of, settings, tabulated, write_cells

@@ -8,9 +8,9 @@ import pytest
 from diagvib.report.page import findings
 from diagvib.results.combinations import change_interval
 from diagvib.results.evaluation import evaluate
-from diagvib.results.tables import read_tables
+from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import known_studies
-from reports import make_report, material_of
+from reports import make_report, report_data_of
 from synthetic_runs import PHOTOS, photo_run, tabulated, write_photos
 
 FOLLOWS = {("landbird", "land"): 20, ("landbird", "water"): 1, ("waterbird", "water"): 19}
@@ -27,11 +27,11 @@ def photos_of(folder, right: dict, seeds: int = 3, shift: int = 0, doubts=()):
         }
         write_photos(folder / "runs", run, additions, doubts=doubts if run["sample"] == 0 else ())
     tabulated(folder, runs, NAMED)
-    return material_of(folder, NAMED)
+    return report_data_of(folder, NAMED)
 
 
-def headline(material) -> str:
-    (finding,) = findings(material)
+def headline(report_data) -> str:
+    (finding,) = findings(report_data)
     return finding.text.replace("\N{NO-BREAK SPACE}", " ")
 
 

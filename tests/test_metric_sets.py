@@ -23,10 +23,10 @@ from diagvib.results.evaluation import evaluate
 from diagvib.results.metric_sets.metric_set import by_sample, group_images
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import run_folder
-from diagvib.results.tables import read_tables, scores, write_scores
+from diagvib.results.tidy_tables import read_tables, scores, write_scores
 from diagvib.results.uncertainty import image_interval
 from diagvib.studies.known_studies import known_studies
-from reports import drawn_in, make_report, material_of
+from reports import drawn_in, make_report, report_data_of
 from synthetic_runs import expected_runs, run_of, tabulated, write_cells
 
 PLACES = """
@@ -235,11 +235,11 @@ def test_figures_of_one_name_are_both_kept(tmp_path):
 def test_a_study_without_a_headline_has_pictures(tmp_path):
     text = SQUARES.replace("headline: {without: free, shortcut: tied}\n", "")
     settings = squares(tmp_path, text, ["net"], {"free": "colour", "tied": "colour-corner"})
-    material = material_of(tmp_path, settings)
-    (material.images / "tied/colour-corner/0").mkdir(parents=True)
-    assert [item.name for item in sheet_figures(material)] == ["sheets/tied_colour-corner"]
-    assert "looks/tied_colour-corner" in [item.name for item in looking_figures(material)]
-    calls = [item.name for item in visualisation_figures(material)]
+    report_data = report_data_of(tmp_path, settings)
+    (report_data.images / "tied/colour-corner/0").mkdir(parents=True)
+    assert [item.name for item in sheet_figures(report_data)] == ["sheets/tied_colour-corner"]
+    assert "looks/tied_colour-corner" in [item.name for item in looking_figures(report_data)]
+    calls = [item.name for item in visualisation_figures(report_data)]
     assert calls == ["exhibits/net_free_colour", "exhibits/net_tied_colour-corner"]
 
 
@@ -247,9 +247,9 @@ def test_counter_examples_alone_have_pictures(tmp_path):
     runs = [run_of("net", "fgo-20", "shape-hue", 0)]
     write_cells(tmp_path / "runs", runs[0], lambda cell, position: cell["target_class"], 3)
     tabulated(tmp_path, runs, {"sources": "embedded"})
-    material = material_of(tmp_path, {"sources": "embedded"})
-    assert [item.name for item in looking_figures(material)] == ["looks/fgo-20_shape-hue"]
-    calls = [item.name for item in visualisation_figures(material)]
+    report_data = report_data_of(tmp_path, {"sources": "embedded"})
+    assert [item.name for item in looking_figures(report_data)] == ["looks/fgo-20_shape-hue"]
+    calls = [item.name for item in visualisation_figures(report_data)]
     assert calls == ["exhibits/net_fgo-20_shape-hue"]
 
 

@@ -15,7 +15,7 @@ from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import example_pictures, shown_classes
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
-from reports import make_report, material_of
+from reports import make_report, report_data_of
 from synthetic_runs import accuracy, expected_runs, run_of, tabulated, write_pictures, write_run
 
 pytestmark = [
@@ -163,26 +163,29 @@ def test_pictures_of_combinations_are_few_and_in_the_matrix(tmp_path, monkeypatc
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
     expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
     tabulated(tmp_path, expected, settings)
-    material = material_of(tmp_path, settings)
-    assert [*example_pictures(material)] == ["digits-position-hue-3x3", "digits-position-hue-5x4"]
+    report_data = report_data_of(tmp_path, settings)
+    assert [*example_pictures(report_data)] == [
+        "digits-position-hue-3x3",
+        "digits-position-hue-5x4",
+    ]
     monkeypatch.setattr("diagvib.report.sheets.MOST_CLASSES", 4)
-    assert [*example_pictures(material)] == ["digits-position-hue-3x3"]
-    p = material.frames["p_matrix"]
-    material.frames["p_matrix"] = p[p["study"] == "five"]
-    assert example_pictures(material) == {}
+    assert [*example_pictures(report_data)] == ["digits-position-hue-3x3"]
+    p = report_data.frames["p_matrix"]
+    report_data.frames["p_matrix"] = p[p["study"] == "five"]
+    assert example_pictures(report_data) == {}
 
 
 def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path):
     """Each picture looks most like the example of the cell that its label names."""
     (tmp_path / "five.yaml").write_text(FIVE)
     digits, binding = load_scene("digits"), ["position", "hue"]
-    prepared = tmp_path / "prepared"  # as `material_of` has it
+    prepared = tmp_path / "prepared"  # as `report_data_of` has it
     shutil.copytree(cached(digits, "embedded", None), prepared)
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
     expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
     tabulated(tmp_path, expected, settings)
-    material = material_of(tmp_path, settings)
-    data, names = matrix_data(material), material.known_studies
+    report_data = report_data_of(tmp_path, settings)
+    data, names = matrix_data(report_data), report_data.known_studies
     package = Path(matrix_data.__code__.co_filename).parent
     (tmp_path / "page.html").write_text(
         f"<!DOCTYPE html><meta charset=utf-8><style>{(package / 'page.css').read_text()}</style>"

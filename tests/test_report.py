@@ -14,8 +14,7 @@ import pytest
 from conftest import REPOSITORY, refused
 from diagvib.papers.diagvib6.comparability import protocol_differences
 from diagvib.papers.diagvib6.finding import shortcut_sentences, telling_bindings
-from diagvib.report.figure import Figure
-from diagvib.report.figures import draw_figures
+from diagvib.report.drawing import draw_figures
 from diagvib.report.matrix import (
     heat_map,
     heat_map_figures,
@@ -23,6 +22,7 @@ from diagvib.report.matrix import (
     matrix_columns,
     study_matrix,
 )
+from diagvib.report.report_data import Figure
 from diagvib.report.style import PALETTE, accuracy_colours, by_baseline, luminance
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
@@ -35,7 +35,7 @@ from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.scenes.digits.factors import classes
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_study, parse_study
-from reports import drawn_in, make_report, material_of, matrix_of, write_images
+from reports import drawn_in, make_report, matrix_of, report_data_of, write_images
 from synthetic_runs import accuracy, expected_runs, tabulated, write_pictures, write_run
 from test_gap_figures import tables
 
@@ -126,8 +126,8 @@ def test_every_configured_figure_is_there_however_many_processes_draw(
         *("looks/zso_shape", "looks/zgo_shape-position"),
         *(f"{kind}/{study}" for kind in ("asymmetry", "ranking") for study in ("zgo", "fgo-20")),
     }
-    monkeypatch.setattr("diagvib.report.figures.FIGURES_A_PROCESS", 4)
-    draw_figures(material_of(results, SETTINGS), tmp_path, threads=2)
+    monkeypatch.setattr("diagvib.report.drawing.FIGURES_A_PROCESS", 4)
+    draw_figures(report_data_of(results, SETTINGS), tmp_path, threads=2)
     for path in (results / "figures").rglob("*.*"):
         again = tmp_path / path.relative_to(results / "figures")
         assert again.read_bytes() == path.read_bytes(), path.name
@@ -158,13 +158,13 @@ def tables_md(root) -> str:
 
 
 def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
-    def toys(material):
+    def toys(report_data):
         draw = partial(
-            heat_map, material.frames["p_matrix"], "zgo", "small_cnn", material.known_studies
+            heat_map, report_data.frames["p_matrix"], "zgo", "small_cnn", report_data.known_studies
         )
         yield Figure("toys/one", "A toy", draw, "Toys", "Its caption.")
 
-    monkeypatch.setattr("diagvib.report.figures.KINDS", (toys,))
+    monkeypatch.setattr("diagvib.report.drawing.KINDS", (toys,))
     shutil.copytree(results / "tables", tmp_path / "tables")
     page = make_report(tmp_path, SETTINGS)
     _, _, section = page.partition(">Toys</h2>")
@@ -174,7 +174,7 @@ def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
 
 def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp_path, monkeypatch):
     kinds = (heat_map_figures, visualisation_figures)
-    monkeypatch.setattr("diagvib.report.figures.KINDS", kinds)
+    monkeypatch.setattr("diagvib.report.drawing.KINDS", kinds)
     root = shutil.copytree(results, tmp_path / "root")
     runs = root / "runs/small_cnn"
     shutil.rmtree(runs / "fgo-20/hue-shape")
@@ -215,7 +215,7 @@ def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path)
 def test_headlines_need_no_study_but_zgo():
     row = {"baseline": "m", "target": "shape", "cue": "hue", "group": "ood", "study": "zgo"}
     row |= {"mean": 0.5, "stderr": 0.0, "n": 1, "expected": 1}
-    (finding,) = findings_of("shortcut", material_with(pd.DataFrame([row])))
+    (finding,) = findings_of("shortcut", report_data_with(pd.DataFrame([row])))
     message = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
     assert finding.text.endswith(message), "and nothing about studies that did not run"
     assert len(finding.accuracies) == 1
@@ -227,10 +227,10 @@ def test_the_watermark_has_a_headline_of_its_own():
     names |= {"binding": "class-watermark-photos", "cue": "watermark-photos"}
     values = {"in1k_accuracy": 0.5, "in_w_gap": -0.3, "p_carton": 0.01, "delta_p_carton": 0.79}
     rows = [{**names, "metric": metric, "mean": mean} for metric, mean in values.items()]
-    material = SimpleNamespace(
+    report_data = SimpleNamespace(
         known_studies=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)}
     )
-    (finding,) = findings_of("watermark", material)
+    (finding,) = findings_of("watermark", report_data)
     message = re.findall("[0-9]+(?=\N{NO-BREAK SPACE}%)", finding.text)
     assert message == ["50", "20", "1", "80"]
     assert [*finding.accuracies.values()] == pytest.approx([0.5, 0.2])
@@ -310,11 +310,11 @@ def test_a_rare_cell_is_not_said_to_be_never_trained():
     assert min(shares.values()) > 0
 
 
-def findings_of(name: str, material) -> list[Finding]:
-    return list(METRIC_SETS[name].findings(material.frames, material.known_studies))
+def findings_of(name: str, report_data) -> list[Finding]:
+    return list(METRIC_SETS[name].findings(report_data.frames, report_data.known_studies))
 
 
-def material_with(p: pd.DataFrame) -> SimpleNamespace:
+def report_data_with(p: pd.DataFrame) -> SimpleNamespace:
     return SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p})
 
 
@@ -343,8 +343,8 @@ def test_a_headline_claims_only_what_its_interval_shows(recovered, says):
     )
     runs = runs.assign(baseline="m", target="shape", cue="hue", status="ok", reason="", ood_n=90)
     runs.loc[0, "reason"] = "predicts 3 for every test image"
-    material = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "runs": runs})
-    (finding,) = findings_of("shortcut", material)
+    report_data = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "runs": runs})
+    (finding,) = findings_of("shortcut", report_data)
     text = finding.text.replace("\N{NO-BREAK SPACE}", " ")
     assert says in text and text.endswith("Caution: 1 of 6 runs is doubtful.")
     assert [*finding.accuracies.values()] == pytest.approx([0.5, np.mean(recovered)])
@@ -387,8 +387,8 @@ def test_the_lowest_pair_is_named():
     p = p_rows(("zgo", "hue", 0.1), ("zgo", "scale", 0.5), ("zgo", "texture", 0.3))
     metrics = pd.DataFrame([{"metric_set": "shortcut", "metric": "faavg", "mean": 0.3}])
     metrics = metrics.assign(study="zgo", baseline="m", target="shape")
-    material = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
-    message = shortcut_sentences(material.frames, material.known_studies)[1].replace(
+    report_data = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
+    message = shortcut_sentences(report_data.frames, report_data.known_studies)[1].replace(
         "\N{NO-BREAK SPACE}", " "
     )
     assert "below chance in 2 of 3 trained pairs" in message
@@ -410,8 +410,10 @@ def finding_of(name: str, values: dict, known_studies=SHIPPED, **names):
         for baseline, part in values.items()
         for metric, mean in part.items()
     ]
-    material = SimpleNamespace(known_studies=known_studies, frames={"metrics": pd.DataFrame(rows)})
-    (finding,) = findings_of(name, material)
+    report_data = SimpleNamespace(
+        known_studies=known_studies, frames={"metrics": pd.DataFrame(rows)}
+    )
+    (finding,) = findings_of(name, report_data)
     return finding
 
 

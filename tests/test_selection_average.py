@@ -9,7 +9,7 @@ from conftest import refused
 from diagvib.foundation.files import write_text
 from diagvib.papers.tabulate import shown_tables
 from diagvib.results.selection import read_searches
-from diagvib.results.tables import read_tables
+from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import SHIPPED
 from synthetic_runs import configured, note_files, tabulated, write_cells
 from test_average import SETTINGS, expected, perfect

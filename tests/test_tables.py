@@ -17,8 +17,8 @@ from diagvib.papers.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
-from diagvib.results.table import Table, describe_doubtful, latex, markdown, narrowed
-from diagvib.results.tables import read_history, read_tables, time_table
+from diagvib.results.reader_tables import Table, describe_doubtful, latex, markdown, narrowed
+from diagvib.results.tidy_tables import read_history, read_tables, time_table
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import RUN_FILES, Layout

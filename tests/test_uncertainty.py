@@ -7,7 +7,7 @@ from simulated_designs import World, accuracies, share, truths
 
 from diagvib.papers.diagvib6.finding import overall_sentence
 from diagvib.papers.diagvib6.shortcut import baseline_comparisons, overall_table
-from diagvib.results.table import interval, percent
+from diagvib.results.reader_tables import interval, percent
 from diagvib.results.uncertainty import sample_interval
 from diagvib.studies.known_studies import SHIPPED
 

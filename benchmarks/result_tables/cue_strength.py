@@ -81,8 +81,8 @@ def falls(folder: str, baseline: str) -> str:
 
 def strength_figures(folder: str) -> None:
     """The curves, beside the runs: at the usual spread, and of a baseline with several spreads."""
-    material = SimpleNamespace(frames={"cue_strength": strength(folder)}, known_studies=SHIPPED)
-    drawn = {figure.name: figure for figure in cue_strength_figures(material)}
+    report_data = SimpleNamespace(frames={"cue_strength": strength(folder)}, known_studies=SHIPPED)
+    drawn = {figure.name: figure for figure in cue_strength_figures(report_data)}
     names = {"cue_strength/spread_100": "cue_strength", "cue_strength/small_cnn": "visibility"}
     for figure in names.keys() & drawn.keys():
         path = REPOSITORY / "docs/results" / folder / f"{names[figure]}.png"

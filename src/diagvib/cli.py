@@ -187,7 +187,7 @@ def compare(
 ) -> None:
     """Compare the runs of results folders, cell by cell, and what they were made with."""
     from diagvib.commands.compare import compare_results, shown, write_comparison
-    from diagvib.results.table import print_table
+    from diagvib.results.reader_tables import print_table
 
     letters = dict(zip(ascii_uppercase[1:], other_roots, strict=False))
     if len(letters) < len(other_roots):
@@ -256,8 +256,8 @@ def evaluate(
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
     from diagvib.commands import evaluate as command
-    from diagvib.results.table import by_section, describe_doubtful, print_table
-    from diagvib.results.tables import read_tables, result_tables
+    from diagvib.results.reader_tables import by_section, describe_doubtful, print_table
+    from diagvib.results.tidy_tables import read_tables, result_tables
     from diagvib.studies.known_studies import KnownStudies
 
     command.check_repository()

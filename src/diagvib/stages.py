@@ -286,8 +286,8 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     """Make the tables from all finished runs. Names the missing runs."""
     from diagvib.papers.tabulate import tabulate
     from diagvib.provenance.expected import expected_provenance
-    from diagvib.results.table import say_missing
-    from diagvib.results.tables import read_tables, write_scores
+    from diagvib.results.reader_tables import say_missing
+    from diagvib.results.tidy_tables import read_tables, write_scores
     from diagvib.studies.known_studies import known_studies
 
     expected, settings = expected_provenance(layout, job), job.plain()
@@ -300,15 +300,15 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
 
 def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Make figures, results/report.html and results/explorer from tables, runs and images."""
+    from diagvib.report.drawing import draw_figures
     from diagvib.report.explorer import write_explorer
-    from diagvib.report.figure import Material
-    from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
-    from diagvib.results.table import say_missing
+    from diagvib.report.report_data import ReportData
+    from diagvib.results.reader_tables import say_missing
 
     folders = layout.all_images, layout.all_runs, layout.prepared
-    material = Material(layout.tables, job.plain(), *folders)
-    figures = draw_figures(material, layout.figures, cores(threads))
-    write_report(material, figures, layout.figures, layout.report)
-    write_explorer(material, layout.all_recipes, layout.explorer)
-    say_missing(material.frames["runs"], layout.report)
+    report_data = ReportData(layout.tables, job.plain(), *folders)
+    figures = draw_figures(report_data, layout.figures, cores(threads))
+    write_report(report_data, figures, layout.figures, layout.report)
+    write_explorer(report_data, layout.all_recipes, layout.explorer)
+    say_missing(report_data.frames["runs"], layout.report)

@@ -10,7 +10,15 @@ import pandas as pd
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.results.read_runs import Collected, read_runs
-from diagvib.results.table import Table, describe_missing, html, interval, markdown, percent, points
+from diagvib.results.reader_tables import (
+    Table,
+    describe_missing,
+    html,
+    interval,
+    markdown,
+    percent,
+    points,
+)
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.settings.layout import Run, run_numbers
 from diagvib.studies.known_studies import SHIPPED

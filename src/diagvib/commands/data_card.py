@@ -9,7 +9,7 @@ import jinja2
 from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.results.table import markdown_text
+from diagvib.results.reader_tables import markdown_text
 from diagvib.scenes.scene import Scene
 from diagvib.settings.keys import Configuration
 

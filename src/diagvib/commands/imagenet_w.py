@@ -24,7 +24,7 @@ from diagvib.models.registry import PACKAGES, family, make_network
 from diagvib.models.weights import located
 from diagvib.papers.imagenet_w.published import imagenet_w_tables
 from diagvib.papers.imagenet_w.watermark import CARTON, MEASURES, METRIC_SET, measure, number
-from diagvib.results.table import PAPER, Table, markdown
+from diagvib.results.reader_tables import PAPER, Table, markdown
 from diagvib.scenes.photos.answers import answers
 from diagvib.scenes.photos.decoding import Crop
 from diagvib.scenes.photos.definition import PhotoSet

@@ -21,7 +21,7 @@ from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import read_runs, run_folder
-from diagvib.results.tables import baseline_settings, read_tables, with_seeds
+from diagvib.results.tidy_tables import baseline_settings, read_tables, with_seeds
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import RUN_FOLDER, Run, run_folder_name, run_numbers
 from diagvib.settings.resolve import command_for, default_path

@@ -16,7 +16,7 @@ OURS = "diagvib"
 # Functions that show their texts to a reader: builtins, those of ours, and methods of a module or
 # logger.
 _SHOW = {"print"}
-_SHOW_OURS = {"say", "counting", "progress_bar", "unknown_name", "DiagvibError", "Misplaced"}
+_SHOW_OURS = {"say", "counting", "progress_bar", "unknown_name", "DiagvibError", "InvalidField"}
 _LOGGERS = {"warnings", "logging", "logger", "log", "_log", "_logger"}
 _LEVELS = {"warn", "debug", "info", "warning", "error", "exception", "critical"}
 # With these, a text or another function may name a local variable; so may a text that others get.

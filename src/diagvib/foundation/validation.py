@@ -95,7 +95,7 @@ Distinct = Annotated[
 Unique = Annotated[Distinct[Kind], Field(min_length=1)]
 
 
-class Misplaced(ValueError):
+class InvalidField(ValueError):
     """For validators of a whole record: the problem with the value at `path` inside it, such as
     `rows.0.cells`. names: the keys that there are, if the path is an unknown one."""
 
@@ -121,7 +121,7 @@ class Strict(BaseModel):
         keys = value if isinstance(value, dict) and cls.model_config["extra"] == "forbid" else ()
         for key in keys:
             if key not in cls.model_fields:
-                raise Misplaced(_key(key), "unknown key", cls.model_fields)
+                raise InvalidField(_key(key), "unknown key", cls.model_fields)
         return value
 
 
@@ -145,7 +145,7 @@ def misplaced(path: str) -> Iterator[None]:
     try:
         yield
     except DiagvibError as error:
-        raise Misplaced(path, str(error)) from None
+        raise InvalidField(path, str(error)) from None
 
 
 def repeated(values: list[str]) -> str | None:
@@ -261,7 +261,7 @@ def _path(error: dict, value: object) -> list[str]:
     if error["type"] == "missing":
         path.append(_key(error["loc"][-1]))
     cause = _cause(error)
-    return [*path, *cause.path.split(".")] if isinstance(cause, Misplaced) else path
+    return [*path, *cause.path.split(".")] if isinstance(cause, InvalidField) else path
 
 
 def _key(part: object) -> str:

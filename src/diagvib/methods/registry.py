@@ -19,7 +19,7 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.hooks import hooks_of, overrides_hook
 from diagvib.foundation.imports import find_source, syntax_tree
 from diagvib.foundation.plug_ins import imported
-from diagvib.foundation.validation import Misplaced, Strict, TextLike, validated
+from diagvib.foundation.validation import InvalidField, Strict, TextLike, validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 
@@ -89,10 +89,10 @@ class _Schema(Strict):
         keywords = [*Draft202012Validator.VALIDATORS, "description", "title"]
         for key in self.model_extra:
             if key not in keywords:
-                raise Misplaced(key, "unknown key", keywords)
+                raise InvalidField(key, "unknown key", keywords)
         schema = {key: value for key, value in dict(self).items() if value is not None}
         for error in Draft202012Validator(schema).iter_errors(self.default):
-            raise Misplaced("default", error.message)
+            raise InvalidField("default", error.message)
         return self
 
 

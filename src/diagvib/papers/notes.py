@@ -3,7 +3,7 @@
 import pandas as pd
 
 from diagvib.results.published import is_comparable
-from diagvib.results.tables import baseline_settings
+from diagvib.results.tidy_tables import baseline_settings
 from diagvib.studies.known_studies import SHIPPED
 
 

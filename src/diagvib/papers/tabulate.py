@@ -16,7 +16,7 @@ from diagvib.papers.notes import scratch_note, source_note
 from diagvib.results import TIDY
 from diagvib.results.published import beside_papers, is_comparable
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, versions
-from diagvib.results.table import (
+from diagvib.results.reader_tables import (
     Frames,
     Table,
     by_section,
@@ -27,7 +27,7 @@ from diagvib.results.table import (
     markdown_with_code,
     metrics_of,
 )
-from diagvib.results.tables import (
+from diagvib.results.tidy_tables import (
     baseline_settings,
     make_tables,
     mark_doubtful,

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from diagvib.papers.spawrious.average import METRIC_SET, guessed_confusion
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import (
     HELD_OUT,
     INK,
@@ -22,14 +22,14 @@ from diagvib.report.style import (
     write,
 )
 from diagvib.results.cells import read_predictions
-from diagvib.results.table import metrics_of
+from diagvib.results.reader_tables import metrics_of
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import OOD
 
 
-def confusion_figures(material: Material) -> Iterator[Figure]:
-    average, known_studies = metrics_of(material.frames, "average"), material.known_studies
-    for study in known_studies.judged_by("average", material.studies):
+def confusion_figures(report_data: ReportData) -> Iterator[Figure]:
+    average, known_studies = metrics_of(report_data.frames, "average"), report_data.known_studies
+    for study in known_studies.judged_by("average", report_data.studies):
         title = f"{known_studies.title(study)}: wrong predictions of a class that the cue points to"
         yield Figure(
             f"confusion/{study}",
@@ -37,7 +37,7 @@ def confusion_figures(material: Material) -> Iterator[Figure]:
             partial(confusion_bars, average, study, known_studies),
             METRIC_SET.title,
         )
-        runs = material.first_runs[material.first_runs["study"] == study]
+        runs = report_data.first_runs[report_data.first_runs["study"] == study]
         binding_runs = runs[runs["binding"] == runs["binding"].min()]
         if len(binding_runs):
             binding, folders = (

@@ -14,7 +14,7 @@ from matplotlib.ticker import NullLocator
 from diagvib.papers.diagvib6.finding import CURVES
 from diagvib.papers.diagvib6.published import PAPER_CUES, paper_range
 from diagvib.papers.diagvib6.verdicts import COMPARED
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import (
     MUTED,
     RULE,
@@ -26,7 +26,7 @@ from diagvib.report.style import (
     new_panels,
 )
 from diagvib.results.metric_sets import cue_strength
-from diagvib.results.table import in_order, metrics_of
+from diagvib.results.reader_tables import in_order, metrics_of
 from diagvib.studies.known_studies import KnownStudies
 
 _STRENGTH = (
@@ -36,9 +36,9 @@ _STRENGTH = (
 )
 
 
-def curve_figures(material: Material) -> Iterator[Figure]:
-    known_studies, comparison = material.known_studies, material.frames["comparison"]
-    metrics = metrics_of(material.frames, "shortcut")
+def curve_figures(report_data: ReportData) -> Iterator[Figure]:
+    known_studies, comparison = report_data.known_studies, report_data.frames["comparison"]
+    metrics = metrics_of(report_data.frames, "shortcut")
     compared = comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"]
     beside_paper = not metrics["baseline"].isin(compared).all()
     titles = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
@@ -145,10 +145,10 @@ def _draw_baselines(
     axes.set_axisbelow(True)
 
 
-def cue_strength_figures(material: Material) -> Iterator[Figure]:
+def cue_strength_figures(report_data: ReportData) -> Iterator[Figure]:
     """A figure for each spread with a line for each baseline; then, for baselines with several
     spreads, one with a line for each of these."""
-    frame, known_studies = material.frames["cue_strength"], material.known_studies
+    frame, known_studies = report_data.frames["cue_strength"], report_data.known_studies
     if frame.empty:
         return
     factors, chance = (

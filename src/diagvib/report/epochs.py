@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from diagvib.foundation.files import read_metadata
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import (
     GROUP_COLOURS,
     HELD_OUT,
@@ -26,7 +26,7 @@ from diagvib.report.style import (
 )
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import follows
-from diagvib.results.tables import read_history
+from diagvib.results.tidy_tables import read_history
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.training.selection_rules import is_tested
 
@@ -42,18 +42,23 @@ _PREFERENCE = (
 )
 
 
-def training_figures(material: Material) -> Iterator[Figure]:
-    for baseline in material.frames["runs"]["baseline"].unique():
+def training_figures(report_data: ReportData) -> Iterator[Figure]:
+    for baseline in report_data.frames["runs"]["baseline"].unique():
         title = f"{baseline}: training curves of every run"
         draw = partial(
-            _draw, training_curves, material.tables, "baseline", baseline, material.known_studies
+            _draw,
+            training_curves,
+            report_data.tables,
+            "baseline",
+            baseline,
+            report_data.known_studies,
         )
         yield Figure(f"training/{baseline}", title, draw, TRAINING, folded=True)
 
 
-def preference_figures(material: Material) -> Iterator[Figure]:
-    known_studies, runs = material.known_studies, material.first_runs
-    for study in material.studies:
+def preference_figures(report_data: ReportData) -> Iterator[Figure]:
+    known_studies, runs = report_data.known_studies, report_data.first_runs
+    for study in report_data.studies:
         if cues := len(known_studies.studies[study].cues):
             of_gaps = known_studies.studies[study].metrics == "gaps"
             draw_curves = partial(
@@ -63,7 +68,7 @@ def preference_figures(material: Material) -> Iterator[Figure]:
             yield Figure(
                 f"preference/{study}",
                 f"{known_studies.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
-                partial(_draw, draw_curves, material.tables, "study", study, known_studies),
+                partial(_draw, draw_curves, report_data.tables, "study", study, known_studies),
                 METRIC_SETS["gaps"].title if of_gaps else TRAINING,
                 known_studies.in_words(_PREFERENCE, [study]),
                 folded=not of_gaps,
@@ -83,7 +88,7 @@ def training_curves(
 ) -> Drawing | None:
     """Loss and accuracy over epochs, a column per study, a line per run.
 
-    history: the epochs of a baseline's runs (`tables.read_history`). With many runs, the median
+    history: the epochs of a baseline's runs (`tidy_tables.read_history`). With many runs, the median
     is thick and the runs pale. The accuracy on the test groups is included if it was recorded
     (`training.track_test`). None if no epoch was recorded.
     """
@@ -155,7 +160,7 @@ def preference_curves(
     """The share of predictions on validation images that agree with the target's class and with
     that of each of these cues, a panel per baseline. cues: numbers, by default `labelled_cues`.
 
-    history: the epochs of a study's runs (`tables.read_history`). Lines are means over the
+    history: the epochs of a study's runs (`tidy_tables.read_history`). Lines are means over the
     runs, bands one standard error over the dataset samples' means. Another cue has no line: its
     share was recorded as zero. None if no cue is left, if no run recorded it, or if target and cues
     agree on all validation images, so that they cannot be told apart.

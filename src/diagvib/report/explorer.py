@@ -20,10 +20,10 @@ import torch
 from PIL import Image
 
 from diagvib.foundation.files import read_metadata, read_table, write_text
-from diagvib.report.figure import Material
+from diagvib.report.report_data import ReportData
 from diagvib.report.sheets import images_at, webp_address
 from diagvib.results.read_runs import run_folder
-from diagvib.results.table import in_order
+from diagvib.results.reader_tables import in_order
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Renderer
@@ -34,7 +34,7 @@ _IMAGES, _OF_DATASET, _OF_CELL, _DATASETS = 8000, 432, 12, 250
 _SIDE, _COLUMNS = 56, 24  # pixels of a thumbnail; thumbnails in a row of the sprite
 
 
-def write_explorer(material: Material, recipes: Path, out: Path) -> None:
+def write_explorer(report_data: ReportData, recipes: Path, out: Path) -> None:
     """Write {out}/index.html, and a file for each dataset that it loads on demand, in place of those
     that are there.
 
@@ -42,17 +42,17 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
     files. A dataset is left out without either, or if these are of other images than the predictions.
     """
     shutil.rmtree(out, ignore_errors=True)
-    runs = material.frames["runs"]
+    runs = report_data.frames["runs"]
     by_dataset = runs[runs["status"] == "ok"].groupby(["study", "binding", "sample"], sort=False)
     datasets = sorted(
         by_dataset, key=lambda dataset_runs: dataset_runs[0][2]
     )  # all of sample 0 come first
     image_limit = min(_OF_DATASET, _IMAGES // max(1, min(len(datasets), _DATASETS)))
-    images = partial(image_data, material, recipes, cache(partial(_renderer, material)))
+    images = partial(image_data, report_data, recipes, cache(partial(_renderer, report_data)))
     index = []
     for (study, binding, sample), dataset_runs in datasets[:_DATASETS]:
         if dataset := dataset_of_runs(
-            material, images, dataset_runs.to_dict("records"), image_limit
+            report_data, images, dataset_runs.to_dict("records"), image_limit
         ):
             file = f"{study}_{binding}_{sample}.js"
             # Names may run together: study `a_b` with `c-d`, and `a` with `b_c-d`.
@@ -64,7 +64,7 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
                     "study": study,
                     "binding": binding,
                     "sample": sample,
-                    "title": material.known_studies.title(study),
+                    "title": report_data.known_studies.title(study),
                     "runs": [*dataset["runs"]],
                     "file": file,
                 }
@@ -77,13 +77,13 @@ def write_explorer(material: Material, recipes: Path, out: Path) -> None:
 
 
 def dataset_of_runs(
-    material: Material, read_images: Callable, runs: list[dict], image_limit: int
+    report_data: ReportData, read_images: Callable, runs: list[dict], image_limit: int
 ) -> dict | None:
     """The runs on one dataset, as the page's script reads them; None if there are no images."""
     target, *cues = by = runs[0]["binding"].split("-")
-    predictions = _predictions(material, runs[0])
+    predictions = _predictions(report_data, runs[0])
     combinations = predictions[by].drop_duplicates()
-    cells = _cells(material, runs[0], combinations)
+    cells = _cells(report_data, runs[0], combinations)
     per_cell = max(1, min(_OF_CELL, image_limit // len(combinations)))
     numbers = np.sort(predictions.groupby(by, sort=False).head(per_cell).index)[:image_limit]
     images = read_images(runs[0], numbers, predictions[by])
@@ -92,7 +92,7 @@ def dataset_of_runs(
     rows = [*dict.fromkeys(row for row, *_ in cells)]
     classes, methods = {name: number for number, name in enumerate(rows)}, {}
     for run in runs:
-        run_predictions = predictions if run is runs[0] else _predictions(material, run)
+        run_predictions = predictions if run is runs[0] else _predictions(report_data, run)
         if run_predictions[by].equals(predictions[by]):  # otherwise they are for other images
             seed = f", seed {run['seed']}" if run["seed"] else ""
             answers = run_predictions.loc[numbers]
@@ -128,12 +128,12 @@ def dataset_of_runs(
     }
 
 
-def _cells(material: Material, run: dict, combinations: pd.DataFrame) -> dict:
+def _cells(report_data: ReportData, run: dict, combinations: pd.DataFrame) -> dict:
     """Class of the target and those of the cues -> the other classes that these point to. A row of
     combinations: classes of a tested image."""
-    known_studies, factors = material.known_studies, [*combinations]
+    known_studies, factors = report_data.known_studies, [*combinations]
     classes = load_scene(known_studies.studies[run["study"]].scene).factors
-    trained = read_metadata(_predictions_file(material, run)).get("trained", {})
+    trained = read_metadata(_predictions_file(report_data, run)).get("trained", {})
     cue_labels = known_studies.cue_label(run["study"], factors, run["sample"], trained)
 
     def pointed_to(row: str, column: tuple[str, ...]) -> list[str]:
@@ -144,12 +144,12 @@ def _cells(material: Material, run: dict, combinations: pd.DataFrame) -> dict:
     return {(row, *cues): pointed_to(row, cues) for row, *cues in product(rows, *columns)}
 
 
-def _predictions_file(material: Material, run: dict) -> Path:
-    return run_folder(material.runs, run) / "predictions.parquet"
+def _predictions_file(report_data: ReportData, run: dict) -> Path:
+    return run_folder(report_data.runs, run) / "predictions.parquet"
 
 
-def _predictions(material: Material, run: dict) -> pd.DataFrame:
-    return read_table(_predictions_file(material, run)).to_pandas()
+def _predictions(report_data: ReportData, run: dict) -> pd.DataFrame:
+    return read_table(_predictions_file(report_data, run)).to_pandas()
 
 
 def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[int]]:
@@ -161,13 +161,13 @@ def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[
     return [[int(n) for n in cell_counts] for cell_counts in counts.values()]
 
 
-def _renderer(material: Material, scene: str) -> Renderer:
-    size, device = material.settings["image_size"], torch.device("cpu")
-    return load_scene(scene).rendering(material.prepared(scene), size, device)
+def _renderer(report_data: ReportData, scene: str) -> Renderer:
+    size, device = report_data.settings["image_size"], torch.device("cpu")
+    return load_scene(scene).rendering(report_data.prepared(scene), size, device)
 
 
 def image_data(
-    material: Material,
+    report_data: ReportData,
     recipes: Path,
     renderer: Callable[[str], Renderer],
     run: dict,
@@ -177,10 +177,10 @@ def image_data(
     """Test images uint8[H, W, 3] in these rows: from a file, or rendered. None if there are none
     that have these labels, row by row."""
     study, binding, by = run["study"], run["binding"], [*labels]
-    name = material.known_studies.studies[study].scene
-    scene, prepared = load_scene(name), material.prepared(name)
+    name = report_data.known_studies.studies[study].scene
+    scene, prepared = load_scene(name), report_data.prepared(name)
     sample = 0 if scene.replicates == "seeds" else run["sample"]
-    file = material.images / study / binding / str(sample) / "test.parquet"
+    file = report_data.images / study / binding / str(sample) / "test.parquet"
     recipe = recipes / study / f"{binding}.parquet"
     if file.exists():
         table = read_table(file, by)

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from diagvib.papers.whac_a_mole.comparison import Comparison, MethodGaps, comparisons_of
 from diagvib.papers.whac_a_mole.finding import whole_points
 from diagvib.papers.whac_a_mole.groups import CUE_GAPS, GAPS
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import (
     HELD_OUT,
     INK,
@@ -25,7 +25,7 @@ from diagvib.report.style import (
     new_panels,
 )
 from diagvib.results.metric_sets.registry import METRIC_SETS
-from diagvib.results.table import interval
+from diagvib.results.reader_tables import interval
 
 # The words and the look of a bar by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
@@ -47,11 +47,11 @@ _CAPTION = (
 )
 
 
-def gap_figures(material: Material) -> Iterator[Figure]:
+def gap_figures(report_data: ReportData) -> Iterator[Figure]:
     """For each study with two cues, its gaps by binding (folded but for the first, the mean if
     there are several), and what narrower gaps cost."""
-    known_studies = material.known_studies
-    for study, study_comparisons in comparisons_of(material.frames, known_studies).items():
+    known_studies = report_data.known_studies
+    for study, study_comparisons in comparisons_of(report_data.frames, known_studies).items():
         for comparison in study_comparisons:
             yield Figure(
                 f"gaps/{study}_{comparison.binding or 'all'}",

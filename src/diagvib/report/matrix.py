@@ -6,7 +6,7 @@ from functools import partial
 
 import pandas as pd
 
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.sheets import example_pictures
 from diagvib.report.style import (
     INK,
@@ -17,16 +17,16 @@ from diagvib.report.style import (
     new_figure,
     write,
 )
-from diagvib.results.table import in_order, of_samples
+from diagvib.results.reader_tables import in_order, of_samples
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import folder_name, run_folder_name
 from diagvib.studies.known_studies import KnownStudies, sample_of
 from diagvib.studies.needs import OOD
 
 
-def heat_map_figures(material: Material) -> Iterator[Figure]:
+def heat_map_figures(report_data: ReportData) -> Iterator[Figure]:
     """Files only: the page has the matrix."""
-    p, known_studies = material.frames["p_matrix"], material.known_studies
+    p, known_studies = report_data.frames["p_matrix"], report_data.known_studies
     for (study, baseline), _ in p.groupby(["study", "baseline"], sort=False):
         title = f"{known_studies.title(study)}, {baseline}: accuracy by target and cue"
         draw = partial(heat_map, p, study, baseline, known_studies)
@@ -98,20 +98,21 @@ def matrix_columns(
     return [factor for factor in factors if factor in targets], columns, study_without_cue
 
 
-def matrix_data(material: Material) -> dict:
+def matrix_data(report_data: ReportData) -> dict:
     """Everything the page's script needs, as plain data.
 
     `cells[study][baseline]["target cue"]` holds value (percent), text, n, expected, id, and missing
     (reasons). examples: of `example_pictures`. baselines: those with cells.
     """
-    p = material.frames["p_matrix"]
+    p = report_data.frames["p_matrix"]
     return {
-        "examples": example_pictures(material),
-        "samples": material.samples,
+        "examples": example_pictures(report_data),
+        "samples": report_data.samples,
         "studies": {
-            study: study_matrix(study, p, material.known_studies) for study in p["study"].unique()
+            study: study_matrix(study, p, report_data.known_studies)
+            for study in p["study"].unique()
         },
-        "cells": matrix_cells(p, material.frames["runs"]),
+        "cells": matrix_cells(p, report_data.frames["runs"]),
         "baselines": [*p["baseline"].unique()],
     }
 

@@ -22,8 +22,8 @@ from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found
 from diagvib.papers.notes import scratch_note, source_note
 from diagvib.papers.tabulate import shown_tables
 from diagvib.report.epochs import TRAINING
-from diagvib.report.figure import Figure, Material
 from diagvib.report.matrix import matrix_data
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.sheets import PICTURES, webp_address
 from diagvib.report.style import (
     HELD_OUT,
@@ -41,7 +41,7 @@ from diagvib.results.combinations import untested_notes
 from diagvib.results.metric_sets import cue_strength
 from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.metric_sets.registry import METRIC_SETS
-from diagvib.results.table import (
+from diagvib.results.reader_tables import (
     Table,
     by_section,
     describe_doubtful,
@@ -112,7 +112,9 @@ class Section:
         )
 
 
-def write_report(material: Material, figures: Sequence[Figure], folder: Path, out: Path) -> None:
+def write_report(
+    report_data: ReportData, figures: Sequence[Figure], folder: Path, out: Path
+) -> None:
     """Write the page: one file with everything embedded, which loads nothing from the network.
 
     figures: those that `draw_figures` wrote to the folder.
@@ -132,20 +134,24 @@ def write_report(material: Material, figures: Sequence[Figure], folder: Path, ou
         "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
     }
-    page = environment.get_template("page.html.j2").render(_context(material, figures))
+    page = environment.get_template("page.html.j2").render(_context(report_data, figures))
     write_text(out, page)
 
 
-def _context(material: Material, figures: Sequence[Figure]) -> dict:
-    frames, known_studies, settings = material.frames, material.known_studies, material.settings
-    versions = read_json(material.tables / "versions.json")
+def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
+    frames, known_studies, settings = (
+        report_data.frames,
+        report_data.known_studies,
+        report_data.settings,
+    )
+    versions = read_json(report_data.tables / "versions.json")
     runs, p = frames["runs"], frames["p_matrix"]
     paper = len(frames["comparison"]) > 0
     studies = list(p["study"].unique())
-    hero, *other_findings = findings(material) or [None]
+    hero, *other_findings = findings(report_data) or [None]
     return {
         "hero": hero,
-        "sections": _sections(material, figures, other_findings),
+        "sections": _sections(report_data, figures, other_findings),
         "runs": runs_summary(runs),
         "note": source_note(runs, settings),
         "stand_ins": settings.get("sources") == "embedded",
@@ -156,10 +162,10 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "known": known_studies,
         "studies": studies,
         "first_study": next((study for study in studies if known_studies.studies[study].cues), ""),
-        "matrix": matrix_data(material),
+        "matrix": matrix_data(report_data),
         "scales": {chance: accuracy_stops(chance) for chance in map(known_studies.chance, studies)},
         "missing": describe_missing(runs),
-        "samples": material.samples,
+        "samples": report_data.samples,
         "doubtful": describe_doubtful(runs),
         "missing_title": f"Missing{' and doubtful' * doubtful(runs).any()} runs",
         "untested": [
@@ -171,24 +177,24 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "all_cues": max(
             (max(known_studies.possible_cues(name).values()) for name in studies), default=0
         ),
-        "citations": known_studies.citations(material.studies),
+        "citations": known_studies.citations(report_data.studies),
         "made": versions,
         "settings": settings,
     }
 
 
-def findings(material: Material) -> list[Finding]:
+def findings(report_data: ReportData) -> list[Finding]:
     """Those of every set of metrics that has results, of the default set first."""
     sets = sorted(METRIC_SETS.items(), key=lambda entry: entry[0] != DEFAULT)
     return [
         finding
         for _, metric_set in sets
-        for finding in metric_set.findings(material.frames, material.known_studies)
+        for finding in metric_set.findings(report_data.frames, report_data.known_studies)
     ]
 
 
 def _sections(
-    material: Material, figures: Sequence[Figure], other_findings: Sequence[Finding]
+    report_data: ReportData, figures: Sequence[Figure], other_findings: Sequence[Finding]
 ) -> list[Section]:
     """Those that have something to show. others: the findings but for the first, which is at the
     top of the page."""
@@ -198,7 +204,7 @@ def _sections(
         return parts.setdefault(title, Section(f"section-{len(parts)}", title))
 
     for title, introduction, tables in by_section(
-        shown_tables(material.frames, material.known_studies)
+        shown_tables(report_data.frames, report_data.known_studies)
     ):
         of(title).introduction, of(title).tables = introduction, tables
     for figure in figures:
@@ -206,7 +212,7 @@ def _sections(
             of(figure.section).figures.append(figure)
     for finding in other_findings:
         of(finding.section).findings.append(finding)
-    frames, known_studies = material.frames, material.known_studies
+    frames, known_studies = report_data.frames, report_data.known_studies
     calibrated = metrics_of(frames, calibration.SET)
     for metric_set in METRIC_SETS.values():
         for title, texts in metric_set.sentences(frames, known_studies).items():

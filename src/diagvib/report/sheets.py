@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from diagvib.foundation.files import file_metadata, open_parquet, read_table
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import (
     GROUP_COLOURS,
     MUTED,
@@ -39,21 +39,21 @@ MOST_CLASSES = 24
 Cell = tuple[str, ...]  # target class, then the class of each cue
 
 
-def sheet_figures(material: Material) -> Iterator[Figure]:
+def sheet_figures(report_data: ReportData) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for each study with images: of the binding that shows a shortcut
     best or, for a study whose metrics name none, of its first binding."""
-    known_studies, runs = material.known_studies, material.frames["runs"]
+    known_studies, runs = report_data.known_studies, report_data.frames["runs"]
     for study, bindings in runs.groupby("study", sort=False)["binding"].unique().items():
         study_definition = known_studies.studies[study]
         first_bindings = (
-            [material.binding]
-            if study_definition.metrics == "shortcut" and material.binding
+            [report_data.binding]
+            if study_definition.metrics == "shortcut" and report_data.binding
             else []
         )
         for binding in [*first_bindings, *bindings]:
             factors = binding.split("-")
             folder = (
-                material.images / study / "-".join(factors[: len(study_definition.bound)]) / "0"
+                report_data.images / study / "-".join(factors[: len(study_definition.bound)]) / "0"
             )
             all_bound = len(study_definition.bound) <= len(factors) in (2, 3)
             if all_bound and folder.exists() and _fit(shown_classes(study, factors, known_studies)):
@@ -167,21 +167,21 @@ def images_at(path: Path, rows: np.ndarray) -> list[np.ndarray]:
     return [np.frombuffer(image, np.uint8).reshape(shape) for image in images]
 
 
-def factor_figures(material: Material) -> Iterator[Figure]:
+def factor_figures(report_data: ReportData) -> Iterator[Figure]:
     """Files only: a sheet for each prepared scene; if there are several, the name includes it."""
-    scenes = _prepared_scenes(material)
+    scenes = _prepared_scenes(report_data)
     for scene, folder in scenes.items():
         name = "factors" if len(scenes) == 1 else f"factors_{folder_name(scene)}"
         draw = partial(factor_sheet, scene, folder)
         yield Figure(f"sheets/{name}", f"{scene}: each class of each factor", draw)
 
 
-def _prepared_scenes(material: Material) -> dict[str, Path]:
+def _prepared_scenes(report_data: ReportData) -> dict[str, Path]:
     """The scenes of which everything is present that they render from, and where that is."""
     scenes = dict.fromkeys(
-        material.known_studies.studies[study].scene for study in material.studies
+        report_data.known_studies.studies[study].scene for study in report_data.studies
     )
-    folders = {scene: material.prepared(scene) for scene in scenes}
+    folders = {scene: report_data.prepared(scene) for scene in scenes}
     return {scene: folder for scene, folder in folders.items() if is_prepared(folder)}
 
 
@@ -205,14 +205,14 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
     return figure
 
 
-def example_pictures(material: Material) -> dict[str, str]:
+def example_pictures(report_data: ReportData) -> dict[str, str]:
     """For each pair of target and cue in the matrix, a data address with all combinations of its
     classes: rows target, columns cue classes. The key is {scene}-{target}-{cue}-{rows}x{columns}."""
-    known_studies, pictures = material.known_studies, {}
-    runs = material.frames["runs"].drop_duplicates(["study", "binding"])
-    runs = runs[runs["study"].isin(material.frames["p_matrix"]["study"])]
+    known_studies, pictures = report_data.known_studies, {}
+    runs = report_data.frames["runs"].drop_duplicates(["study", "binding"])
+    runs = runs[runs["study"].isin(report_data.frames["p_matrix"]["study"])]
     runs = runs[runs["binding"].str.count("-") == 1]
-    for scene, folder in _prepared_scenes(material).items():
+    for scene, folder in _prepared_scenes(report_data).items():
         class_pairs = {
             tuple(shown_classes(run.study, run.binding.split("-"), known_studies)): None
             for run in runs.itertuples()

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 from diagvib.foundation.files import read_table
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import (
     GAP,
     HELD_OUT,
@@ -41,18 +41,22 @@ _GROUPS = {
 }
 
 
-def looking_figures(material: Material) -> Iterator[Figure]:
+def looking_figures(report_data: ReportData) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for the headline's study with a shortcut, of the binding that shows
     it best, and its study without one; and for the first binding of other studies. All but the
     first are folded."""
-    known_studies, first_runs, binding_of_study = material.known_studies, material.first_runs, {}
+    known_studies, first_runs, binding_of_study = (
+        report_data.known_studies,
+        report_data.first_runs,
+        {},
+    )
     bindings, headline = (
         first_runs.groupby("study", sort=False)["binding"].unique(),
-        _headline(material),
+        _headline(report_data),
     )
-    best, target = {}, material.binding.partition("-")[0]
+    best, target = {}, report_data.binding.partition("-")[0]
     if headline:
-        best = {headline.shortcut: material.binding, headline.without: target}
+        best = {headline.shortcut: report_data.binding, headline.without: target}
     for study in [*(name for name in best if name in bindings), *bindings.index]:
         headline_is_shown = headline and headline.shortcut in bindings and study not in best
         if not headline_is_shown or known_studies.studies[study].metrics != "shortcut":
@@ -71,12 +75,12 @@ def looking_figures(material: Material) -> Iterator[Figure]:
         yield Figure(name, shows, draw, TITLE, folded=place > 0)
 
 
-def _headline(material: Material) -> Headline | None:
+def _headline(report_data: ReportData) -> Headline | None:
     """The headline, if one of its studies was run."""
-    headline = material.known_studies.headline(material.studies)
+    headline = report_data.known_studies.headline(report_data.studies)
     return (
         headline
-        if headline and {headline.shortcut, headline.without} & {*material.studies}
+        if headline and {headline.shortcut, headline.without} & {*report_data.studies}
         else None
     )
 
@@ -91,21 +95,24 @@ def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> D
     return visualisation_sheet(pd.concat(strips), factors, title) if strips else None
 
 
-def visualisation_figures(material: Material) -> Iterator[Figure]:
+def visualisation_figures(report_data: ReportData) -> Iterator[Figure]:
     """Sheets of the runs of dataset sample 0 that recorded pictures: in the headline's study with a
     shortcut the binding that shows it best, in the one without a shortcut all targets, or, if
     neither was run, the first binding of studies with a shortcut; and that of studies judged by
     accuracy alone. The first of a baseline is not folded."""
-    known_studies, runs = material.known_studies, material.frames["runs"]
+    known_studies, runs = report_data.known_studies, report_data.frames["runs"]
     bindings = runs.groupby("study", sort=False)["binding"].unique()
-    bindings_of_study, accuracy_studies = {}, known_studies.judged_by("accuracy", material.studies)
-    if headline := _headline(material):
-        bindings_of_study[headline.shortcut] = [material.binding]
+    bindings_of_study, accuracy_studies = (
+        {},
+        known_studies.judged_by("accuracy", report_data.studies),
+    )
+    if headline := _headline(report_data):
+        bindings_of_study[headline.shortcut] = [report_data.binding]
         bindings_of_study[headline.without] = bindings.get(headline.without, [])
     else:
-        accuracy_studies += known_studies.judged_by("shortcut", material.studies)
+        accuracy_studies += known_studies.judged_by("shortcut", report_data.studies)
     bindings_of_study |= {name: bindings[name][:1] for name in accuracy_studies}
-    for baseline, baseline_runs in material.first_runs.groupby("baseline", sort=False):
+    for baseline, baseline_runs in report_data.first_runs.groupby("baseline", sort=False):
         sheet_runs = [
             run
             for study, names in bindings_of_study.items()

@@ -13,7 +13,7 @@ from diagvib.results.metric_sets.metric_set import (
     over_samples,
     pivot,
 )
-from diagvib.results.table import Table, of_samples
+from diagvib.results.reader_tables import Table, of_samples
 from diagvib.studies.known_studies import KnownStudies
 
 SET = "calibration"  # in the column metric_set

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.metric_sets.metric_set import NUMBERS, Results, numbers
-from diagvib.results.table import Frames, Table, doubtful, of_samples
+from diagvib.results.reader_tables import Frames, Table, doubtful, of_samples
 from diagvib.results.uncertainty import FEWEST, estimate, image_interval, sample_interval
 from diagvib.studies.known_studies import KnownStudies
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, mean_over_seeds
 from diagvib.results.combinations import change_interval, run_warnings
-from diagvib.results.table import Frames, interval
+from diagvib.results.reader_tables import Frames, interval
 from diagvib.results.uncertainty import FEWEST
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from diagvib.results.table import Table, whole_percent
+from diagvib.results.reader_tables import Table, whole_percent
 from diagvib.studies.known_studies import KnownStudies
 
 TITLE = "Where networks look"

@@ -25,7 +25,7 @@ from diagvib.results.metric_sets.metric_set import (
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.read_runs import SELECTABLE, Collected
-from diagvib.results.table import Table, of_samples, points
+from diagvib.results.reader_tables import Table, of_samples, points
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import ID, OOD
 from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs

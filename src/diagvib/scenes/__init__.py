@@ -10,7 +10,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.plug_ins import imported
-from diagvib.foundation.validation import Misplaced, repeated, validated
+from diagvib.foundation.validation import InvalidField, repeated, validated
 from diagvib.scenes.scene import RESERVED, Factors, Scene, check_joined
 
 SCENES = {
@@ -70,7 +70,7 @@ def scene_of_class(name: str) -> Scene:
         validated(Factors, getattr(scene, "factors", None), f"scene: {name}: factors")
         try:
             check_joined(scene.factors)
-        except Misplaced as error:
+        except InvalidField as error:
             raise DiagvibError(f"scene: {name}: {error.path}: {error}") from None
         reserved = {*RESERVED, *scene.factors} & {*scene.columns.names}
         if reserved:

@@ -29,7 +29,7 @@ from diagvib.foundation.files import (
 from diagvib.foundation.hooks import check_hooks
 from diagvib.foundation.imports import Entry, program_digest
 from diagvib.foundation.seeding import generators_restored, named_generator, seed_generators
-from diagvib.foundation.validation import Distinct, Misplaced, Text, TextLike
+from diagvib.foundation.validation import Distinct, InvalidField, Text, TextLike
 from diagvib.scenes.fetch import Source, fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
 
@@ -60,7 +60,7 @@ Factors = dict[FactorName, Classes]
 
 
 def check_joined(factors: Mapping[str, Sequence[str]]) -> None:
-    """Misplaced if the classes of two cells, joined by hyphens as results name cells, are the same
+    """InvalidField if the classes of two cells, joined by hyphens as results name cells, are the same
     text: `a-b` with `c`, and `a` with `b-c`."""
     if (
         sum("-" in "".join(class_names) for class_names in factors.values()) < 2
@@ -71,7 +71,7 @@ def check_joined(factors: Mapping[str, Sequence[str]]) -> None:
         ((joined, times),) = names.most_common(1)
         if times > 1:
             name, *other_factors = (name for name, _ in factor_choice)
-            raise Misplaced(
+            raise InvalidField(
                 "factors",
                 f"two classes of {name}, each with one of {' and '.join(other_factors)}, are both {joined}; "
                 "rename one of them",

@@ -26,7 +26,7 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, text_sha256
 from diagvib.foundation.validation import (
     Filled,
-    Misplaced,
+    InvalidField,
     Name,
     Sparse,
     Strict,
@@ -82,9 +82,9 @@ class WeightsFile(Strict):
     @model_validator(mode="after")
     def _one(self) -> "WeightsFile":
         if bool(self.file) == bool(self.package):
-            raise Misplaced("file", "name either a file or an installed package")
+            raise InvalidField("file", "name either a file or an installed package")
         if not self.sha256:
-            raise Misplaced("sha256", "weights are trusted only by their hash; give the file's")
+            raise InvalidField("sha256", "weights are trusted only by their hash; give the file's")
         return self
 
 
@@ -106,11 +106,11 @@ class Input(Sparse):
     @model_validator(mode="after")
     def _both(self) -> "Input":
         if self.resize and not (self.size and self.mean):
-            raise Misplaced("resize", "this needs size, mean and std, too")
+            raise InvalidField("resize", "this needs size, mean and std, too")
         if (self.mean is None) != (self.std is None):
-            raise Misplaced("mean" if self.mean is None else "std", "give both mean and std")
+            raise InvalidField("mean" if self.mean is None else "std", "give both mean and std")
         if self.resize and self.resize < self.size:
-            raise Misplaced("resize", f"smaller than size, {self.size}, which is cut out of it")
+            raise InvalidField("resize", f"smaller than size, {self.size}, which is cut out of it")
         return self
 
 
@@ -173,28 +173,28 @@ class ModelSettings(Sparse):
         kind, is_name = family(self.name), isinstance(self.weights, str)
         for key in ("frozen_statistics", "weights_file", "weights_sha256"):
             if getattr(self, key) and not (kind == "torchvision" and is_name):
-                raise Misplaced(
+                raise InvalidField(
                     key,
                     "this needs a torchvision classifier and the key weights, the name of published "
                     "ones, such as IMAGENET1K_V1",
                 )
         if self.dropout and self.frozen:
-            raise Misplaced("dropout", "this is for networks that are trained, not frozen ones")
+            raise InvalidField("dropout", "this is for networks that are trained, not frozen ones")
         if is_name and kind not in ("torchvision", "timm"):
-            raise Misplaced(
+            raise InvalidField(
                 "weights",
                 f"{self.name} has no published weights; name a file of yours: "
                 "{file: PATH, sha256: HASH}",
             )
         if self.head == "published" and not self.weights and kind in ("torchvision", "timm"):
-            raise Misplaced("head", "without weights, its last layer is random; name them")
+            raise InvalidField("head", "without weights, its last layer is random; name them")
         if self.weights_sha256 and not self.weights_file:
-            raise Misplaced(
+            raise InvalidField(
                 "weights_sha256", "this needs the key weights_file, the file with this hash"
             )
         for key in ("input", "layer", "dtype", "runtime", "head", "views"):
             if getattr(self, key) is not None and not self.frozen:
-                raise Misplaced(key, "this is for features; it needs frozen: true")
+                raise InvalidField(key, "this is for features; it needs frozen: true")
         return self
 
 
@@ -314,19 +314,21 @@ class BaselineSettings(Sparse):
         declared = declaration(self.method.name)
         own_network = declared.own_network
         if own_network and self.model:
-            raise Misplaced(
+            raise InvalidField(
                 "model", f"method {self.method.name} builds its own network; leave out this key"
             )
         if not own_network and not self.model:
-            raise Misplaced("model", f"the key is missing, but method {self.method.name} needs it")
+            raise InvalidField(
+                "model", f"the key is missing, but method {self.method.name} needs it"
+            )
         with misplaced("model"):
             check_model(self.model and self.model.model_dump())
         if not declared.trains and self.model.head != "published":
-            raise Misplaced(
+            raise InvalidField(
                 "model.head", f"method {self.method.name} trains nothing; write head: published"
             )
         if self.selection == "val_worst_inferred_group" and not declared.groups_validation:
-            raise Misplaced(
+            raise InvalidField(
                 "selection",
                 f"method {self.method.name} infers no groups of validation images, as xrm and ula do; choose "
                 "another rule",
@@ -336,14 +338,14 @@ class BaselineSettings(Sparse):
         # A frozen network's head is trained on features alone, and a linear one leaves them as they
         # are.
         if declared.uses_features and not isinstance(self.model.head, Mlp):
-            raise Misplaced(
+            raise InvalidField(
                 "model.head",
                 f"method {self.method.name} changes features, and those that a linear layer reads are "
                 "fixed; write head: {mlp: UNITS}, or choose another method",
             )
         reads = "changes pixels" if declared.pixels else "needs images" if declared.needs else None
         if reads or self.augment:
-            raise Misplaced(
+            raise InvalidField(
                 "model.frozen",
                 "its head is trained on stored features, but "
                 + (f"method {self.method.name} {reads}" if reads else "augment changes pixels")

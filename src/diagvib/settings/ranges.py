@@ -19,7 +19,7 @@ from diagvib.foundation.files import definition_path
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import (
     Filled,
-    Misplaced,
+    InvalidField,
     Name,
     Sparse,
     Strict,
@@ -77,7 +77,7 @@ class Range(Sparse):
             )
         bounds = getattr(self, kinds[0])
         if kinds[0] != "choice" and bounds[0] > bounds[1]:
-            raise Misplaced(
+            raise InvalidField(
                 kinds[0], f"{bounds} is in descending order; write the lower bound first"
             )
         return self

@@ -4,7 +4,7 @@ cues."""
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from diagvib.foundation.validation import Misplaced
+from diagvib.foundation.validation import InvalidField
 
 
 class Needs(NamedTuple):
@@ -68,12 +68,12 @@ def metric_set_modules() -> dict[str, str]:
 def check_needs(
     metrics: str, cues: Sequence[str], groups: Sequence[str], as_published: bool
 ) -> None:
-    """Misplaced unless a study with these cues and test groups can be judged by a set of
+    """InvalidField unless a study with these cues and test groups can be judged by a set of
     metrics. as_published: whether all photos are used, whatever the rows' weights."""
     needs = METRICS[metrics]
     if needs.cues is not None and len(cues) != needs.cues:
         noun = "role" if needs.cues == 1 else "roles"
-        raise Misplaced(
+        raise InvalidField(
             "roles",
             f"the metrics `{metrics}` need {needs.cues} bound {noun} besides the target, not "
             f"{len(cues)}",
@@ -81,20 +81,20 @@ def check_needs(
     needed = needs.groups if cues else needs.groups[:1]
     missing = [group for group in needed if group not in groups]
     if missing:
-        raise Misplaced(
+        raise InvalidField(
             "rows",
             f"no row of the split test has the group {missing[0]}, which the metrics "
             f"`{metrics}` need",
         )
     extra = [] if needs.open_groups else [group for group in groups if group not in needs.groups]
     if extra:
-        raise Misplaced(
+        raise InvalidField(
             "rows",
             f"the metrics `{metrics}` know only the groups {', '.join(needs.groups)}, not "
             f"{extra[0]}; choose other metrics",
         )
     if as_published and needs.weights:
-        raise Misplaced(
+        raise InvalidField(
             "as_published",
             f"the metrics `{metrics}` go by the rows' weights, which say nothing of how many "
             "photos there are; choose `metrics: accuracy`, or leave this key out",
@@ -102,11 +102,11 @@ def check_needs(
 
 
 def check_gap_cell(location: str, group: str, cell: Sequence[int], cues: Sequence[int]) -> None:
-    """Misplaced unless a test cell is in the group that says which cues mislead. cues: their
+    """InvalidField unless a test cell is in the group that says which cues mislead. cues: their
     positions in the cell."""
     correct_group = GAP_GROUPS[tuple(cell[cue] == cell[0] for cue in cues)]
     if group != correct_group:
-        raise Misplaced(
+        raise InvalidField(
             location,
             f"{list(cell)} is tested in the group {group}, but the metrics `gaps` need it in "
             f"{correct_group}, because of which cues agree with the target",

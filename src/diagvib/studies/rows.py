@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from diagvib.foundation.validation import Filled, Misplaced, Name, Strict, Unique
+from diagvib.foundation.validation import Filled, InvalidField, Name, Strict, Unique
 
 TARGET = "target"
 SPLITS = ("train", "val", "test")
@@ -57,10 +57,10 @@ class Row(Strict):
 
 
 def check_row(location: str, row: Row, roles: Mapping[str, int]) -> None:
-    """Misplaced unless a row's cells fit a study's roles. roles: role -> number of classes."""
+    """InvalidField unless a row's cells fit a study's roles. roles: role -> number of classes."""
     if row.cells == "others":
         if "train" in row.splits:
-            raise Misplaced(
+            raise InvalidField(
                 location,
                 "`others` are the cells that no training row names, so a row with the split train "
                 "cannot have them; list its cells",
@@ -69,13 +69,13 @@ def check_row(location: str, row: Row, roles: Mapping[str, int]) -> None:
         cue_roles = [role for role in roles if role != TARGET]
         for role in row.cells:
             if role not in cue_roles:
-                raise Misplaced(
+                raise InvalidField(
                     location,
                     f"{role} is not one of the roles besides `{TARGET}`: "
                     f"{', '.join(cue_roles) or 'there are none'}",
                 )
             if isinstance(row.cells[role], int) and row.cells[role] >= roles[role]:
-                raise Misplaced(f"{location}.{role}", f"{role} has only {roles[role]} classes")
+                raise InvalidField(f"{location}.{role}", f"{role} has only {roles[role]} classes")
     else:
         for number, cell in enumerate(row.cells):
             _check_cell(f"{location}.{number}", cell, roles)
@@ -83,7 +83,7 @@ def check_row(location: str, row: Row, roles: Mapping[str, int]) -> None:
 
 def _check_cell(location: str, cell: Cell, roles: Mapping[str, int]) -> None:
     if len(cell) != len(roles):
-        raise Misplaced(
+        raise InvalidField(
             location,
             f"{cell} has {len(cell)} class indices; {len(roles)} roles ({', '.join(roles)}) need "
             f"{len(roles)}",
@@ -91,13 +91,13 @@ def _check_cell(location: str, cell: Cell, roles: Mapping[str, int]) -> None:
     for number, ((role, classes), index) in enumerate(zip(roles.items(), cell, strict=True)):
         if index == "added":
             if role == TARGET or list(roles.values()) != [3, 3]:
-                raise Misplaced(
+                raise InvalidField(
                     f"{location}.{number}",
                     "`added` stands for a cue's class, in studies of two roles with "
                     "three classes each; give a class index",
                 )
         elif index >= classes:
-            raise Misplaced(
+            raise InvalidField(
                 f"{location}.{number}",
                 f"{role} has {classes} classes, so its indices are 0 to {classes - 1}, not {index}",
             )

@@ -21,8 +21,8 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, named_in
 from diagvib.foundation.validation import (
     Filled,
+    InvalidField,
     Line,
-    Misplaced,
     Name,
     Sparse,
     Strict,
@@ -96,29 +96,29 @@ class Study(Sparse):
     def _fits_together(self) -> Study:
         first_role = next(iter(self.roles))
         if first_role != TARGET:
-            raise Misplaced("roles", f"the first role must be `{TARGET}`, not {first_role}")
+            raise InvalidField("roles", f"the first role must be `{TARGET}`, not {first_role}")
         if prod(self.roles.values()) > _MOST_CELLS:
-            raise Misplaced(
+            raise InvalidField(
                 "roles",
                 f"together have more than {_MOST_CELLS:,} cells; use fewer classes or roles",
             )
         in_order = [role for role in self.roles if role in self.bound]
         if self.bound != in_order or self.bound[0] != TARGET:
-            raise Misplaced(
+            raise InvalidField(
                 "bound",
                 f"must be roles in their order, `{TARGET}` first, not {', '.join(self.bound)}; "
                 f"the roles are {', '.join(self.roles)}",
             )
         for role in self.spread or ():
             if role not in self.bound:
-                raise Misplaced(
+                raise InvalidField(
                     f"spread.{role}", f"is not one of the bound roles: {', '.join(self.bound)}"
                 )
         for number, row in enumerate(self.rows):
             check_row(f"rows.{number}.cells", row, self.roles)
         for split in SPLITS:
             if not self.rows_of(split):
-                raise Misplaced("rows", f"no row names the split {split}")
+                raise InvalidField("rows", f"no row names the split {split}")
         check_needs(self.metrics, self.cues, self.groups, bool(self.as_published))
         # A dataset sample adds to each target class a cue class other than the one on the diagonal.
         for added_cue in product((1, 2), (0, 2), (0, 1)) if self.adds else [None]:
@@ -137,7 +137,7 @@ class Study(Sparse):
         training_cells = set().union(*trained.values())
         for environment, environment_cells in trained.items():
             if environment_cells != training_cells:
-                raise Misplaced(
+                raise InvalidField(
                     "rows",
                     f"the environment {environment} has no training images of target class "
                     f"{min(training_cells - environment_cells)}, which other environments have; add a training cell of "
@@ -148,19 +148,19 @@ class Study(Sparse):
             location = f"rows.{number}.cells"
             if not cells:
                 reason = ", because the rows of the train split name them all"
-                raise Misplaced(
+                raise InvalidField(
                     location,
                     f"`{row.cells}` names no cell{reason if row.cells == 'others' else ''}",
                 )
             for cell, times in Counter(cells).items():
                 if times > 1:
-                    raise Misplaced(
+                    raise InvalidField(
                         location,
                         f"{list(cell)} is listed twice, or could be through `added`; list it once, "
                         "and give it a row of its own if it should have more weight",
                     )
                 if cell[0] not in training_cells and not self.as_published:
-                    raise Misplaced(
+                    raise InvalidField(
                         location,
                         f"target class {cell[0]} is in no row of the train split, so "
                         "no model could learn it; add a training cell of it, or remove its cells",
@@ -170,7 +170,7 @@ class Study(Sparse):
                 if self.metrics == "gaps":
                     check_gap_cell(location, row.group, cell, cues)
                 if tested.setdefault(cell, row.group) != row.group:
-                    raise Misplaced(
+                    raise InvalidField(
                         location,
                         f"{list(cell)} is tested in the group {row.group} and in {tested[cell]}, "
                         "or could be through `added`; put it in one of them",
@@ -327,7 +327,7 @@ class StudyFile(Strict):
         for location, studies in study_names.items():
             for study in studies:
                 if study not in self.studies:
-                    raise Misplaced(
+                    raise InvalidField(
                         location, f"{study} is not one of the file's studies: {valid_names}"
                     )
         return self

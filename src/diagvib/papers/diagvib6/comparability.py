@@ -13,7 +13,7 @@ import pandas as pd
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.papers.published import network_of
 from diagvib.results.metric_sets.metric_set import untuned_notes
-from diagvib.results.tables import baseline_settings
+from diagvib.results.tidy_tables import baseline_settings
 from diagvib.settings.resolve import default_path
 
 _WORDS = {

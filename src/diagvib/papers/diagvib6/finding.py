@@ -8,7 +8,7 @@ import pandas as pd
 
 from diagvib.results.effects import cautions, effect_of, unseen
 from diagvib.results.metric_sets.metric_set import Finding
-from diagvib.results.table import Frames, interval, metrics_of, points, whole_percent
+from diagvib.results.reader_tables import Frames, interval, metrics_of, points, whole_percent
 from diagvib.results.uncertainty import FEWEST, half_width, image_interval
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import OOD

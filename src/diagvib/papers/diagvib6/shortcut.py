@@ -33,7 +33,14 @@ from diagvib.results.metric_sets.metric_set import (
     untuned_notes,
 )
 from diagvib.results.metrics import accuracy_array, faavg, famin
-from diagvib.results.table import Frames, Table, describe_missing, interval, of_samples, points
+from diagvib.results.reader_tables import (
+    Frames,
+    Table,
+    describe_missing,
+    interval,
+    of_samples,
+    points,
+)
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import ID, OOD

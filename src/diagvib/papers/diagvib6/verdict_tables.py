@@ -10,7 +10,7 @@ from diagvib.papers.diagvib6.agreement import (
     simulated_sentence,
 )
 from diagvib.papers.diagvib6.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, verdict_sentence
-from diagvib.results.table import Frames, Table, points
+from diagvib.results.reader_tables import Frames, Table, points
 from diagvib.studies.known_studies import KnownStudies
 
 VERDICT = "Comparison with the paper"

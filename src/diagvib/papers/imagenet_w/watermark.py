@@ -21,7 +21,7 @@ from diagvib.results.effects import (
     unseen,
 )
 from diagvib.results.metric_sets.metric_set import Finding, MetricSet, Results
-from diagvib.results.table import Frames, metrics_of, whole_percent
+from diagvib.results.reader_tables import Frames, metrics_of, whole_percent
 from diagvib.studies.known_studies import KnownStudies
 
 # The class of ImageNet that the watermark points to.

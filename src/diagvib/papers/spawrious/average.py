@@ -18,7 +18,7 @@ from diagvib.results.metric_sets.metric_set import (
     of_all_bindings,
     pivot,
 )
-from diagvib.results.table import Frames, Table, metrics_of, whole_percent
+from diagvib.results.reader_tables import Frames, Table, metrics_of, whole_percent
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import ID, OOD
 from diagvib.studies.preference import cue_label

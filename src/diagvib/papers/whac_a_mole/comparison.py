@@ -9,7 +9,7 @@ import pandas as pd
 from diagvib.papers.whac_a_mole.against_erm import REFERENCE
 from diagvib.papers.whac_a_mole.groups import CUE_GAPS
 from diagvib.results.metric_sets.metric_set import BASELINE
-from diagvib.results.table import Frames, metrics_of
+from diagvib.results.reader_tables import Frames, metrics_of
 from diagvib.studies.known_studies import KnownStudies
 
 

@@ -5,7 +5,7 @@ from math import isnan
 
 from diagvib.papers.whac_a_mole.comparison import Comparison, MethodGaps
 from diagvib.papers.whac_a_mole.groups import CUE_GAPS
-from diagvib.results.table import interval
+from diagvib.results.reader_tables import interval
 from diagvib.results.uncertainty import FEWEST
 
 # Methods that widen another gap are described one by one, up to this number.

@@ -25,7 +25,7 @@ from diagvib.results.metric_sets.metric_set import (
     of_all_bindings,
     pivot,
 )
-from diagvib.results.table import Frames, Table, interval
+from diagvib.results.reader_tables import Frames, Table, interval
 from diagvib.results.uncertainty import FEWEST
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import GAP_GROUPS

@@ -11,7 +11,7 @@ import yaml
 from diagvib.foundation.files import definition_path
 from diagvib.papers.published import matching, network_of
 from diagvib.papers.whac_a_mole.groups import knows_groups, training_shares
-from diagvib.results.table import points
+from diagvib.results.reader_tables import points
 from diagvib.settings.baselines import changed
 from diagvib.studies.known_studies import KnownStudies
 

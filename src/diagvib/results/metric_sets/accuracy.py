@@ -10,7 +10,7 @@ from diagvib.results.cells import RUN_KEYS, adjusted, class_mean, per_image, wor
 from diagvib.results.combinations import combination_tables, combinations
 from diagvib.results.effects import Effect, cautions, unseen
 from diagvib.results.metric_sets.metric_set import Finding, MetricSet, Results, of_all_bindings
-from diagvib.results.table import Frames, Table, interval, whole_percent
+from diagvib.results.reader_tables import Frames, Table, interval, whole_percent
 from diagvib.studies.known_studies import KnownStudies
 
 MEASURES = {"accuracy": class_mean, "worst_cell": worst_cell}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from diagvib.results.cells import mean_over_seeds
 from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
-from diagvib.results.table import Table, in_order
+from diagvib.results.reader_tables import Table, in_order
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.rows import TARGET

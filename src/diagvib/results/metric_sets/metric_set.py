@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.foundation.hooks import check_hooks
-from diagvib.results.table import PAPER, Frames, Table, of_samples
+from diagvib.results.reader_tables import PAPER, Frames, Table, of_samples
 from diagvib.results.uncertainty import Estimate, estimate, sample_interval
 from diagvib.studies.known_studies import KnownStudies
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from diagvib.foundation.validation import Filled, Line, Misplaced, Strict, Text, repeated
+from diagvib.foundation.validation import Filled, InvalidField, Line, Strict, Text, repeated
 from diagvib.scenes.photos.labels import tidy
 from diagvib.scenes.photos.watermark import TEXT
 from diagvib.scenes.scene import Classes, FactorName, check_joined
@@ -38,9 +38,9 @@ class Factor(Strict):
     @model_validator(mode="after")
     def _apart(self) -> Factor:
         if (twice := _shared(self.values)) is not None:
-            raise Misplaced("classes", f"the value {twice} stands for two classes")
+            raise InvalidField("classes", f"the value {twice} stands for two classes")
         if len(self.classes) < 2:
-            raise Misplaced("classes", "at least two classes are needed")
+            raise InvalidField("classes", "at least two classes are needed")
         return self
 
     @property
@@ -159,25 +159,25 @@ class PhotoSet(Strict):
             fields = re.findall("{(.*?)}", self.pattern)
             for field in fields:
                 if not field.isidentifier() or fields.count(field) > 1 or field == "path":
-                    raise Misplaced(
+                    raise InvalidField(
                         "pattern", f"{{{field}}}: a field is one word, used once, and not path"
                     )
             for column in self.columns:
                 if column not in fields:
-                    raise Misplaced("pattern", f"has no field {{{column}}}")
+                    raise InvalidField("pattern", f"has no field {{{column}}}")
         check_joined(self.classes)
         if self.watermark and "watermark" in self.factors:
-            raise Misplaced(
+            raise InvalidField(
                 "factors.watermark", "is the factor that the key `watermark` makes; rename yours"
             )
         if self.watermark and self.watermark.points_to not in next(iter(self.classes.values())):
-            raise Misplaced("watermark.points_to", "is not a class of the first factor")
+            raise InvalidField("watermark.points_to", "is not a class of the first factor")
         if self.stand_ins is not None:
             drawn_classes = [self.stand_ins.shapes, self.stand_ins.patterns]
             if [sorted(shapes) for shapes in drawn_classes] != [
                 sorted(names) for names in self.classes.values()
             ]:
-                raise Misplaced(
+                raise InvalidField(
                     "stand_ins", "`shapes` and `patterns` must name the classes of the two factors"
                 )
         return self

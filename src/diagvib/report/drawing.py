@@ -12,9 +12,9 @@ from diagvib.report.confusion import confusion_figures
 from diagvib.report.curves import cue_strength_figures, curve_figures
 from diagvib.report.dot_plots import rank_figures
 from diagvib.report.epochs import preference_figures, training_figures
-from diagvib.report.figure import Figure, Material
 from diagvib.report.gap_figures import gap_figures
 from diagvib.report.matrix import heat_map_figures
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, PHONE, STACKED, save_figure, stacked
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
@@ -41,20 +41,20 @@ FIGURES_A_PROCESS = 12
 _NOTES = 2  # of combinations without test images, below a figure
 
 
-def draw_figures(material: Material, out: Path, threads: int = 1) -> list[Figure]:
+def draw_figures(report_data: ReportData, out: Path, threads: int = 1) -> list[Figure]:
     """Write every figure to `out` as PNG and SVG, in place of those that are there; returns those
     that have something to show.
 
     threads: the most processes that draw; the files do not depend on it.
     """
-    figures, times = [figure for kind in KINDS for figure in kind(material)], Counter()
+    figures, times = [figure for kind in KINDS for figure in kind(report_data)], Counter()
     for position, figure in enumerate(figures):
         times[figure.name] += 1
         if times[figure.name] > 1:  # study `a_b` with baseline `c`, and `a` with `b_c`
             figures[position] = replace(figure, name=f"{figure.name}+{times[figure.name]}")
     shutil.rmtree(out, ignore_errors=True)
-    runs = material.frames["runs"]
-    texts = [source_note(runs, material.settings), *untested_notes(runs)[:_NOTES]]
+    runs = report_data.frames["runs"]
+    texts = [source_note(runs, report_data.settings), *untested_notes(runs)[:_NOTES]]
     note = "\n".join(filter(None, texts))
     outcomes = in_processes(
         partial(draw_figure, out=out, note=note),

@@ -10,8 +10,8 @@ import pandas as pd
 from diagvib.papers.diagvib6.finding import telling_bindings
 from diagvib.report.style import Drawing
 from diagvib.results.read_runs import run_folder
-from diagvib.results.table import Frames
-from diagvib.results.tables import read_tables
+from diagvib.results.reader_tables import Frames
+from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import KnownStudies, known_studies
 
 
@@ -31,7 +31,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Material:
+class ReportData:
     """tables: the folder of the tidy tables. settings: the configuration. images: the folder of
     image files. runs: the folder of all runs. prepared: the folder of a scene's prepared sources.
     Examples are taken from what there is of the last three."""

@@ -19,9 +19,9 @@ from diagvib.results.combinations import run_warnings
 from diagvib.results.metric_sets.metric_set import COLUMNS, UNTUNED, Results, concatenated
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
+from diagvib.results.reader_tables import Frames, Table, doubtful, metrics_of
 from diagvib.results.saliency_shares import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
-from diagvib.results.table import Frames, Table, doubtful, metrics_of
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.resolve import command_for
 from diagvib.studies.known_studies import KnownStudies
