@@ -12,10 +12,10 @@ from diagvib.papers.diagvib6.factor_ranks import factor_pairs, factor_ranks, fac
 from diagvib.papers.diagvib6.shortcut import means_over_cues, p_matrix
 from diagvib.report.curves import shown_routes, study_curves
 from diagvib.report.dot_plots import pair_dots, rank_dots
-from diagvib.report.figure import Figure
 from diagvib.report.matrix import heat_map
+from diagvib.report.report_data import Figure
 from diagvib.report.style import save_figure
-from diagvib.results.table import Frames, interval, points
+from diagvib.results.reader_tables import Frames, interval, points
 from diagvib.results.uncertainty import sample_interval
 from diagvib.studies.known_studies import SHIPPED
 from result_tables.committed import Row, runs, studies

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from diagvib.papers.diagvib6.factor_ranks import TITLE, ranked_study
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import (
     HELD_OUT,
     MUTED,
@@ -32,14 +32,14 @@ _RANKS = (
 _DOTS = {TRAINED: "o", HELD_OUT: "D"}
 
 
-def rank_figures(material: Material) -> Iterator[Figure]:
+def rank_figures(report_data: ReportData) -> Iterator[Figure]:
     """On the page, those of the study that the tables show; of others, files only."""
-    known_studies = material.known
+    known_studies = report_data.known_studies
     for name, words, draw, caption in (
         ("ranking", "factors by how often they mislead", rank_dots, _RANKS),
         ("asymmetry", "pairs of factors, both ways round", pair_dots, _PAIRS),
     ):
-        frame = material.frames[name]
+        frame = report_data.frames[name]
         for study in frame.loc[frame["n"] > 0, "study"].unique():
             on_page = study == ranked_study(frame, known_studies)
             yield Figure(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
-from diagvib.results.table import (
+from diagvib.results.reader_tables import (
     Frames,
     Table,
     interval,
