@@ -16,7 +16,7 @@ from diagvib.results.metric_sets.metric_set import Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.published import beside_papers
 from diagvib.results.read_runs import run_folder
-from diagvib.results.tidy_tables import write_scores
+from diagvib.results.tidy_tables import with_seeds, write_scores
 from diagvib.scenes import load_scene
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED
@@ -157,11 +157,8 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(1 / 80), 2, 2)
     row = tables["average"].query("binding == @BINDING and metric == 'accuracy'").iloc[0]
     assert row["images"] == 80
-    cells = (
-        read_table(tmp_path / "tables/cells.parquet")
-        .to_pandas()
-        .query("binding == @BINDING and sample == 0")
-    )
+    cells = with_seeds(read_table(tmp_path / "tables/cells.parquet").to_pandas())
+    cells = cells.query("binding == @BINDING and sample == 0")
     missing = cells["misled"].isna()
     assert cells.loc[cells["group"] == "ood", "misled"].to_list() == [1, 0, 0, 0]
     assert missing.sum() == 16 and (cells.loc[missing, "group"] == "id").all()
