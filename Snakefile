@@ -35,6 +35,7 @@ localrules:
     prepared,
     recipes,
     images,
+    features,
     runs,
     tuned,
     tables,
@@ -75,6 +76,11 @@ rule recipes:
 rule images:
     input:
         IMAGES,
+
+
+rule features:
+    input:
+        ENCODED,
 
 
 rule runs:

@@ -110,6 +110,12 @@ IMAGES = [
 RUNS = [
     RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding) for baseline, study, binding in CONFIG.train_jobs
 ]
+NETWORKS = {entry.name: entry.network for entry in CONFIG.baselines}
+ENCODED = [
+    FEATURES.format(network=NETWORKS[baseline], study=study, binding=binding)
+    for baseline, study, binding in CONFIG.train_jobs
+    if NETWORKS[baseline]
+]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in CONFIG.tuned for kind in ("csv", "yaml")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 METRICS, REPORT, FIGURES, EXPLORER = map(str, (LAYOUT.metrics, LAYOUT.report, LAYOUT.figures, LAYOUT.explorer))

@@ -48,8 +48,6 @@ ROOMS = (
 # Public names for other programs: these modules only re-export names from rooms.
 PUBLIC = ("__init__", "renderer", "digits", "textures", "metrics")
 STAGES = tuple(JOBS)
-# Have no stage in dvc.yaml: tuning has its own target, and features can be made again at any time.
-NOT_RECORDED = ("tune", "encode")
 SCENE_ENTRIES = [entry for name in known_scenes() for entry in load_scene(name).entries]
 # Pronouns, participles and adverbs: what they name could be anything.
 NO_NOUNS = re.findall(
@@ -192,8 +190,7 @@ def test_a_stage_bears_one_name(stage):
     assert (
         f"diagvib {stage} " in rule and f"/{stage}/" in rule.split("log:")[1].split("benchmark:")[0]
     )
-    if stage not in NOT_RECORDED:
-        assert f"rules/{stage}.smk" in dependencies(stage)
+    assert f"rules/{stage}.smk" in dependencies(stage)
 
 
 # The order of a rule's keys; keys that do not apply are left out.
@@ -228,13 +225,9 @@ def derived(stage: str) -> set[str]:
     return {str(path.relative_to(REPOSITORY)) for path in code.files.values()}
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in NOT_RECORDED])
+@pytest.mark.parametrize("stage", STAGES)
 def test_dvc_yaml_names_the_folders_that_the_imports_say(stage):
-    joint = [
-        name
-        for name in STAGES
-        if name not in NOT_RECORDED and dependencies(name) == dependencies(stage)
-    ]
+    joint = [name for name in STAGES if dependencies(name) == dependencies(stage)]
     files = set().union(*(derived(name) for name in joint))
     declared = [dep for dep in dependencies(stage) if dep.startswith(("src/", "config/"))]
     assert declared == sorted(declared)
