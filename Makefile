@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-shortcuts claims test test-integrations lint bench docs schema lock clean
+.PHONY: demo demo-shortcuts claims test test-integrations lint bench docs schema published lock clean
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
@@ -39,6 +39,12 @@ docs: .venv/installed
 
 schema: .venv/installed
 	$(BIN)/python -m diagvib.settings.schemas
+
+# Make what this version of the code makes otherwise of the roots in published/, and publish them anew (docs/published.md).
+published: .venv/installed
+	$(BIN)/diagvib pull
+	set -e; for root in $(patsubst %/dvc.lock,%,$(wildcard published/*/dvc.lock)); do \
+		$(BIN)/snakemake --cores all --configfile $$root/config.yaml; $(BIN)/diagvib publish --root $$root; done
 
 # Of each package the version stays that the file has, unless pyproject.toml rules it out; `--upgrade` moves all. Needs uv.
 lock:

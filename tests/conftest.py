@@ -32,6 +32,7 @@ LONGEST = (
     "test_slurm",
     "test_trust",
     "test_remotes",
+    "test_published",
     "test_dependencies",
     "test_grid",
     "test_package",

@@ -304,7 +304,7 @@ def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
         assert keys <= set(written), "config/config.yaml must name every key that dvc.yaml looks up"
         assert set(params) == {
             "draw": {"config/studies/diagvib6.yaml", "config/studies/whac_a_mole.yaml"},
-            **dict.fromkeys(("encode", "train", "tune"), {"config/baselines/diagvib6.yaml"}),
+            **{key: {"config/baselines/diagvib6.yaml"} for key in ("encode", "train", "tune")},
         }.get(stage, set())
 
 
@@ -431,9 +431,7 @@ def test_what_is_published_of_it(output, tmp_path, monkeypatch):
     from publish import publish
 
     description = publish(Path(ROOT), tmp_path / "shown")
-    assert (
-        description["runs"] == description["expected"] == 8 and description["training_hours"] == 0
-    )
+    assert description["runs"] == description["expected"] == 8
     text = {path.name for path in (tmp_path / "shown").iterdir()}
     assert {"about.json", "config.yaml", "dvc.lock", "p_matrix.csv"} <= text
     with refused(r"nowhere/dvc.lock: no such file"):

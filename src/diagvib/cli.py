@@ -164,6 +164,23 @@ _stage("tabulate")
 _stage("plot")
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    config: Annotated[
+        str,
+        argument("A file, or the name of a configuration that comes with the package.", "CONFIG"),
+    ] = "config",
+) -> None:
+    """Run every stage of a configuration, in any folder. Calls `snakemake`, whose options may follow,
+    with the workflow that comes with the package; results go below the current folder."""
+    from diagvib.commands.run import run_workflow
+
+    options = [config, *context.args]
+    name = "config" if config.startswith("-") else options.pop(0)
+    raise typer.Exit(run_workflow(name, options))
+
+
 @app.command()
 def view(
     root: Annotated[str, argument("The root of a configuration, such as outputs/demo.")],
@@ -256,14 +273,15 @@ def evaluate(
     """Train linear layers on the features of a frozen network, in every binding of some studies.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
     from diagvib.commands import evaluate as command
+    from diagvib.commands.run import run_workflow
     from diagvib.results.reader_tables import by_section, describe_doubtful, print_table
     from diagvib.results.tidy_tables import read_tables, result_tables
     from diagvib.studies.known_studies import KnownStudies
 
-    command.check_repository()
     entry = command.frozen_baseline(model, weights, input_size)
     file, resolved = command.write_configuration(entry, studies, config, override, root)
-    command.run_workflow(file, stages.cores(cores))
+    if run_workflow(str(file), ["--cores", str(stages.cores(cores))]):
+        raise DiagvibError(f"the workflow stopped; `diagvib run {quote(str(file))}` continues it")
     known_studies = KnownStudies(
         files=tuple(resolved.studies_from), textures=tuple(resolved.textures)
     )
@@ -330,6 +348,37 @@ def record(config: Config = None, root: Root = None) -> None:
     from diagvib.workflow.ledger import record
 
     print(record(*_ledger(config, root)))
+
+
+@app.command()
+def publish(config: Config = None, root: Root = None) -> None:
+    """Copy a finished root to published/, with what DVC keeps of it, so that it comes with the
+    repository. Leaves out images, recipes and sources, which `pull` makes again."""
+    from diagvib.commands.published import publish
+    from diagvib.workflow.root_stages import config_of
+
+    root_folder, resolved = _ledger(config, root)
+    print(publish(resolved or load_config(config_of(root_folder))))
+
+
+@app.command()
+def pull(
+    roots: Annotated[
+        list[str] | None,
+        argument("Published roots; default: all in published/.", "ROOT", show_default=False),
+    ] = None,
+    mirror: stages.Mirror = None,
+) -> None:
+    """Bring published results: what is stored of them, and what is made again from sources, which may
+    be downloaded."""
+    from diagvib.commands.published import jobs_left, missing_jobs, published_roots, pull
+
+    for root in roots or published_roots():
+        resolved = pull(str(Path(root)))
+        for stage, names in missing_jobs(resolved):
+            source = {"mirror": mirror} if stage == "fetch" else {}
+            run_stage(stage, Layout(resolved.root), resolved, None, names | source)
+        print(jobs_left(resolved))
 
 
 @app.command()

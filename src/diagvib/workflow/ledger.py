@@ -52,7 +52,7 @@ def record(root: str, config: Configuration | None = None) -> str:
     if root == ".":
         config = load_config(config_of(root), ["root=."])
     config = config or load_config(config_of(root))
-    _check_complete(config)
+    check_complete(config)
     pack(root)
     lock = lock_of(root)
     if root == ".":
@@ -170,7 +170,7 @@ def _remedy(path: str) -> str:
     )
 
 
-def _check_complete(config: Configuration) -> None:
+def check_complete(config: Configuration) -> None:
     """DiagvibError unless Snakemake takes everything of a configuration for finished and up to
     date."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:

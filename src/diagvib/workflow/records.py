@@ -11,19 +11,22 @@ keeps, and unpacked after `dvc pull`: with them, a clone has nothing to run agai
 
 import base64
 import json
-from collections.abc import Container
+import re
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json, write_json, write_text
+from diagvib.images import FEATURES_FILE
 
 RECORDS = Path(".snakemake")
 PROVENANCE = "provenance.json"
 _METADATA = RECORDS / "metadata"
 # Snakemake's mark in folders that it made.
 _MARK = ".snakemake_timestamp"
+_DIGEST_FILES = DIGESTS_FILE, FEATURES_FILE
 # Snakemake divides longer names.
 _LONGEST_NAME = 254
 
@@ -33,8 +36,7 @@ def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
     will make it again, as its digest file is among the files that are gone."""
     if path.name == PROVENANCE:
         return _is_noted(path)
-    for folder in path.parents:
-        digests = folder / DIGESTS_FILE
+    for digests in (folder / name for folder in path.parents for name in _DIGEST_FILES):
         if str(digests) in gone:
             return True
         if digests.is_file() and digests != path:  # written after the files that it names
@@ -67,12 +69,8 @@ def record_of(kind: str, path: str) -> Path:
 
 def pack(root: str) -> None:
     """Write the records of a root's data/ and results/ to its file."""
-    path, contents = Path(root) / PROVENANCE, {}
-    for record in _METADATA.rglob("*"):
-        name = "".join(part.removeprefix("@") for part in record.relative_to(_METADATA).parts)
-        if record.is_file() and _is_of(output := base64.urlsafe_b64decode(name).decode(), root):
-            contents[output] = read_json(record)
-    write_json(path, dict(sorted(contents.items())))
+    path = Path(root) / PROVENANCE
+    write_json(path, dict(sorted(_records(root))))
     write_text(_note(path), file_sha256(path))
 
 
@@ -85,10 +83,31 @@ def unpack(root: str) -> None:
         return
     for output, content in read_json(path).items():
         if _is_of(output, root):  # a root that was moved has records under its old name
-            record = record_of("metadata", output)
-            record.parent.mkdir(parents=True, exist_ok=True)
-            record.write_text(json.dumps(content))
+            _write(output, content)
     write_text(_note(path), file_sha256(path))
+
+
+def copy_records(root: str, copy: str) -> None:
+    """Give the copy of a root the root's records, without commands, which may name folders of this
+    machine."""
+    inside = re.compile(rf"(?<![\w./-]){re.escape(root)}/")
+    for output, content in [*_records(root)]:
+        text = json.dumps({**content, "shellcmd": None}, ensure_ascii=False)
+        _write(inside.sub(f"{copy}/", output), json.loads(inside.sub(f"{copy}/", text)))
+
+
+def _records(root: str) -> Iterator[tuple[str, dict]]:
+    """The outputs in a root's data/ and results/ with their records."""
+    for record in _METADATA.rglob("*"):
+        name = "".join(part.removeprefix("@") for part in record.relative_to(_METADATA).parts)
+        if record.is_file() and _is_of(output := base64.urlsafe_b64decode(name).decode(), root):
+            yield output, read_json(record)
+
+
+def _write(output: str, content: dict) -> None:
+    record = record_of("metadata", output)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(content))
 
 
 def _is_of(output: str, root: str) -> bool:

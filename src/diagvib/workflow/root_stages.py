@@ -22,6 +22,11 @@ from diagvib.settings.layout import Layout
 from diagvib.workflow.dvc import outs_of, stages_of
 from diagvib.workflow.records import PROVENANCE
 
+# The folder of published roots, and the name of their DVC remote.
+PUBLISHED = "published"
+# Stages make these anew, the same, from sources and definitions: a published root is without them.
+DRAWN = ("data/raw", "data/prepared", "data/recipes", "data/images")
+
 
 def config_of(root: str) -> Path:
     """The configuration that a root is recorded with."""
@@ -69,12 +74,11 @@ def write_root_stages(root: str, config: Configuration) -> None:
     below = {os.path.relpath(path) for path in files if path.absolute().is_relative_to(Path.cwd())}
     dependencies |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
     dependencies.add("config/baselines")
-    outs = [*outs_of("."), Layout(".").metrics]
     stage = {
         "wdir": os.path.relpath(".", root),
         "cmd": f"snakemake --cores all --configfile {quote(str(config_of(root)))}",
         "deps": sorted(dependencies),
-        "outs": [{f"{root}/{path}": {"persist": True}} for path in outs],
+        **_outs(root),
     }
     comment = "# The configuration that made what is in this folder; written by the workflow.\n"
     write_text(config_of(root), comment + configuration_text(config))
@@ -85,9 +89,30 @@ def write_root_stages(root: str, config: Configuration) -> None:
     write_text(stages_of(root), comment + _yaml(content))
 
 
+def _outs(root: str) -> dict[str, list[dict]]:
+    """What DVC keeps of a root. Of a published one, its metrics are in git, and what can be drawn
+    again is nowhere."""
+    outs, metrics = outs_of("."), str(Layout(root).metrics)
+    if not is_published(root):
+        outs.append(Layout(".").metrics)
+        return {"outs": [{f"{root}/{path}": {"persist": True}} for path in outs]}
+    stored = [path for path in outs if str(path) not in DRAWN]
+    return {
+        "outs": [{f"{root}/{path}": {"persist": True, "remote": PUBLISHED}} for path in stored],
+        "metrics": [{metrics: {"cache": False, "persist": True}}],
+    }
+
+
+def is_published(root: str) -> bool:
+    """Whether a root comes with the repository (`commands.published`)."""
+    return str(Path(root).parent) == PUBLISHED
+
+
 def write_ignored(root: str) -> None:
-    """Have git ignore all but the root's three files and dvc.lock."""
-    write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n")
+    """Have git ignore all but the root's three files and dvc.lock, and a published root's
+    metrics."""
+    results = "/results/*\n!/results/metrics/" if is_published(root) else "/results/"
+    write_text(Path(root) / ".gitignore", f"/data/\n{results}\n/logs/\n/{PROVENANCE}\n")
 
 
 def _plotted(plot: str | dict) -> list[str]:

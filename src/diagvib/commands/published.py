@@ -1,0 +1,123 @@
+"""Published roots: finished results that come with the repository. In git are a root's ledger,
+configuration and metrics, and in STORE, a DVC remote, its other files; but not those that are drawn
+again, the same, when it is pulled."""
+
+import json
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import DIGESTS_FILE, read_yaml
+from diagvib.scenes import load_scene
+from diagvib.scenes.prepared import is_prepared
+from diagvib.settings.keys import ResolvedConfiguration
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
+from diagvib.workflow.dvc import dvc, lock_of, stages_of
+from diagvib.workflow.ledger import check_complete, record
+from diagvib.workflow.records import copy_records
+from diagvib.workflow.root_stages import PUBLISHED, config_of
+
+STORE = Path(PUBLISHED, "store")
+# All published roots together, as git keeps them.
+MOST_MB = 30
+
+
+def publish(config: ResolvedConfiguration) -> str:
+    """Copy a finished root to the folder of published ones, record it there and push it to STORE.
+    Returns a summary for the user. DiagvibError if it is not complete."""
+    root = config.root
+    if root == ".":
+        raise DiagvibError(
+            "root: . is too large for git; push it to a store of yours (docs/remotes.md)"
+        )
+    copy = f"{PUBLISHED}/{Path(root).name}"
+    if root != copy:
+        check_complete(config)
+        for name in ("data", "results"):
+            shutil.rmtree(Path(copy, name), ignore_errors=True)
+            shutil.copytree(Path(root, name), Path(copy, name))
+        copy_records(root, copy)
+    record(copy, config.model_copy(update={"root": copy}))
+    dvc("push", stages_of(copy))
+    unused = _unused_objects()
+    for path in unused:
+        path.unlink()
+    count, size = git_size(Path(PUBLISHED))
+    excess = f", more than the {MOST_MB} MB that all may have" if size > MOST_MB * 1e6 else ""
+    return (
+        f"published in {copy}; {len(unused):,} files of earlier versions left out. {PUBLISHED}: {count:,} files, "
+        f"{size / 1e6:.1f} MB in git{excess}. `git add {PUBLISHED}` and `git commit` share it"
+    )
+
+
+def _unused_objects() -> list[Path]:
+    """The files in STORE that no published root has."""
+    used = set()
+    for lock in Path(PUBLISHED).glob("*/dvc.lock"):
+        for stage in read_yaml(lock)["stages"].values():
+            for digest in (out["md5"] for out in stage["outs"]):
+                path, names = _object(digest), {digest}
+                if digest.endswith(".dir") and path.exists():  # that of metrics is not there
+                    names |= {entry["md5"] for entry in json.loads(path.read_text())}
+                used |= {_object(name) for name in names}
+    return [path for path in STORE.glob("files/md5/*/*") if path not in used]
+
+
+def _object(digest: str) -> Path:
+    return STORE / "files/md5" / digest[:2] / digest[2:]
+
+
+def git_size(folder: Path) -> tuple[int, int]:
+    """The number of files of published roots in a folder, and their compressed size in bytes, as in
+    git."""
+    paths = [path for path in (folder / STORE.name).rglob("*") if path.is_file()]
+    paths += folder.glob("*/dvc.*")
+    return len(paths), sum(len(zlib.compress(path.read_bytes())) for path in paths)
+
+
+def pull(root: str) -> ResolvedConfiguration:
+    """Bring the stored files of a published root; returns its configuration. DiagvibError if there
+    is no such root."""
+    if not lock_of(root).exists():
+        names = ", ".join(published_roots()) or f"none in {PUBLISHED}"
+        raise DiagvibError(f"{lock_of(root)}: no such file; published roots: {names}")
+    dvc("pull", stages_of(root))
+    return load_config(config_of(root))
+
+
+def jobs_left(config: ResolvedConfiguration) -> str:
+    """For a user who has pulled a root: whether this version of the code would make any of it
+    again."""
+    root, file = config.root, config_of(config.root)
+    try:
+        check_complete(config)
+    except DiagvibError as error:
+        return (
+            f"{root}: is there, but made by another version of the code or of its packages: {error}, or check "
+            f"out the commit that published it (`git log {lock_of(root)}`)"
+        )
+    return f"{root}: all is there; `snakemake -n --configfile {file}` has nothing to do"
+
+
+def published_roots() -> list[str]:
+    return [str(path.parent) for path in sorted(Path(PUBLISHED).glob("*/dvc.lock"))]
+
+
+def missing_jobs(config: ResolvedConfiguration) -> Iterator[tuple[str, dict]]:
+    """Stages and names of the jobs that draw again what a root is stored without; each is to be run
+    before the next is asked for."""
+    layout = Layout(config.root)
+    for scene in config.scenes:
+        has_sources = bool(load_scene(scene).raw_files(config.sources))
+        if has_sources and not (layout.raw(scene) / DIGESTS_FILE).exists():
+            yield "fetch", {"scene": scene}
+        if not is_prepared(layout.prepared(scene)):
+            yield "prepare", {"scene": scene}
+    for study, binding in config.datasets:
+        if not layout.recipes(study, binding).exists():
+            yield "draw", {"study": study, "binding": binding}
+        if config.images == "parquet" and not layout.digests(study, binding).exists():
+            yield "render", {"study": study, "binding": binding}

@@ -1,0 +1,221 @@
+"""Published roots: what comes with the repository is enough for a clone, from git and from a web
+server, to have nothing to do."""
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.request import urlopen
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import BIN, REPOSITORY
+from diagvib.commands.published import MOST_MB, STORE, git_size
+from diagvib.foundation.files import read_json
+from toy import ROOT, count, diagvib, dvc, environment, git, snakemake
+
+pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
+
+COPY = f"published/{ROOT}"
+CLEAN = "0 recorded files are changed, 0 absent, 0 made again"
+ANEW = "published/ was made by code that computes otherwise: run `make published` and commit it"
+
+
+@pytest.fixture(scope="module")
+def repository(output, tmp_path_factory) -> Path:
+    """A copy of `output` in which its root is published and committed."""
+    folder = shutil.copytree(output, tmp_path_factory.mktemp("a") / "published", symlinks=True)
+    assert f"published in {COPY}" in diagvib(folder, "publish", "--config", "toy.yaml")
+    git(folder, "add", "published")
+    git(folder, "commit", "--quiet", "-m", "published")
+    return folder
+
+
+def clone_of(repository: Path, folder: Path) -> Path:
+    git(folder, "clone", "--quiet", str(repository), "clone")
+    # With what is compiled of the code.
+    return shutil.copytree(repository / "src", folder / "clone/src", dirs_exist_ok=True).parent
+
+
+@contextmanager
+def web_server(folder: Path) -> Iterator[str]:
+    """The address of a server that only reads."""
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of what training computes. The other two files of a run say when and where."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("run.json", "sha256.json")
+    }
+
+
+def test_what_is_published_is_without_images_and_names_no_folder_of_the_machine(repository):
+    files = [Path(name) for name in git(repository, "ls-files", "published").split()]
+    names = [path.relative_to(COPY) for path in files if path.is_relative_to(COPY)]
+    top = {".gitignore", "config.yaml", "dvc.lock", "dvc.yaml"}
+    assert {str(path) for path in names if path.parts[:2] != ("results", "metrics")} == top
+    assert len(names) > len(top)
+    stored = [path for path in files if path.is_relative_to(STORE)]
+    assert len(stored) + len(names) == len(files)
+    sizes = {(repository / path).stat().st_size for path in stored}
+    data = list((repository / COPY / "data").rglob("*.parquet"))
+    assert data and not sizes & {path.stat().st_size for path in data}
+    assert not [
+        path for path in files if str(repository).encode() in (repository / path).read_bytes()
+    ]
+
+
+def test_publishing_again_changes_nothing_but_what_nobody_needs(repository):
+    stray = repository / STORE / "files/md5/00/nobody"
+    stray.parent.mkdir(exist_ok=True)
+    stray.touch()
+    assert "; 1 files of earlier versions" in diagvib(repository, "publish", "--root", COPY)
+    assert "; 0 files of earlier versions" in diagvib(repository, "publish", "--config", "toy.yaml")
+    assert git(repository, "status", "--porcelain", "--", "published") == ""
+
+
+def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repository, tmp_path):
+    clone = clone_of(repository, tmp_path)
+    shown = dvc(clone, "metrics", "show")
+    assert "failed" not in shown and f"{COPY}/results/metrics/tiny/zgo.json" in shown
+    results = clone / COPY / "results"
+    with web_server(repository / STORE) as address:
+        dvc(clone, "remote", "modify", "--local", "published", "url", address)
+        dvc(clone, "pull", f"{COPY}/results/tables")
+        assert {path.name for path in results.iterdir()} == {"metrics", "tables"}
+        dvc(clone, "pull", f"{COPY}/results/runs/tiny/zgo")
+        assert [path.name for path in (results / "runs").iterdir()] == ["tiny"]
+        assert f"{COPY}: all is there" in diagvib(clone, "pull")
+    assert git(clone, "status", "--porcelain") == ""
+    assert CLEAN in diagvib(clone, "verify", "--root", COPY)
+    configuration = ("--configfile", f"{COPY}/config.yaml")
+    assert "Nothing to be done" in snakemake(clone, "-n", *configuration)
+    assert "didn't change, skipping" in dvc(clone, "repro", f"{COPY}/dvc.yaml")
+    job = results / "runs/tiny/zgo/hue-shape"
+    before = contents(job)
+    shutil.rmtree(job)
+    steps = {"train": 1, "tabulate": 1, "plot": 1, "all": 1}
+    assert count(snakemake(clone, "-n", *configuration)) == steps
+    snakemake(clone, *configuration, "--", f"{job.relative_to(clone)}/sha256.json")
+    assert contents(job) == before
+    page = clone / "src/diagvib/report/page.py"
+    page.write_text(page.read_text().replace("import", "MORE = 1\nimport", 1))
+    assert "made by another version of the code" in diagvib(clone, "pull", COPY)
+
+
+def test_the_repositorys_stay_small():
+    assert git_size(REPOSITORY / "published")[1] <= MOST_MB * 1e6
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """A clone of this repository, as it was committed, with the demo's results."""
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("the repository is not in git here")
+    folder = tmp_path_factory.mktemp("b")
+    git(folder, "clone", "--quiet", str(REPOSITORY), "clone")
+    shown = diagvib(folder / "clone", "pull", "published/demo")
+    assert "all is there" in shown, f"{ANEW}\n{shown}"
+    return folder / "clone"
+
+
+@pytest.mark.integration
+def test_the_demos_root_is_complete_in_a_clone_and_opens(clone):
+    assert CLEAN in diagvib(clone, "verify", "--root", "published/demo")
+    dry_run = snakemake(clone, "-n", "--configfile", "published/demo/config.yaml")
+    assert "Nothing to be done" in dry_run, ANEW
+    assert "failed" not in dvc(clone, "metrics", "show")
+    commands = re.findall(
+        r"^\.venv/bin/dvc (plots .*?)(?: +#.*)?$", (REPOSITORY / "README.md").read_text(), re.M
+    )
+    for command in commands:
+        assert "failed" not in dvc(clone, *command.split())
+    assert commands and "overall" in (clone / "dvc_plots/index.html").read_text()
+    command = [BIN / "diagvib", "view", "published/demo", "--no-browser"]
+    process = subprocess.Popen(
+        command, cwd=clone, env=environment(clone), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        with urlopen(process.stdout.readline().strip()) as page:
+            assert page.status == 200 and b"<html" in page.read().lower()
+    finally:
+        process.terminate()
+
+
+@pytest.mark.integration
+def test_deleted_runs_of_the_demo_are_made_again_the_same(clone):
+    """The same to the byte on the same kind of processor, with the same packages; elsewhere the
+    same each time, and close (docs/published.md)."""
+    runs = clone / "published/demo/results/runs/small_cnn"
+    recorded, noted = contents(runs), read_json(runs / "zgo/shape-hue/0/run.json")
+    jobs = {"train": 3, "tabulate": 1, "plot": 1, "all": 1}
+    options = ("--configfile", "published/demo/config.yaml")
+
+    def made_again() -> dict[str, bytes]:
+        for study in ("zgo", "cgo-2", "fgo-20"):
+            shutil.rmtree(runs / study)
+        assert count(snakemake(clone, "-n", *options)) == jobs
+        snakemake(clone, *options)
+        return contents(runs)
+
+    again = made_again()
+    anew = read_json(runs / "zgo/shape-hue/0/run.json")
+    for key in ("settings", "training", "code", "images"):
+        assert anew[key] == noted[key]
+    if again != recorded:
+        assert made_again() == again, "training is not deterministic here"
+        for name in (name for name in again if name.endswith("metrics.json")):
+            groups, recorded_groups = (
+                json.loads(content[name])["groups"] for content in (again, recorded)
+            )
+            for group, scores in groups.items():
+                assert abs(scores["accuracy"] - recorded_groups[group]["accuracy"]) < 0.15
+    message = diagvib(clone, "verify", "--root", "published/demo")
+    assert message.startswith("0 recorded files are changed, 0 absent")
+
+
+# Page's letter -> a file of the demo, and the same file of the toy.
+KINDS = {
+    "R": "data/recipes/zgo/hue-shape.parquet",
+    "I": "data/images/zgo/hue-shape/0/test.parquet",
+    "P": "results/runs/tiny/zgo/hue-shape/0/predictions.parquet",
+    "V": "results/runs/tiny/zgo/hue-shape/0/exhibits.parquet",
+}
+
+
+def test_the_page_on_parquet_names_the_columns_that_files_have(output, monkeypatch):
+    text = (REPOSITORY / "docs/parquet.md").read_text()
+    rows = re.findall(r"^\| (`.+?) \| (\w+) \| ([RIPV ]+) \|", text, re.M)
+    for letter, path in KINDS.items():
+        schema = pq.read_schema(output / ROOT / path)
+        columns = {
+            name: kind
+            for names, kind, letters in rows
+            if letter in letters
+            for name in re.findall(r"`(\w+)`", names)
+        }
+        assert columns == {field.name: str(field.type) for field in schema}, path
+    monkeypatch.chdir(output)
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    code = code.replace("published/demo", ROOT).replace(
+        "small_cnn/zgo/shape-hue", "tiny/zgo/hue-shape"
+    )
+    names = {}
+    exec(code.replace("zgo/shape-hue", "zgo/hue-shape"), names)
+    assert isinstance(names["predictions"], pd.DataFrame) and names["image"].shape == (64, 64, 3)
+    assert len(names["recipes"]) == len(names["dataset"])
