@@ -25,6 +25,7 @@ import yaml
 
 from conftest import REPOSITORY
 from diagvib.cli import app
+from diagvib.commands.run import shipped_configurations
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.keys import Configuration
@@ -43,6 +44,7 @@ SYSTEM = {
     "docker",
     "export",
     "git",
+    "hf",
     "mktemp",
     "pip",
     "rm",
@@ -51,6 +53,7 @@ SYSTEM = {
     "ssh",
     "tmux",
     "xargs",
+    "zip",
 }
 
 
@@ -295,7 +298,8 @@ def _parsed(program: typer.Typer, arguments: list[str]) -> dict:
 def check_diagvib(arguments: list[str]) -> None:
     inputs = _parsed(app, arguments)
     configs = inputs.get("config") or []
-    assert all(map(_exists, configs if isinstance(configs, list | tuple) else [configs]))
+    configs = configs if isinstance(configs, list | tuple) else [configs]
+    assert all(_exists(name) or str(name) in shipped_configurations() for name in configs)
     if inputs.get("override"):
         load_config(None, list(inputs["override"]))
     assert set(inputs.get("baselines") or []) <= set(baseline_names())

@@ -68,7 +68,7 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
 
 def test_both_hold_everything_that_the_program_reads(built):
     tracked = subprocess.run(
-        ["git", "ls-files", "config", "src/diagvib"],
+        ["git", "ls-files", "config", "src/diagvib", "Snakefile", "rules", "profiles"],
         cwd=REPOSITORY,
         check=True,
         text=True,
@@ -79,7 +79,8 @@ def test_both_hold_everything_that_the_program_reads(built):
     assert {f"diagvib/{name}".replace("diagvib/src/", "") for name in tracked} <= inside
     with tarfile.open(sdist) as archive:
         held_out = {name.partition("/")[2] for name in archive.getnames()}
-    assert {*tracked, "Snakefile", "rules/train.smk", "README.md", "LICENSE"} <= held_out
+    assert {*tracked, "README.md", "LICENSE"} <= held_out
+    assert not [name for name in held_out if name.startswith("published/")]
 
 
 def test_the_librarys_lines_run_from_an_empty_folder(installed, tmp_path):
@@ -102,3 +103,16 @@ def test_the_librarys_lines_run_from_an_empty_folder(installed, tmp_path):
         "worst_cell",
     }
     assert (tmp_path / "grid.png").exists()
+
+
+def test_the_workflow_runs_in_an_empty_folder(installed, tmp_path):
+    """By the name of a configuration, or by a file of the user's."""
+    counts = "counts={train: 36, val: 18, id: 18, ood: 18}"
+    small = (f"{counts}", "studies=[zgo]", "training={max_epochs: 1}", "image_size=64")
+    run(installed, tmp_path, "-m", "diagvib", "run", "demo", "--config", *small)
+    assert (tmp_path / "outputs/demo/results/report.html").exists()
+    (tmp_path / "mine.yaml").write_text("root: mine\nsources: embedded\nbaselines: [small_cnn]\n")
+    for name in ("mine.yaml", "waterbirds", "imagenet_w"):
+        shown = run(installed, tmp_path, "-m", "diagvib", "run", name, "-n", "--config", "mirror=.")
+        assert "train" in shown, name
+    assert not (tmp_path / "Snakefile").exists() and not (tmp_path / "config").exists()

@@ -2,9 +2,6 @@
 user could have written, runs the workflow with it, and prints the tables."""
 
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
@@ -100,22 +97,3 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
         return weights, None
     tag, input_settings = found(model, tag_name)
     return weights or tag, input_settings
-
-
-def check_repository() -> None:
-    """DiagvibError if the current folder is not the repository."""
-    if not Path("Snakefile").exists():
-        raise DiagvibError(
-            f"{Path.cwd()}: has no Snakefile; run `diagvib evaluate` in the repository, or use "
-            "`diagvib.probe`"
-        )
-
-
-def run_workflow(file: Path, cores: int) -> None:
-    """Run the workflow with a configuration. DiagvibError if it fails."""
-    command = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--configfile", str(file)]
-    if subprocess.run(command).returncode:
-        raise DiagvibError(
-            f"the workflow stopped; the same command continues it, and so does "
-            f"`{shlex.join(command[2:])}`"
-        )

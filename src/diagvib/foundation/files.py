@@ -45,10 +45,15 @@ _REFUSED = errno.EACCES, errno.EROFS, errno.EPERM, errno.EFBIG, errno.EIO, errno
 
 
 def definition_path(name: str) -> Path:
-    """The path of a definition file: in `config/` of a checkout, or in its copy inside an installed
+    """The path of a definition file, in `config/`."""
+    return shipped_path(f"config/{name}")
+
+
+def shipped_path(name: str) -> Path:
+    """The path of a file of the repository: in a checkout, or its copy inside an installed
     wheel."""
-    checkout = checkout_path("config") / name
-    return checkout if checkout.exists() else _PACKAGE / "config" / name
+    checkout = checkout_path(name)
+    return checkout if checkout.exists() else _PACKAGE / name
 
 
 def definition_name(path: Path) -> str:
@@ -59,7 +64,7 @@ def definition_name(path: Path) -> str:
 def named_in(file: Path, name: str, exists: Callable[[Path], bool] = Path.is_file) -> str:
     """The path of a file that another one names: relative to the latter, if it is there, or else to
     the current folder. Below that it is relative, so that a copy elsewhere has the same settings."""
-    near, folder = file.parent / name, Path.cwd()
+    near, folder = Path(os.path.normpath(file.parent / name)), Path.cwd()
     if not exists(near):
         return name
     return str(near.relative_to(folder) if near.is_relative_to(folder) else near)
