@@ -113,6 +113,8 @@ def test_the_workflow_runs_in_an_empty_folder(installed, tmp_path):
     assert (tmp_path / "outputs/demo/results/report.html").exists()
     (tmp_path / "mine.yaml").write_text("root: mine\nsources: embedded\nbaselines: [small_cnn]\n")
     for name in ("mine.yaml", "waterbirds", "imagenet_w"):
-        shown = run(installed, tmp_path, "-m", "diagvib", "run", name, "-n", "--config", "mirror=.")
-        assert "train" in shown, name
+        display = run(
+            installed, tmp_path, "-m", "diagvib", "run", name, "-n", "--config", "mirror=."
+        )
+        assert "train" in display, name
     assert not (tmp_path / "Snakefile").exists() and not (tmp_path / "config").exists()

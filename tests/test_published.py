@@ -91,8 +91,8 @@ def test_publishing_again_changes_nothing_but_what_nobody_needs(repository):
 
 def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repository, tmp_path):
     clone = clone_of(repository, tmp_path)
-    shown = dvc(clone, "metrics", "show")
-    assert "failed" not in shown and f"{COPY}/results/metrics/tiny/zgo.json" in shown
+    display = dvc(clone, "metrics", "show")
+    assert "failed" not in display and f"{COPY}/results/metrics/tiny/zgo.json" in display
     results = clone / COPY / "results"
     with web_server(repository / STORE) as address:
         dvc(clone, "remote", "modify", "--local", "published", "url", address)
@@ -129,8 +129,8 @@ def clone(tmp_path_factory) -> Path:
         pytest.skip("the repository is not in git here")
     folder = tmp_path_factory.mktemp("b")
     git(folder, "clone", "--quiet", str(REPOSITORY), "clone")
-    shown = diagvib(folder / "clone", "pull", "published/demo")
-    assert "all is there" in shown, f"{ANEW}\n{shown}"
+    display = diagvib(folder / "clone", "pull", "published/demo")
+    assert "all is there" in display, f"{ANEW}\n{display}"
     return folder / "clone"
 
 
@@ -162,7 +162,7 @@ def test_deleted_runs_of_the_demo_are_made_again_the_same(clone):
     """The same to the byte on the same kind of processor, with the same packages; elsewhere the
     same each time, and close (docs/published.md)."""
     runs = clone / "published/demo/results/runs/small_cnn"
-    recorded, noted = contents(runs), read_json(runs / "zgo/shape-hue/0/run.json")
+    recorded, provenance = contents(runs), read_json(runs / "zgo/shape-hue/0/run.json")
     jobs = {"train": 3, "tabulate": 1, "plot": 1, "all": 1}
     options = ("--configfile", "published/demo/config.yaml")
 
@@ -176,7 +176,7 @@ def test_deleted_runs_of_the_demo_are_made_again_the_same(clone):
     again = made_again()
     anew = read_json(runs / "zgo/shape-hue/0/run.json")
     for key in ("settings", "training", "code", "images"):
-        assert anew[key] == noted[key]
+        assert anew[key] == provenance[key]
     if again != recorded:
         assert made_again() == again, "training is not deterministic here"
         for name in (name for name in again if name.endswith("metrics.json")):
