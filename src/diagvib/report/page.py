@@ -167,7 +167,7 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
         "missing": describe_missing(runs),
         "samples": report_data.samples,
         "doubtful": describe_doubtful(runs),
-        "missing_title": f"Missing{' and doubtful' * doubtful(runs).any()} runs",
+        "missing_title": f"Missing{' and doubtful' * bool(doubtful(runs).any())} runs",
         "untested": [
             f"{known_studies.title(study)}, {binding}: {text}"
             for (study, binding), binding_runs in runs.groupby(["study", "binding"], sort=False)
