@@ -65,7 +65,7 @@ def test_one_seed_is_written_nowhere(one_seed):
     for name in TABLE_FILES:
         if name.endswith(".parquet"):
             table = pd.read_parquet(one_seed.tables / name)
-            assert "seed" not in table or name == "spread.parquet", name
+            assert "seed" not in table or name == "variation.parquet", name
     assert "seeds" not in read_json(one_seed.tables / "versions.json")["settings"]
     config = small(one_seed.root)
     for stage in ("train", "tabulate"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.foundation.files import write_json, write_text
-from diagvib.papers.diagvib6.agreement import agreement_table
+from diagvib.papers.diagvib6.agreement import agreement_table, variance_ratio
 from diagvib.papers.diagvib6.comparability import judge_runs
 from diagvib.papers.diagvib6.published import PAPER_KEYS, of_paper
 from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found, verdict_tables
@@ -60,7 +60,7 @@ def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) 
             metrics.merge(verdicts, how="left", on=PAPER_KEYS).fillna({"verdict": ""}), frame
         ),
         "comparison": comparison,
-        "agreement": agreement_table(comparison),
+        "agreement": agreement_table(comparison, variance_ratio(frame)),
     }
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
     single = ("runs", "run_times")

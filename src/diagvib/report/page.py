@@ -36,7 +36,7 @@ from diagvib.report.style import (
     accuracy_stops,
 )
 from diagvib.report.visualisation_sheets import INSIDE
-from diagvib.results import calibration, saliency_shares, selection
+from diagvib.results import calibration, saliency_shares, selection, variation
 from diagvib.results.combinations import untested_notes
 from diagvib.results.metric_sets import cue_strength
 from diagvib.results.metric_sets.metric_set import Finding
@@ -221,9 +221,10 @@ def _sections(
         saliency_shares.TITLE: saliency_shares.saliency_sentence(frames["runs"], known_studies),
         calibration.TITLE: calibration.calibration_sentence(calibrated, known_studies),
         selection.TITLE: selection.selection_sentence(frames["selection"], known_studies),
+        variation.TITLE: variation.variation_sentence(frames["variation"]),
     }
     for title, sentence in sentences.items():
-        parts[title].found = [sentence] if sentence else []
+        of(title).found = [sentence] if sentence else []
     if len(frames["comparison"]):
         finding_text = verdict_found(frames["comparison"])
         parts[VERDICT].found, parts[VERDICT].introduction = (

@@ -22,6 +22,8 @@ from diagvib.results.read_runs import SELECTABLE, Collected, run_times
 from diagvib.results.reader_tables import Frames, Table, doubtful, metrics_of
 from diagvib.results.saliency_shares import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
+from diagvib.results.variation import COLUMNS as VARIATION
+from diagvib.results.variation import variation_rows, variation_tables
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.resolve import command_for
 from diagvib.studies.known_studies import KnownStudies
@@ -42,13 +44,14 @@ def make_tables(
     `metrics` has the rows of every set, each from the runs of the studies that name it. baselines:
     name -> settings; tuned: folder of tuning results.
     """
-    runs, parts, frames = collected.frame, [], {}
+    runs, parts, frames, variation = collected.frame, [], {}, []
     results = Results(runs, collected.cells, known_studies, baselines, collected.cue_label)
     for name, metric_set in METRIC_SETS.items():
         set_results = results.of(known_studies.judged_by(name, runs["study"]))
         set_metrics = metric_set.metrics(set_results)
         parts.append(set_metrics.assign(metric_set=name, note=set_metrics.get("note", "")))
         frames |= metric_set.tables(set_results)
+        variation += variation_rows(metric_set.of_run(set_results)) if len(set_results.runs) else []
     parts.append(calibration(runs, baselines))
     metrics = concatenated(parts, COLUMNS).reindex(columns=COLUMNS)
     return {
@@ -56,6 +59,7 @@ def make_tables(
         "metrics": metrics.astype({"cues": float}),
         **frames,
         "selection": selection_table(collected, read_searches(tuned), known_studies, baselines),
+        "variation": pd.DataFrame(variation, columns=VARIATION),
         "run_times": run_times(collected),
     }
 
@@ -115,7 +119,8 @@ def result_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
     ]
     shown_tables += saliency_tables(tables["runs"], known_studies)
     shown_tables += calibration_tables(metrics_of(tables, SET), known_studies)
-    return [*shown_tables, *selection_tables(tables["selection"], known_studies)]
+    shown_tables += selection_tables(tables["selection"], known_studies)
+    return [*shown_tables, *variation_tables(tables["variation"], known_studies)]
 
 
 def time_table(times: pd.DataFrame) -> Table:

@@ -12,7 +12,9 @@ import pandas as pd
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.seeding import named_generator
 from diagvib.papers.diagvib6.verdicts import COMPARED, LEAST_SAMPLES, PAPER_SAMPLES
+from diagvib.results.variation import grid
 from diagvib.studies.known_studies import SHIPPED
+from diagvib.studies.needs import ID, OOD
 
 # Below this p, the results differ from the paper.
 SIGNIFICANCE = 0.05
@@ -43,10 +45,11 @@ _SPREADS = ["smaller than the paper's", "larger than the paper's"]
 COLUMNS = ["by", "name", "cells", "mean_difference", "score", "usual", "p", "statement"]
 
 
-def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
+def agreement_table(comparison: pd.DataFrame, variance_ratio: float = 1) -> pd.DataFrame:
     """A row for all compared cells, for each group of them, and for the spread between samples.
 
-    comparison: the table of `verdicts.comparison_table`. Columns: by, name, cells,
+    comparison: the table of `verdicts.comparison_table`. variance_ratio: of ours, by how much means
+    over seeds lower the variance between samples; the paper has one seed. Columns: by, name, cells,
     mean_difference (ours minus the paper's), score (RMS z; of a spread, its ratio to the other
     side's), usual (what the score of nine in ten honest reproductions stays below), p, statement
     (one of STATEMENTS). A group's p is the share of honest reproductions in which any group is as
@@ -59,7 +62,7 @@ def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
     for by in _GROUPS:
         scores = cells.groupby(cells[by].agg(", ".join, axis=1), sort=False).indices.items()
         groups += [(", ".join(by), name, members) for name, members in scores]
-    scores = _test(cells, [members for *_, members in groups])
+    scores = _test(cells, [members for *_, members in groups], variance_ratio)
     groups += [("spread", name, cells.index) for name in _SPREADS]
     rows = [
         (
@@ -79,11 +82,26 @@ def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _test(cells: pd.DataFrame, groups: list) -> np.ndarray:
+def variance_ratio(runs: pd.DataFrame) -> float:
+    """The variance between dataset samples' means over their seeds, as a share of that between runs
+    with the same number of a seed; 1 with one seed. runs: as from `read_runs.read_runs`."""
+    if not runs["seed"].any():
+        return 1.0
+    tested = np.where(runs["cue"] == "", runs[f"{ID}_accuracy"], runs[f"{OOD}_accuracy"])
+    groups = runs.assign(tested=tested).groupby(["study", "baseline", "target"])
+    grids = [values for _, part in groups if len(values := grid(part, "tested")) > 1]
+    of_runs = sum(values.var(axis=0, ddof=1).mean() for values in grids)
+    of_means = sum(values.mean(axis=1).var(ddof=1) for values in grids)
+    least = 1 / runs["seed"].nunique()
+    return float(np.clip(of_means / of_runs, least, 1)) if of_runs else 1.0
+
+
+def _test(cells: pd.DataFrame, groups: list, variance_ratio: float) -> np.ndarray:
     """Score, usual score and p of each group of cells, then of the two spreads: float[groups, 3].
 
     groups: the numbers of their cells. If the paper is right, both sides have one mean and one
-    variance between samples, estimated from both together; with these, both sides are simulated.
+    variance between runs on different samples, estimated from both together; with these, both sides
+    are simulated.
     """
     members = np.zeros((len(cells), len(groups)))
     for column, group in enumerate(groups):
@@ -101,18 +119,19 @@ def _test(cells: pd.DataFrame, groups: list) -> np.ndarray:
 
     columns = ["paper", "paper_stderr", "ours", "stderr"]
     paper, theirs, ours, our_spread = cells[columns].fillna(0).to_numpy(float).T
-    theirs, our_spread = printed(theirs * PAPER_SAMPLES**0.5), our_spread**2 * n
+    theirs, our_spread = printed(theirs * PAPER_SAMPLES**0.5), our_spread**2 * n / variance_ratio
     mean = (PAPER_SAMPLES * paper + n * ours) / (PAPER_SAMPLES + n)
-    simulated = _draws(cells, contrast, mean, variance(theirs, our_spread))
+    variances = variance(theirs, our_spread), variance(theirs, our_spread) * variance_ratio
+    simulated = _draws(cells, contrast, mean, variances)
     simulated_paper, simulated_ours = simulated[..., :PAPER_SAMPLES], simulated[..., PAPER_SAMPLES:]
     counted = np.arange(simulated_ours.shape[-1]) < n[:, None]
     mean = (simulated_ours * counted).sum(-1) / n
     squares = ((simulated_ours - mean[..., None]) ** 2 * counted).sum(-1)
     # The first row has the accuracies found; those below are simulated, as if all were right.
     theirs = np.vstack([theirs, printed(simulated_paper.std(-1, ddof=1))])
-    our_spread = np.vstack([our_spread, squares / np.maximum(n - 1, 1)])
+    our_spread = np.vstack([our_spread, squares / np.maximum(n - 1, 1) / variance_ratio])
     difference = np.vstack([ours - paper, mean - simulated_paper.mean(-1).round(2)])
-    unit = variance(theirs, our_spread) * (1 / PAPER_SAMPLES + 1 / n) + _LEAST_UNIT**2
+    unit = variance(theirs, our_spread) * (1 / PAPER_SAMPLES + variance_ratio / n) + _LEAST_UNIT**2
     wider = np.sqrt((our_spread.sum(-1) + 1e-3) / (theirs.sum(-1) + 1e-3))
     scores = np.column_stack([np.sqrt(difference**2 / unit @ members), 1 / wider, wider])
     typical = np.quantile(scores, _TYPICAL_SHARE, axis=0)
@@ -123,9 +142,13 @@ def _test(cells: pd.DataFrame, groups: list) -> np.ndarray:
 
 
 def _draws(
-    cells: pd.DataFrame, contrast: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    cells: pd.DataFrame,
+    contrast: np.ndarray,
+    mean: np.ndarray,
+    variances: tuple[np.ndarray, np.ndarray],
 ) -> np.ndarray:
-    """Accuracies of honest reproductions: float32[DRAWS, cells, the paper's samples then ours]."""
+    """Accuracies of honest reproductions: float32[DRAWS, cells, the paper's samples then ours].
+    variances: of each side's."""
     rng = named_generator("joint statement", len(cells))
     baseline, target = (pd.factorize(cells[name])[0] for name in ("baseline", "target"))
     samples = PAPER_SAMPLES + int(cells["n"].max())
@@ -133,7 +156,10 @@ def _draws(
     simulated = rng.standard_normal((DRAWS, len(cells), samples), np.float32)
     simulated *= (1 - SHARED) ** 0.5
     simulated += SHARED**0.5 * effect[:, target]
-    simulated *= np.sqrt(variance)[:, None]
+    for side, variance in zip(
+        (simulated[..., :PAPER_SAMPLES], simulated[..., PAPER_SAMPLES:]), variances, strict=True
+    ):
+        side *= np.sqrt(variance)[:, None]
     simulated += mean[:, None]
     offset = rng.uniform(-TOLERANCE, TOLERANCE, (DRAWS, baseline.max() + 1))
     offset[::2] = offset[::2, :1]  # in half of the draws, the same for all baselines

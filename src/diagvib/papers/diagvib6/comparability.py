@@ -39,6 +39,7 @@ def protocol_differences(settings: dict) -> list[str]:
             of_paper["counts"]["ood"],
         ),
         ("dataset samples" if samples != 1 else "dataset sample", samples, of_paper["samples"]),
+        _seeds(settings),
     ]
     return [*_obstacles(settings), *_unequal(sizes)]
 
@@ -59,12 +60,13 @@ def judge_runs(
     }
     origins = untuned_notes(baselines)
     paper, seed = _published(), settings.get("training", {}).get("seed")
+    seeds = _unequal([_seeds(settings)])
     reasons: dict[tuple, tuple[list, list]] = {}
     cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
     for cell, run in zip(cells, provenances, strict=True):
         precision = run and run.get("precision")
         _, mentions = reasons.setdefault(
-            cell, (obstacles[cell[0]], [note] if (note := origins[cell[0]]) else [])
+            cell, (obstacles[cell[0]], [*filter(None, [origins[cell[0]]]), *seeds])
         )
         for value, key, text in (
             (precision, "precision", precision),
@@ -74,6 +76,11 @@ def judge_runs(
             if value not in (None, paper[key]) and mention not in mentions:
                 mentions.append(mention)
     return reasons
+
+
+def _seeds(settings: dict) -> tuple[str, int, int]:
+    """Seeds per dataset sample, ours and the paper's."""
+    return "seeds", settings.get("seeds", 1), _defaults()["seeds"]
 
 
 @cache

@@ -1,0 +1,142 @@
+"""Where the spread of a number comes from: dataset samples, training seeds on the same images, or
+both, as in a single run."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import chdtri, fdtri
+
+from diagvib.results.cells import RUN_KEYS
+from diagvib.results.metric_sets.metric_set import by_binding
+from diagvib.results.table import Table
+from diagvib.results.uncertainty import CONFIDENCE, FEWEST
+from diagvib.studies.known_studies import KnownStudies
+
+SOURCES = ("samples", "seeds", "run")
+_ENDS = ("", "_low", "_high")
+SPREADS = [f"sd_{source}{end}" for source in SOURCES for end in _ENDS]
+COLUMNS = ["study", "baseline", "binding", "metric", "mean", "n", "seeds", *SPREADS]
+TITLE = "Where the spread comes from"
+_INTRODUCTION = (
+    "Standard deviations in points, with 95 % intervals: of a dataset sample's accuracy, were it trained with every seed; "
+    "of the seeds on the same images; and of a single run, which has both. The standard error of a mean over n samples "
+    "with k seeds each is the root of (samples² + seeds² / k) / n: further seeds lower the second part alone."
+)
+_OUTSIDE = (1 - CONFIDENCE) / 2
+
+
+class Component(NamedTuple):
+    """A standard deviation and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def grid(runs: pd.DataFrame, metric: str) -> np.ndarray:
+    """float[samples, seeds]: the means over all bindings, without samples that lack a run."""
+    by = [runs["sample"], runs["seed"]]
+    means = runs[metric].astype(float).groupby(by).agg(lambda values: values.mean(skipna=False))
+    return means.unstack().dropna().to_numpy()
+
+
+def components(values: np.ndarray) -> dict[str, Component]:
+    """The sources of spread of float[samples, seeds]; NaN where there is only one sample or seed. With
+    fewer than FEWEST samples, only that of seeds has an interval.
+
+    One-way analysis of variance with random samples. Intervals: chi-square for seeds, Williams (1962)
+    and Tukey for samples, Graybill and Wang (1980) for a run. They take both sources as normal;
+    how often they contain the truth where accuracies are not: benchmarks/README.md.
+    """
+    samples, seeds = values.shape
+    if samples < 2 or seeds < 2:
+        return dict.fromkeys(SOURCES, Component(np.nan, np.nan, np.nan))
+    freedom = np.array([samples - 1, samples * (seeds - 1)])
+    between, within = seeds * values.mean(axis=1).var(ddof=1), values.var(axis=1, ddof=1).mean()
+    below, above = (chdtri(freedom, share) / freedom for share in (_OUTSIDE, 1 - _OUTSIDE))
+    ratio_below, ratio_above = (fdtri(*freedom, share) for share in (1 - _OUTSIDE, _OUTSIDE))
+    parts = np.array([between / seeds, within * (1 - 1 / seeds)])
+    run = parts.sum()
+    variances = {
+        "samples": (
+            (between - within) / seeds,
+            (between - within * ratio_below) / seeds / below[0],
+            (between - within * ratio_above) / seeds / above[0],
+        ),
+        "seeds": (within, within / below[1], within / above[1]),
+        "run": (
+            run,
+            run - np.linalg.norm(parts * (1 - 1 / below)),
+            run + np.linalg.norm(parts * (1 / above - 1)),
+        ),
+    }
+    # No number between 0 and 1 spreads more, and no difference of two.
+    most = 0.5 if values.min() >= 0 and values.max() <= 1 else 1
+    sources = {
+        source: Component(*np.sqrt(np.clip(parts, 0, most**2)).tolist())
+        for source, parts in variances.items()
+    }
+    if samples < FEWEST:
+        for source in ("samples", "run"):
+            sources[source] = Component(sources[source].value, np.nan, np.nan)
+    return sources
+
+
+def variation_rows(values: pd.DataFrame) -> Iterator[dict]:
+    """COLUMNS of each study, baseline, binding (empty: the mean over several) and metric; nothing
+    for runs with one seed. values: from `MetricSet.of_run`. n: samples with all their runs."""
+    if not values["seed"].any():
+        return
+    metrics = [name for name in values if name not in RUN_KEYS]
+    for (study, baseline), baseline_values in values.groupby(["study", "baseline"], sort=False):
+        for (binding, *_), runs in by_binding(baseline_values):
+            for metric in metrics:
+                accuracies = grid(runs, metric)
+                if accuracies.size:
+                    names = {"study": study, "baseline": baseline, "binding": binding}
+                    numbers = (metric, accuracies.mean(), *accuracies.shape)
+                    sources = components(accuracies)
+                    spreads = (end for source in SOURCES for end in sources[source])
+                    row = zip(COLUMNS[3:], (*numbers, *spreads), strict=True)
+                    yield {**names, **dict(row)}
+
+
+def variation_sentence(variation: pd.DataFrame) -> str:
+    """The mean of each source over all bindings and metrics; empty with one seed."""
+    rows = variation[(variation["binding"] != "") & variation["sd_seeds"].notna()]
+    if rows.empty:
+        return ""
+    samples, seeds = (100 * np.sqrt((rows[f"sd_{name}"] ** 2).mean()) for name in SOURCES[:2])
+    return (
+        f"Between dataset samples, these {len(rows)} numbers have a standard deviation of {samples:.1f} points, "
+        f"between training seeds on the same images one of {seeds:.1f} (root mean squares)."
+    )
+
+
+def variation_tables(variation: pd.DataFrame, known_studies: KnownStudies) -> Iterator[Table]:
+    """For readers: a table with a row for each study, baseline, binding and metric."""
+    rows = [
+        [
+            known_studies.title(row["study"]),
+            row["baseline"],
+            row["binding"] or "mean of all",
+            row["metric"],
+            f"{100 * row['mean']:z.1f}",
+            *(_text(row, source) for source in SOURCES),
+            f"{row['n']} x {row['seeds']}",
+        ]
+        for row in variation.to_dict("records")
+    ]
+    heads = ["study", "baseline", "binding", "metric", "mean", "between samples", "between seeds"]
+    heads += ["a single run", "samples x seeds"]
+    yield Table("Standard deviations", heads, rows, [], TITLE, [_INTRODUCTION], folded=True)
+
+
+def _text(row: Mapping, source: str) -> str:
+    """`4.1 (2.6 to 9.9)`, in points."""
+    value, low, high = (100 * row[f"sd_{source}{end}"] for end in _ENDS)
+    if value != value:
+        return "-"
+    return f"{value:.1f}" + (f" ({low:.1f} to {high:.1f})" if low == low else "")
