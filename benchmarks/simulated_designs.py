@@ -43,6 +43,26 @@ def accuracies(
     """float[cells, *shape]: measured accuracies of cells with these means, without failed runs."""
     common, own = generator.standard_normal(shape), generator.standard_normal((len(means), *shape))
     level = ndtr(world.shared**0.5 * common + (1 - world.shared) ** 0.5 * own)
+    return _measured(generator, means, level, world)
+
+
+def accuracies_by_seed(
+    generator: np.random.Generator, means, shape: tuple[int, int, int], noise: float, world: World
+) -> np.ndarray:
+    """float[cells, samples, seeds, times]: the same of runs with several seeds on each sample. noise:
+    the share of the variance between runs that seeds make; each seed of a sample draws its own."""
+    samples, _, times = shape
+    common = generator.standard_normal((samples, 1, times))
+    own = generator.standard_normal((len(means), samples, 1, times))
+    of_seeds = generator.standard_normal((len(means), *shape))
+    of_sample = world.shared**0.5 * common + (1 - world.shared) ** 0.5 * own
+    level = ndtr((1 - noise) ** 0.5 * of_sample + noise**0.5 * of_seeds)
+    return _measured(generator, means, level, world)
+
+
+def _measured(generator: np.random.Generator, means, level: np.ndarray, world: World) -> np.ndarray:
+    """Accuracies at these quantiles of the cells' laws, without failed runs."""
+    shape = level.shape[1:]
     law = np.stack([_quantiles(mean, world, each) for mean, each in zip(means, level, strict=True)])
     if world.failed:
         law[0][generator.random(shape) < world.failed] = CHANCE

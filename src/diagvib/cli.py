@@ -313,12 +313,26 @@ def plan(
             "Result file of benchmarks/render.py or train.py from another machine; repeatable.",
         ),
     ] = None,
+    detect: Annotated[
+        float | None,
+        option(
+            "Show instead how many dataset samples and seeds show an effect of so many points.",
+            min=0.1,
+            max=100,
+        ),
+    ] = None,
     json_output: Annotated[bool, option("Print JSON instead of a table.", "--json")] = False,
 ) -> None:
     """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
+    from diagvib.commands.detect import detection, print_detection
     from diagvib.commands.plan import estimate, print_plan
 
     resolved = load_config(config, override)
+    if detect:
+        numbers = detect / 100, resolved.samples, resolved.seeds
+        rows = list(detection(*numbers))
+        print(json.dumps(rows, indent=2)) if json_output else print_detection(rows, *numbers)
+        return
     estimated = estimate(resolved, device, gpus, rates)
     if json_output:
         print(json.dumps(estimated, indent=2))

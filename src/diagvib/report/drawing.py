@@ -14,6 +14,7 @@ from diagvib.report.dot_plots import rank_figures
 from diagvib.report.epochs import preference_figures, training_figures
 from diagvib.report.gap_figures import gap_figures
 from diagvib.report.matrix import heat_map_figures
+from diagvib.report.price_figures import price_figures
 from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, PHONE, STACKED, save_figure, stacked
@@ -35,6 +36,7 @@ KINDS = (
     sheet_figures,
     heat_map_figures,
     rank_figures,
+    price_figures,
 )
 # With fewer figures, starting another process costs more time than it saves.
 FIGURES_A_PROCESS = 12

@@ -36,7 +36,7 @@ from diagvib.report.style import (
     accuracy_stops,
 )
 from diagvib.report.visualisation_sheets import INSIDE
-from diagvib.results import calibration, saliency_shares, selection, variation
+from diagvib.results import calibration, saliency_shares, selection, selection_price, variation
 from diagvib.results.combinations import untested_notes
 from diagvib.results.metric_sets import cue_strength
 from diagvib.results.metric_sets.metric_set import Finding
@@ -73,6 +73,8 @@ SECTIONS = {
     "calibration": calibration.TITLE,
     "training": TRAINING,
     "rules": selection.TITLE,
+    "prices": selection_price.TITLE,
+    "variation": variation.TITLE,
     "visualisations": INSIDE,
     "verdict": VERDICT,
     "times": "Run times",
@@ -221,6 +223,9 @@ def _sections(
         saliency_shares.TITLE: saliency_shares.saliency_sentence(frames["runs"], known_studies),
         calibration.TITLE: calibration.calibration_sentence(calibrated, known_studies),
         selection.TITLE: selection.selection_sentence(frames["selection"], known_studies),
+        selection_price.TITLE: selection_price.price_sentence(
+            frames["selection_price"], known_studies
+        ),
         variation.TITLE: variation.variation_sentence(frames["variation"]),
     }
     for title, sentence in sentences.items():

@@ -8,6 +8,7 @@ TIDY = (
     "metrics",
     *(name for needs in METRICS.values() for name in needs.tables),
     "selection",
+    "selection_price",
     "variation",
     "comparison",
     "agreement",

@@ -22,6 +22,7 @@ from diagvib.results.read_runs import SELECTABLE, Collected, run_times
 from diagvib.results.reader_tables import Frames, Table, doubtful, metrics_of
 from diagvib.results.saliency_shares import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
+from diagvib.results.selection_price import price_tables, selection_prices
 from diagvib.results.variation import COLUMNS as VARIATION
 from diagvib.results.variation import variation_rows, variation_tables
 from diagvib.settings.baselines import baseline_names, load_settings
@@ -59,6 +60,7 @@ def make_tables(
         "metrics": metrics.astype({"cues": float}),
         **frames,
         "selection": selection_table(collected, read_searches(tuned), known_studies, baselines),
+        "selection_price": selection_prices(collected, baselines),
         "variation": pd.DataFrame(variation, columns=VARIATION),
         "run_times": run_times(collected),
     }
@@ -120,6 +122,7 @@ def result_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
     shown_tables += saliency_tables(tables["runs"], known_studies)
     shown_tables += calibration_tables(metrics_of(tables, SET), known_studies)
     shown_tables += selection_tables(tables["selection"], known_studies)
+    shown_tables += price_tables(tables["selection_price"], known_studies)
     return [*shown_tables, *variation_tables(tables["variation"], known_studies)]
 
 

@@ -28,11 +28,11 @@ _OUTSIDE = (1 - CONFIDENCE) / 2
 
 
 class Component(NamedTuple):
-    """A standard deviation and its 95 % interval."""
+    """Standard deviations and their 95 % intervals."""
 
-    value: float
-    low: float
-    high: float
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 def grid(runs: pd.DataFrame, metric: str) -> np.ndarray:
@@ -43,22 +43,25 @@ def grid(runs: pd.DataFrame, metric: str) -> np.ndarray:
 
 
 def components(values: np.ndarray) -> dict[str, Component]:
-    """The sources of spread of float[samples, seeds]; NaN where there is only one sample or seed. With
-    fewer than FEWEST samples, only that of seeds has an interval.
+    """The sources of spread of float[..., samples, seeds]; NaN where there is only one sample or seed.
+    With fewer than FEWEST samples, only that of seeds has an interval.
 
     One-way analysis of variance with random samples. Intervals: chi-square for seeds, Williams (1962)
-    and Tukey for samples, Graybill and Wang (1980) for a run. They take both sources as normal;
-    how often they contain the truth where accuracies are not: benchmarks/README.md.
+    and Tukey for samples, Graybill and Wang (1980) for a run. They take both sources as normal, and
+    are too narrow near 0 and 1: benchmarks/README.md.
     """
-    samples, seeds = values.shape
+    samples, seeds = values.shape[-2:]
+    missing = np.full(values.shape[:-2], np.nan)
     if samples < 2 or seeds < 2:
-        return dict.fromkeys(SOURCES, Component(np.nan, np.nan, np.nan))
-    freedom = np.array([samples - 1, samples * (seeds - 1)])
-    between, within = seeds * values.mean(axis=1).var(ddof=1), values.var(axis=1, ddof=1).mean()
+        return dict.fromkeys(SOURCES, Component(missing, missing, missing))
+    # How much seeds matter differs between samples, so that each counts once for them, too.
+    freedom = np.array([samples - 1, samples - 1])
+    between = seeds * values.mean(axis=-1).var(axis=-1, ddof=1)
+    within = values.var(axis=-1, ddof=1).mean(axis=-1)
     below, above = (chdtri(freedom, share) / freedom for share in (_OUTSIDE, 1 - _OUTSIDE))
     ratio_below, ratio_above = (fdtri(*freedom, share) for share in (1 - _OUTSIDE, _OUTSIDE))
     parts = np.array([between / seeds, within * (1 - 1 / seeds)])
-    run = parts.sum()
+    run = parts.sum(axis=0)
     variances = {
         "samples": (
             (between - within) / seeds,
@@ -68,19 +71,19 @@ def components(values: np.ndarray) -> dict[str, Component]:
         "seeds": (within, within / below[1], within / above[1]),
         "run": (
             run,
-            run - np.linalg.norm(parts * (1 - 1 / below)),
-            run + np.linalg.norm(parts * (1 / above - 1)),
+            run - np.linalg.norm((1 - 1 / below) * parts.T, axis=-1).T,
+            run + np.linalg.norm((1 / above - 1) * parts.T, axis=-1).T,
         ),
     }
     # No number between 0 and 1 spreads more, and no difference of two.
     most = 0.5 if values.min() >= 0 and values.max() <= 1 else 1
     sources = {
-        source: Component(*np.sqrt(np.clip(parts, 0, most**2)).tolist())
+        source: Component(*np.sqrt(np.clip(parts, 0, most**2)))
         for source, parts in variances.items()
     }
     if samples < FEWEST:
         for source in ("samples", "run"):
-            sources[source] = Component(sources[source].value, np.nan, np.nan)
+            sources[source] = Component(sources[source].value, missing, missing)
     return sources
 
 
