@@ -306,7 +306,7 @@ def test_the_page_of_environments_alone(tmp_path):
     page = make_report(tmp_path, {"sources": "embedded"})
     draws = sorted((tmp_path / "figures").glob("confusion/*.svg"))
     assert {path.stem.partition("_")[0] for path in draws} == {"m2m-easy", "o2o-easy"}
-    run = {"baseline": "cue", "study": "o2o-easy", "binding": BINDING, "sample": 0}
+    run = {"baseline": "cue", "study": "o2o-easy", "binding": BINDING, "sample": 0, "seed": 0}
     factors = BINDING.split("-")
     shares = confusion_shares(run_folder(tmp_path / "runs", run), *factors)
     labels_of_cue = SHIPPED.misleading_label("o2o-easy", factors, 0, {})

@@ -105,7 +105,7 @@ def runs(curves: dict, samples: int = 3) -> pd.DataFrame:
         for (study, value), sample in product(part.items(), range(samples)):
             accuracy = {"id_accuracy" if not cue else "ood_accuracy": value + 0.01 * sample}
             keys = {"baseline": "small_cnn", "study": study, "binding": binding, "target": target}
-            rows.append({**keys, "cue": cue, "sample": sample, **accuracy})
+            rows.append({**keys, "cue": cue, "sample": sample, "seed": 0, **accuracy})
     return pd.DataFrame(rows, columns=[*RUN_KEYS, "id_accuracy", "ood_accuracy"])
 
 

@@ -127,7 +127,7 @@ def test_in_a_published_split_a_cue_points_to_what_was_trained_on(tmp_path):
 def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatch):
     names = {"a": "b_c-d", "a_b": "c-d"}
     rows = [{"study": study, "binding": binding} for study, binding in names.items()]
-    frames = {"runs": pd.DataFrame(rows).assign(sample=0, status="ok")}
+    frames = {"runs": pd.DataFrame(rows).assign(sample=0, seed=0, status="ok")}
     report_data = SimpleNamespace(frames=frames, known_studies=SHIPPED, studies=[*names])
     monkeypatch.setattr(
         explorer,

@@ -181,7 +181,9 @@ def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
     cue_labels = {
         f"val_follows_cue_{position}": 0.9 - 0.1 * position - learnt for position in (1, 2)
     }
-    figure = preference_curves(rows.assign(val_accuracy=learnt, **cue_labels), STUDY, SHIPPED)
+    figure = preference_curves(
+        rows.assign(seed=0, val_accuracy=learnt, **cue_labels), STUDY, SHIPPED
+    )
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["plain", "other"]
     axes = figure.axes[0]
     lines = {line.get_label(): line.get_ydata() for line in axes.lines}

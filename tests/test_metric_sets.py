@@ -331,7 +331,8 @@ def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():
     """Else, by simulation, 81 % of the intervals contain the truth."""
     sizes, rates = {"blond": 2660, "other": 17302}, {"blond": 0.45, "other": 0.99}
     rows = [{"target_class": name, "n": n} for name, n in sizes.items()]
-    description = {"study": "s", "baseline": "b", "binding": "x-y", "sample": 0, "group": "all"}
+    description = {"study": "s", "baseline": "b", "binding": "x-y", "group": "all"}
+    description |= {"sample": 0, "seed": 0}
     result = group_images(pd.DataFrame(rows).assign(**description), {}).iloc[0]
     assert result["metric"] == "all_accuracy" and round(result["images"]) == 9222
     generator = np.random.default_rng(0)
@@ -344,8 +345,8 @@ def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():
 
 
 def test_a_mean_over_cues_is_of_the_images_of_all_cues():
-    rows = [("zgo", "m", "shape", cue, 0, 0.5, 0.7, 18, 9) for cue in ("hue", "scale")]
-    names = ["study", "baseline", "target", "cue", "sample"]
+    rows = [("zgo", "m", "shape", cue, 0, 0, 0.5, 0.7, 18, 9) for cue in ("hue", "scale")]
+    names = ["study", "baseline", "target", "cue", "sample", "seed"]
     names += ["ood_accuracy", "id_accuracy", "ood_n", "id_n"]
     case = {
         row["metric"]: row["images"] for row in means_over_cues(pd.DataFrame(rows, columns=names))

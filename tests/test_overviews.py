@@ -140,7 +140,7 @@ def test_training_curves_draw_every_run():
     def figure(samples: int):
         runs = product(("hue-shape", "shape-hue"), range(samples), range(1, 5))
         rows = pd.DataFrame(runs, columns=["binding", "sample", "epoch"])
-        return training_curves(pd.DataFrame(names | dict(rows)), "m", SHIPPED)
+        return training_curves(pd.DataFrame(names | {"seed": 0} | dict(rows)), "m", SHIPPED)
 
     subset = figure(2)
     assert all(len(lines.get_segments()) == 4 for lines in subset.axes[0].collections)
@@ -184,7 +184,7 @@ def test_the_median_is_of_the_epochs_that_half_of_the_runs_reached():
             for sample in range(5)
             for epoch in range(1, 5 if sample == 4 else 4)
         ]
-    ).assign(study="zgo", binding="shape-hue", baseline="m")
+    ).assign(study="zgo", binding="shape-hue", baseline="m", seed=0)
     (line,) = training_curves(rows, "m", SHIPPED).axes[0].lines
     assert line.get_xydata().tolist() == [[1, 2], [2, 2], [3, 2]]
     shorter = rows[rows["epoch"] < 3].assign(study="zso")
@@ -197,7 +197,9 @@ def test_cue_preference_has_the_error_of_samples_and_nothing_where_cues_cannot_b
     rows = pd.DataFrame(
         [(0, "a-b-c", 0.1), (0, "b-a-c", 0.5), (1, "a-b-c", 0.3), (1, "b-a-c", 0.7)],
         columns=["sample", "binding", "val_accuracy"],
-    ).assign(epoch=1, study=STUDY, baseline="m", val_follows_cue_1=0.5, val_follows_cue_2=0.5)
+    ).assign(
+        epoch=1, study=STUDY, baseline="m", seed=0, val_follows_cue_1=0.5, val_follows_cue_2=0.5
+    )
     axes = preference_curves(rows, STUDY, SHIPPED).axes[0]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.3, 0.5))

@@ -42,6 +42,7 @@ def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
                 "target": "shape",
                 "cue": cue,
                 "sample": sample,
+                "seed": 0,
                 "id_accuracy": as_run,
                 "ood_accuracy": as_run if cue else np.nan,
             }

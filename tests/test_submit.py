@@ -139,6 +139,12 @@ def renumbered(entry):
     }
 
 
+def with_another_seed(entry):
+    """A run with a further seed on the first sample."""
+    seed = Run("small_cnn", "zgo", "shape-hue", 0, seed=1).training_seed(1332)
+    entry["runs"]["shape-hue/0-seed1"] = entry["runs"]["shape-hue/0"] | {"seed": seed}
+
+
 MISTAKES = {
     "a changed number": (
         lambda e: e["metrics"][0].update(mean=0.9),
@@ -174,6 +180,10 @@ MISTAKES = {
     "another seed": (
         lambda e: e["runs"]["shape-hue/1"].update(seed=7),
         r"runs\.shape-hue/1: seed 7",
+    ),
+    "a seed of one sample alone": (
+        with_another_seed,
+        r"numbers \[0, 0-seed1, 1, 2\]; .* each with the same seeds",
     ),
     "the best of more runs": (renumbered, r"numbers \[0, 2, 4\]"),
     "an epoch chosen by test images": (

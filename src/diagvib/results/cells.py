@@ -102,8 +102,8 @@ def mean_per_class(cells: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def mean_over_seeds(runs: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """A row for each dataset sample of each job, with the means of these columns over its seeds; NaN
-    if one is missing. runs: with RUN_KEYS."""
-    if not runs["seed"].any():
+    if one is missing. runs: with RUN_KEYS; without seeds, or with one, as they are."""
+    if "seed" not in runs or not runs["seed"].any():
         return runs
     runs = runs.astype(dict.fromkeys(columns, float))
     by_sample = runs.groupby(RUN_KEYS[:-1], sort=False)[[*columns]]

@@ -109,7 +109,7 @@ def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[
         for rule in (AS_RUN, *PLAIN):
             acc = accuracy_array(runs, rule)
             # With a single cue, both metrics are the same.
-            for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[1], 2)]:
+            for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[-1], 2)]:
                 rule_values = reduce(acc)
                 change = rule_values.mean - as_run.setdefault(metric, rule_values.mean)
                 row = {"rule": rule, "metric": metric, "change": change}

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
+from diagvib.results.cells import mean_over_seeds
 from diagvib.results.metric_sets.metric_set import NUMBERS, numbers
 from diagvib.results.reader_tables import (
     Frames,
@@ -42,6 +43,7 @@ def cue_accuracies(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator[
     """For each study and baseline with one cue: their names, the scene's factors, and by (target,
     cue) two arrays float[samples]: accuracy where the cue misleads, and without a shortcut (NaN
     where a run is missing or not configured)."""
+    runs = mean_over_seeds(runs, [f"{ID}_accuracy", f"{OOD}_accuracy"])
     headline = known_studies.headline(runs["study"])
     scenes = {name: known_studies.studies[name].scene for name in runs["study"].unique()}
     control = runs[runs["study"] == (headline.without if headline else "")].set_index("sample")

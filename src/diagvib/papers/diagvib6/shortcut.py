@@ -163,7 +163,7 @@ def means_over_cues(runs: pd.DataFrame) -> Iterator[dict]:
         correlated = (target_runs["cue"] != "").all()
         for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, ID)]:
             acc = accuracy_array(target_runs, f"{group}_accuracy")
-            cues = acc.shape[1] if correlated else 0
+            cues = acc.shape[-1] if correlated else 0
             images = _images(target_runs, group) * (1 if metric == "famin" else max(cues, 1))
             description |= {"metric": metric, "cues": cues, "images": images}
             yield description | numbers(reduce(acc))
@@ -185,7 +185,7 @@ def cue_contrasts(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator[d
                     accuracy_array(study_runs, f"{OOD}_accuracy") for study_runs in pair
                 )
                 description = {"study": contrast.study, "baseline": baseline, "target": target}
-                description |= {"metric": metric, "cues": accuracies.shape[1]}
+                description |= {"metric": metric, "cues": accuracies.shape[-1]}
                 # Paired by sample and cue. The standard deviation over the samples' means over the
                 # cues, with ddof 1, is compared with the paper's spread, which is taken to be the
                 # same; the paper does not state its ddof.

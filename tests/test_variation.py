@@ -1,0 +1,144 @@
+"""Dataset samples and seeds as sources of variation: components, what shows an effect, and the joint
+statement with several seeds."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from conftest import REPOSITORY
+from diagvib.cli import app
+from diagvib.commands import detect
+from diagvib.papers.diagvib6.agreement import variance_ratio
+from diagvib.results.cells import RUN_KEYS
+from diagvib.results.metrics import faavg, famin
+from diagvib.results.read_runs import Collected
+from diagvib.results.selection_price import selection_prices
+from diagvib.results.uncertainty import estimate, half_width
+from diagvib.results.variation import components, variation_rows
+
+
+def runs(accuracies: np.ndarray, bindings=("shape-hue",)) -> pd.DataFrame:
+    """float[samples, seeds], the same for each binding."""
+    rows = [
+        ("m", "zgo", binding, "shape", "hue", sample, seed, value)
+        for binding, ((sample, seed), value) in product(bindings, np.ndenumerate(accuracies))
+    ]
+    return pd.DataFrame(rows, columns=[*RUN_KEYS, "ood_accuracy"])
+
+
+def test_components_are_those_of_the_analysis_of_variance():
+    values = np.array([[0.2, 0.4], [0.5, 0.5], [0.9, 0.7]])
+    found = components(values)
+    within = (0.02 + 0 + 0.02) / 3
+    assert found["seeds"].value == pytest.approx(within**0.5)
+    means = np.array([0.3, 0.5, 0.8])
+    assert found["samples"].value == pytest.approx((means.var(ddof=1) - within / 2) ** 0.5)
+    assert found["run"].value == pytest.approx((means.var(ddof=1) + within / 2) ** 0.5)
+    assert np.isnan(components(values[:2])["run"].low), "two samples have no interval"
+    assert np.isnan(components(values[:, :1])["seeds"].value)
+
+
+@pytest.mark.parametrize(("samples", "seeds"), [(0.04, 0.02), (0.01, 0.04)])
+def test_intervals_of_components_contain_the_truth(samples, seeds):
+    rng, shape = np.random.default_rng(0), (4000, 4, 3)
+    values = 0.5 + rng.normal(0, samples, (*shape[:2], 1)) + rng.normal(0, seeds, shape)
+    truth = {"samples": samples, "seeds": seeds, "run": np.hypot(samples, seeds)}
+    for source, (_, low, high) in components(values).items():
+        assert ((low <= truth[source]) & (truth[source] <= high)).mean() > 0.94, source
+
+
+def test_seeds_are_averaged_within_a_sample_and_add_no_observation():
+    accuracies = np.array([[[0.2, 0.6], [0.4, 0.4]], [[0.5, 0.9], [0.7, 0.3]]])
+    assert faavg(accuracies).samples.tolist() == pytest.approx([0.4, 0.6])
+    assert famin(accuracies).samples.tolist() == pytest.approx([0.3, 0.4]), "of each seed's worst"
+    mean, stderr, n = estimate(accuracies[:, :, 0])
+    assert (mean, n) == (pytest.approx(0.45), 2) and stderr == pytest.approx(0.15)
+    accuracies[0, 1, 0] = np.nan
+    assert faavg(accuracies).n == 1, "a sample counts with all its seeds"
+
+
+def test_rows_of_variation_have_one_for_each_binding_and_their_mean():
+    values = np.array([[0.2, 0.4], [0.5, 0.5], [0.9, 0.7]])
+    rows = pd.DataFrame(variation_rows(runs(values, ("shape-hue", "shape-scale"))))
+    assert rows["binding"].tolist() == ["shape-hue", "shape-scale", ""]
+    assert set(rows["n"]) == {3} and set(rows["seeds"]) == {2}
+    incomplete = runs(values)
+    incomplete.loc[1, "ood_accuracy"] = np.nan
+    assert [row["n"] for row in variation_rows(incomplete)] == [2]
+    assert not list(variation_rows(runs(values[:, :1])))
+
+
+def test_the_joint_statement_knows_how_much_seeds_average_out():
+    rng, shape = np.random.default_rng(0), (400, 3)
+    values = 0.5 + rng.normal(0, 0.03, (400, 1)) + rng.normal(0, 0.04, shape)
+    expected = (9 + 16 / 3) / (9 + 16)
+    frame = runs(values).assign(id_accuracy=0.0)
+    assert variance_ratio(frame) == pytest.approx(expected, abs=0.05)
+    assert variance_ratio(frame[frame["seed"] == 0]) == 1
+
+
+def test_power_is_that_of_the_interval():
+    rng, samples, effect, deviation = np.random.default_rng(0), 5, 0.05, 0.03
+    drawn = rng.normal(effect, deviation, (20_000, samples))
+    shift = drawn.mean(1) / (drawn.std(1, ddof=1) / samples**0.5)
+    simulated = (abs(shift) > half_width(samples - 1)).mean()
+    assert detect.power(effect, deviation**2, samples) == pytest.approx(simulated, abs=0.01)
+    needed = detect.samples_needed(effect, deviation**2)
+    assert detect.power(effect, deviation**2, needed) >= 0.8
+    assert detect.power(effect, deviation**2, needed - 1) < 0.8
+    assert detect.samples_needed(0.001, 0.1) is None and detect.samples_needed(0.1, 0) == 3
+    shown = detect.smallest_effect(deviation**2, needed)
+    assert shown <= effect and detect.smallest_effect(0.01, 2) is None
+
+
+def test_the_price_of_selection_is_what_the_recorded_epochs_say():
+    """Where the cue agrees, each epoch is better; where it misleads, each is worse."""
+    frame = runs(np.full((1, 1), 0.1)).assign(id_accuracy=0.9)
+    epochs = pd.DataFrame({"id_accuracy": [0.6, 0.8, 0.9], "ood_accuracy": [0.5, 0.2, 0.1]})
+    epochs = epochs.assign(selectable=True).set_axis([0, 0, 0])
+    cells = [
+        {**frame.loc[0, RUN_KEYS], "group": group, "target_class": "a", "cue_class": cue}
+        | {"n": 9, "correct": 1, "trained": trained}
+        for group, cue, trained in (("id", "x", 950), ("ood", "y", 50))
+    ]
+    collected = Collected(frame, [], epochs, pd.DataFrame(cells))
+    means = selection_prices(collected, {}).set_index("rule")["mean"]
+    assert (means["oracle"], means["as_run"]) == (0.5, 0.1)
+    assert means["worst_100"] == pytest.approx(0.5, abs=0.001)
+    assert means["iid_100"] < 0.15 < means["iid_5"], "few images hardly choose"
+    assert means["balanced_100"] == pytest.approx(0.4, abs=0.1), "0.55 in the first, 0.5 then"
+
+
+def test_simulated_coverage_is_what_the_page_says():
+    """benchmarks/simulated_seeds.py."""
+    result = json.loads((REPOSITORY / "benchmarks/results/seeds-cpu-2026-11-28.json").read_text())
+    rows = pd.DataFrame(result["rows"])
+    page = (REPOSITORY / "benchmarks/README.md").read_text()
+    for name, words in (
+        ("ours", "ours"),
+        ("mixed", "mixed model, restricted maximum likelihood"),
+        ("all_runs", "every run as a sample of its own"),
+    ):
+        cells = [
+            f"{100 * part[f'coverage_{name}'].mean():.1f} ({100 * part[f'coverage_{name}'].min():.1f}); "
+            f"{100 * part[f'width_{name}'].median():.1f}"
+            for _, part in rows.groupby("samples")
+        ]
+        assert f"| {words} | {' | '.join(cells)} |" in page
+    assert rows.groupby(["samples", "noise", "world"])["coverage_ours"].mean().min() > 0.93
+
+
+def test_the_plan_names_what_shows_an_effect():
+    result = CliRunner().invoke(app, ["plan", "--detect", "5", "--json", "--set", "samples=10"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.output)
+    assert rows and all(
+        row["samples_1"] is None or row["samples_1"] >= row["samples_5"] >= 3 for row in rows
+    )
+    largest = CliRunner().invoke(app, ["plan", "--detect", "20", "--json", "--set", "seeds=5"])
+    for row, easier in zip(rows, json.loads(largest.output), strict=True):
+        assert easier["samples_1"] <= (row["samples_1"] or 999)
