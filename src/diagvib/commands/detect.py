@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import nctdtr
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.results.uncertainty import CONFIDENCE, FEWEST, half_width
 
@@ -25,7 +26,13 @@ def read_components() -> pd.DataFrame:
     """A row for each protocol, number, study and binding: standard deviations between samples, seeds
     and runs, and with what command and when they were measured. number: an accuracy, or a
     difference of two, paired by sample and seed."""
-    return pd.read_csv(definition_path("components.csv"))
+    path = definition_path("components.csv")
+    components = pd.read_csv(path)
+    if components.empty:
+        raise DiagvibError(
+            f"{path}: nothing is measured yet; `python benchmarks/components.py` adds runs"
+        )
+    return components
 
 
 def pooled(components: pd.DataFrame) -> pd.DataFrame:
