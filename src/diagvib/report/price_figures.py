@@ -6,7 +6,7 @@ from functools import partial
 import pandas as pd
 from matplotlib.axes import Axes
 
-from diagvib.report.figure import Figure, Material
+from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.style import INK, MUTED, PALETTE, RULE, Drawing, add_legend, new_panels
 from diagvib.results.metric_sets.metric_set import of_all_bindings
 from diagvib.results.selection_price import IMAGES, KINDS, ORACLE, TITLE
@@ -21,11 +21,11 @@ _LABELS = {"balanced": "balanced", "iid": "i.i.d.", "worst": "worst group"}
 _MARKS = dict(zip(KINDS, "oDs", strict=True))
 
 
-def price_figures(material: Material) -> Iterator[Figure]:
-    prices = material.frames["selection_price"]
+def price_figures(report_data: ReportData) -> Iterator[Figure]:
+    prices = report_data.frames["selection_price"]
     if len(prices):
-        draw = partial(price_dots, of_all_bindings(prices), material.known)
-        caption = material.known.in_words(_CAPTION, material.studies)
+        draw = partial(price_dots, of_all_bindings(prices), report_data.known_studies)
+        caption = report_data.known_studies.in_words(_CAPTION, report_data.studies)
         yield Figure("selection/price", f"{TITLE}, by method", draw, TITLE, caption)
 
 

@@ -22,7 +22,7 @@ from diagvib.results.metric_sets.metric_set import (
     pivot,
 )
 from diagvib.results.read_runs import SELECTABLE, Collected
-from diagvib.results.table import Table, of_samples
+from diagvib.results.reader_tables import Table, of_samples
 from diagvib.studies.known_studies import KnownStudies
 
 AS_RUN, ORACLE = "as_run", "oracle"

@@ -10,7 +10,7 @@ from scipy.special import chdtri, fdtri
 
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metric_sets.metric_set import by_binding
-from diagvib.results.table import Table
+from diagvib.results.reader_tables import Table
 from diagvib.results.uncertainty import CONFIDENCE, FEWEST
 from diagvib.studies.known_studies import KnownStudies
 
@@ -101,7 +101,7 @@ def variation_rows(values: pd.DataFrame) -> Iterator[dict]:
                     names = {"study": study, "baseline": baseline, "binding": binding}
                     numbers = (metric, accuracies.mean(), *accuracies.shape)
                     sources = components(accuracies)
-                    spreads = (end for source in SOURCES for end in sources[source])
+                    spreads = (float(end) for source in SOURCES for end in sources[source])
                     row = zip(COLUMNS[3:], (*numbers, *spreads), strict=True)
                     yield {**names, **dict(row)}
 
