@@ -285,7 +285,7 @@ def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
     def shown(name: str, supervision: str = "none", model: dict | None = None, **options) -> bool:
         changed = RESNET | {"model": RESNET["model"] | (model or {})}
         monkeypatch.setitem(PAPERS, "one", settings(name, supervision, options, **changed))
-        return "one" in beside_the_paper()
+        return bool(beside_the_paper([run for run in FRAME if run["baseline"] == "one"]))
 
     assert shown("erm", model={"weights_file": "mine.pth", "weights_sha256": "0676ba61"})
     for model in ({"frozen": True}, {"weights_file": "mine.pth", "weights_sha256": "12345678"}):
