@@ -261,3 +261,20 @@ def test_names_are_nouns(folder, limit):
     ]
     empty = Counter(name for name in names if name.lower().strip("_") in NO_NOUNS)
     assert empty.total() <= limit * len(names), empty.most_common()
+
+
+def test_tests_use_no_private_names_of_ours():
+    for path in Path(__file__).parent.glob("*.py"):
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        names = {
+            alias.asname or alias.name
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("diagvib")
+            for alias in node.names
+        }
+        names |= {
+            node.attr
+            for node in nodes
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in names
+        }
+        assert not [name for name in names if re.match("_[^_]", name)], path.name
