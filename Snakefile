@@ -11,7 +11,7 @@ if not workflow.configfiles:
     configfile: "config/config.yaml"
 
 
-JOBS = prepare_snakemake(workflow, config)
+JOBS, GPU_SHARES = prepare_snakemake(workflow, config)
 CONFIG = JOBS.config
 
 

@@ -5,8 +5,10 @@ of the same network by PyTorch; and its peak memory.
     python benchmarks/encode.py
     python benchmarks/encode.py --size 224 --images 500
     python benchmarks/encode.py --memory 5000 --memory 50000
+    python benchmarks/encode.py --device cuda --model resnet18 --images 30000
 
-One core. The ways alternate, and the table has the median of their rounds.
+One core and its seconds, or a GPU and the clock's. The ways alternate, and the table has the median
+of their rounds.
 """
 
 import statistics
@@ -20,7 +22,7 @@ from typing import Annotated
 
 import torch
 import typer
-from result_file import print_rows, save_result
+from result_file import RESULTS, Out, print_rows, save_result
 
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.scenes import load_scene
@@ -28,13 +30,13 @@ from diagvib.settings.baselines import complete, encoder_settings
 from diagvib.training.encode import Encoding, encode, load_network
 
 STUDY, BINDING = "zgo", "shape-hue"
-CPU = torch.device("cpu")
 
 
 @dataclass
 class Asked:
     model: str = "timm/tf_efficientnet_lite0"
     size: int = 128
+    device: str = "cpu"
 
 
 def main(
@@ -45,8 +47,10 @@ def main(
     memory: Annotated[
         list[int] | None, typer.Option(help="Measure the memory for so many images; repeatable.")
     ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = Asked.device,
+    out: Out = RESULTS,
 ) -> None:
-    asked = Asked(model, size)
+    asked = Asked(model, size, device)
     torch.set_num_threads(1)
     with TemporaryDirectory() as name:
         if memory:
@@ -54,31 +58,35 @@ def main(
         else:
             rows = measured_speed(asked, images, rounds, Path(name))
     print_rows(rows, **dict.fromkeys(rows[0], ""))
-    save_result("encode-memory" if memory else f"encode-{size}", "cpu", rows)
+    save_result("encode-memory" if memory else f"encode-{size}", device, rows, out)
 
 
 def measured_speed(asked: Asked, count: int, rounds: int, root: Path) -> list[dict]:
     """One row for each way, with its ratio to the first."""
     images = drawn(asked, count, root)
     network = load_network(encoding(asked, None), images)
-    pixels = torch.randn(32, 3, asked.size, asked.size)
+    on_gpu = asked.device == "cuda"
+    batch = 256 if on_gpu else 32
+    pixels = torch.randn(batch, 3, asked.size, asked.size, device=asked.device)
 
     def plain() -> None:
         with torch.inference_mode():
-            for _ in range(len(images) // 32):
+            for _ in range(len(images) // batch):
                 network.features(pixels)
 
     ways = {"plain forward pass": plain}
-    for runtime in (None, "onnxruntime"):
+    for runtime in (None,) if on_gpu else (None, "onnxruntime"):
         ways[f"encode by {runtime or 'torch'}"] = lambda runtime=runtime: encoded(
             asked, runtime, images
         )
-    seconds = {way: [] for way in ways}
+    seconds, clock = {way: [] for way in ways}, time.perf_counter if on_gpu else time.process_time
     for _ in range(rounds):
         for way, run in ways.items():
-            start = time.process_time()
+            start = clock()
             run()
-            seconds[way].append(time.process_time() - start)
+            if on_gpu:
+                torch.cuda.synchronize()
+            seconds[way].append(clock() - start)
     rates = {way: len(images) / statistics.median(each) for way, each in seconds.items()}
     return [
         {
@@ -86,7 +94,7 @@ def measured_speed(asked: Asked, count: int, rounds: int, root: Path) -> list[di
             "model": asked.model,
             "size": asked.size,
             "images": len(images),
-            "images_per_cpu_second": rate,
+            "images_per_second" if on_gpu else "images_per_cpu_second": rate,
             "ratio": rate / rates["plain forward pass"],
         }
         for way, rate in rates.items()
@@ -127,7 +135,7 @@ def encoding(asked: Asked, runtime: str | None) -> Encoding:
     # Only the model counts here.
     baseline = {"model": model, "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3}}
     settings = complete(baseline | {"batch_size": 64, "origin": "benchmark"})
-    return Encoding(encoder_settings(settings), CPU)
+    return Encoding(encoder_settings(settings), torch.device(asked.device))
 
 
 def drawn(asked: Asked, count: int, root: Path) -> RenderedRecipes:
@@ -140,7 +148,11 @@ def drawn(asked: Asked, count: int, root: Path) -> RenderedRecipes:
         subprocess.run(line, check=True, stdout=sys.stderr)
     recipes = root / f"data/recipes/{STUDY}/{BINDING}.parquet"
     return RenderedRecipes(
-        recipes, load_scene("digits"), root / "data/prepared/digits", asked.size, CPU
+        recipes,
+        load_scene("digits"),
+        root / "data/prepared/digits",
+        asked.size,
+        torch.device(asked.device),
     )
 
 

@@ -1,26 +1,106 @@
 #!/bin/sh
-# Measures on a machine with a GPU: benchmarks/on_a_gpu.sh SOURCES RESULTS
-# SOURCES: a checkout. RESULTS: a folder, made if it is missing, for result files and the steps' output.
-# Needs torch >= 2.11 and what the sources import to draw and train, but neither Snakemake nor DVC. A step that fails or
-# takes too long does not stop the others; the exit status is the number of these.
+# What to do with a quarter of an hour of one GPU, without Snakemake and DVC:
+#     benchmarks/on_a_gpu.sh SOURCES RESULTS
+# SOURCES: a folder with the source files (as `mirror:` in a configuration), or a root's data/prepared, which saves a
+# minute. RESULTS: a folder, made if it is missing. First a test of a minute; then runs of the paper's protocol until minute
+# 11, in the order of benchmarks/protocol_runs.txt; then the measurements that have no result here yet. Finished runs and
+# the checkpoints of others come back as RESULTS/finished.tgz.* and RESULTS/unfinished.tgz.*, parts of at most 15 MB: with
+# these files, the next machine goes on. RESULTS/devices.csv says which device did what.
+# At home, `python benchmarks/add_runs.py RESULTS` adds finished runs to docs/results/paper_protocol.
+#
+# Needs torch >= 2.11 and the packages that the sources import to draw and train; PACKAGES may name a folder with those that
+# the machine lacks. Other variables, for a trial without a GPU: DEVICE, PROCESSES, MINUTES, PROTOCOL_MINUTES, RUNS, and
+# OVERRIDES of the configuration, such as "sources=embedded image_size=64 training.max_epochs=1".
+# A step that fails or takes too long does not stop the others; the exit status is the number of these.
 set -u
+if [ $# -ne 2 ]; then
+    echo "usage: $0 SOURCES RESULTS" >&2
+    exit 64
+fi
 sources=$(cd "$1" && pwd) || exit 1
 mkdir -p "$2" && results=$(cd "$2" && pwd) || exit 1
-export PYTHONPATH="$sources/src:$sources/tests:$sources/benchmarks" PYTHONUNBUFFERED=1
-cd "$sources" || exit 1
+cd "$(dirname "$0")/.." || exit 1
+start=$(date +%s)
+device=${DEVICE:-cuda} runs=${RUNS:-benchmarks/protocol_runs.txt}
+whole=$((${MINUTES:-15} * 60)) protocol=$((${PROTOCOL_MINUTES:-11} * 60))
+export PYTHONPATH="$PWD/src:$PWD/tests:$PWD/benchmarks${PACKAGES:+:$PACKAGES}" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+export PYTHONHASHSEED=0 OMP_NUM_THREADS=1
+work="$results/work"
+overrides=
+for override in ${OVERRIDES:-}; do
+    overrides="$overrides --set $override"
+done
 failed=0
 
-step() {  # NAME SECONDS COMMAND...
-    name=$1 seconds=$2
-    shift 2
-    if timeout "$seconds" "$@" >"$results/$name.txt" 2>&1; then
-        echo "$name: done"
-    else
-        echo "$name: failed with $?, see $results/$name.txt"
-        failed=$((failed + 1))
-    fi
+left() {  # seconds until second $1 of the whole
+    echo $((start + $1 - $(date +%s)))
 }
 
-step render_bytes 120 python -m pytest -q -p no:cacheprovider tests/test_cuda.py -k "same_bytes"
-step render 240 python benchmarks/render.py --device cuda --images 131072 --out "$results"
+step() {  # NAME SECONDS COMMAND...: at most so many seconds, and none after the end
+    name=$1 seconds=$2
+    shift 2
+    [ "$(left "$whole")" -lt "$seconds" ] && seconds=$(left "$whole")
+    if [ "$seconds" -lt 10 ]; then
+        echo "$name: no time is left"
+        return 1
+    fi
+    begin=$(date +%s)
+    timeout --kill-after 10 "$seconds" "$@" >"$results/$name.txt" 2>&1
+    status=$?
+    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ),$gpu,$name,$status,$(($(date +%s) - begin))" >>"$results/devices.csv"
+    echo "$name: status $status, $(($(date +%s) - begin)) s"
+    [ "$status" -eq 0 ] || tail -n 3 "$results/$name.txt"
+    return "$status"
+}
+
+measured() {  # NAME SECONDS COMMAND...: a step, unless an earlier machine has done it
+    grep -qs ",$1,0," "$results/devices.csv" || step "$@" || failed=$((failed + 1))
+}
+
+packed() {  # NAME FOLDER: of the work
+    rm -f "$results/$1".tgz.*
+    # shellcheck disable=SC2086
+    (cd "$results" && find work/*/$2 -type f -print0 2>/dev/null) >"$results/$1.list"
+    [ -s "$results/$1.list" ] &&
+        tar -czf - -C "$results" --null -T "$results/$1.list" | split -b 15m - "$results/$1.tgz."
+    rm -f "$results/$1.list"
+}
+
+train() {  # LIST SECONDS ROOT OVERRIDES...
+    list=$1 seconds=$2 root=$3
+    shift 3
+    # shellcheck disable=SC2086
+    step "$(basename "$root")" "$((seconds + 20))" python3 benchmarks/gpu_jobs.py "$list" "$sources" "$root" \
+        ${PROCESSES:+--processes "$PROCESSES"} --seconds "$seconds" --device "$device" "$@" $overrides
+}
+
+if [ ! -d "$work" ]; then
+    mkdir "$work"
+    for name in finished unfinished; do  # what another machine has left
+        [ ! -e "$results/$name.tgz.aa" ] || cat "$results/$name".tgz.* | tar -xzf - -C "$results"
+    done
+fi
+gpu=$(python3 -c "import torch; print(torch.cuda.get_device_name() if '$device' == 'cuda' else 'cpu')") || exit 1
+[ -e "$results/devices.csv" ] || echo "ended,device,step,status,seconds" >"$results/devices.csv"
+
+# Everything that the runs need, small: if this fails, nothing else would be worth its time.
+echo "resnet18/zgo/shape-hue" >"$results/smoke.list"
+rm -rf "$results/smoke"
+if ! train "$results/smoke.list" 60 "$results/smoke" --set "counts={train: 640, val: 64, id: 64, ood: 64}" \
+    --set training.max_epochs=1 --set samples=2; then
+    exit 1
+fi
+rm -rf "$results/smoke" "$results/smoke.list"
+
+seconds=$(left "$protocol")
+[ "$seconds" -lt 10 ] || train "$runs" "$seconds" "$work" || [ $? -eq 75 ] || failed=$((failed + 1))
+packed finished results/runs
+packed unfinished data/checkpoints
+
+measured cuda_tests 120 python3 -m pytest -q -p no:cacheprovider tests/test_cuda.py
+measured render 60 python3 benchmarks/render.py --device "$device" --images "${RENDER_IMAGES:-131072}" --out "$results"
+measured train 90 python3 benchmarks/train.py resnet18 small_cnn --device "$device" --images "${TRAIN_IMAGES:-8192}" \
+    --processes 1 --processes 5 --processes 15 --out "$results"
+measured encode 60 python3 benchmarks/encode.py --device "$device" --model resnet18 --images "${ENCODE_IMAGES:-30000}" \
+    --rounds 3 --out "$results"
 exit "$failed"

@@ -2,7 +2,6 @@
 import shlex
 from functools import cache
 
-from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.images import FEATURES_FILE
 from diagvib.results import TABLE_FILES
@@ -20,7 +19,8 @@ MIRROR = f"--mirror {shlex.quote(CONFIG.mirror)}" if CONFIG.mirror else ""
 SWITCHES = " ".join(
     ["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights", *["--tensorboard"] * CONFIG.tensorboard]
 )
-GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
+DEVICES = "" if CONFIG.devices == "all" else f"--devices {','.join(CONFIG.devices)}"
+PROCESSES = f"--processes {CONFIG.processes}" if CONFIG.processes else ""
 TUNING_STUDY = CONFIG.tuning.study
 SCENES = {folder_name(name): name for name in [*CONFIG.scenes, CONFIG.study(TUNING_STUDY).scene]}
 
@@ -70,7 +70,7 @@ def prepared(study):
 
 def drawn_on_gpu(study):
     """Whether a study's render jobs use a GPU: then one job at a time draws, and compresses on many cores."""
-    return bool(GPU_SHARE) and load_scene(CONFIG.study(study).scene).draws_on_gpu
+    return bool(GPU_SHARES.draws) and load_scene(CONFIG.study(study).scene).draws_on_gpu
 
 
 def images(study, binding, rendered):

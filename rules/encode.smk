@@ -9,7 +9,7 @@ rule encode:  # only for baselines with a frozen network
         f"{LOGS}/benchmarks/encode/{{network}}/{{study}}/{{binding}}.tsv"
     threads: CONFIG.training.threads
     resources:
-        gpu_share=GPU_SHARE,
+        gpu_share=GPU_SHARES.alone,
     params:
         settings=stage("encode"),
         code=code("encode"),
@@ -17,4 +17,5 @@ rule encode:  # only for baselines with a frozen network
         "encode {wildcards.study} {wildcards.binding} by {wildcards.network}"
     shell:
         "diagvib encode {wildcards.network} {wildcards.study} {wildcards.binding} --settings {params.settings:q} "
-        "--root {ROOT:q} --device {DEVICE} --threads {threads} {MIRROR} > {log:q} 2>&1"
+        "--root {ROOT:q} --device {DEVICE} "
+        "--gpu-share {resources.gpu_share} {DEVICES} --threads {threads} {MIRROR} > {log:q} 2>&1"

@@ -10,7 +10,7 @@ rule render:
         f"{LOGS}/benchmarks/render/{{study}}/{{binding}}.tsv"
     threads: lambda wildcards: 16 if drawn_on_gpu(wildcards.study) else 1
     resources:
-        gpu_share=lambda wildcards: GPU_SHARE * drawn_on_gpu(wildcards.study),
+        gpu_share=lambda wildcards: GPU_SHARES.draws * drawn_on_gpu(wildcards.study),
     params:
         settings=stage("render"),
         code=code("render"),
@@ -18,4 +18,5 @@ rule render:
         "render {wildcards.study} {wildcards.binding}"
     shell:
         "diagvib render {wildcards.study} {wildcards.binding} --settings {params.settings:q} --root {ROOT:q} "
-        "--device {DEVICE} --threads {threads} > {log:q} 2>&1"
+        "--device {DEVICE} "
+        "--gpu-share {resources.gpu_share} {DEVICES} --threads {threads} > {log:q} 2>&1"

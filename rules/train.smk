@@ -7,9 +7,9 @@ rule train:
         f"{LOGS}/train/{{baseline}}/{{study}}/{{binding}}.log",
     benchmark:
         f"{LOGS}/benchmarks/train/{{baseline}}/{{study}}/{{binding}}.tsv"
-    threads: CONFIG.training.threads
+    threads: CONFIG.training.threads * GPU_SHARES.processes
     resources:
-        gpu_share=GPU_SHARE,
+        gpu_share=GPU_SHARES.train,
     params:
         settings=stage("train"),
         code=code("train"),
@@ -17,4 +17,5 @@ rule train:
         "train {wildcards.baseline} on {wildcards.study} {wildcards.binding}"
     shell:
         "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.binding} --settings {params.settings:q} "
-        "--root {ROOT:q} --device {DEVICE} {SWITCHES} {MIRROR} > {log:q} 2>&1"
+        "--root {ROOT:q} --device {DEVICE} "
+        "--gpu-share {resources.gpu_share} {DEVICES} {SWITCHES} {MIRROR} {PROCESSES} > {log:q} 2>&1"

@@ -11,9 +11,9 @@ rule tune:
         f"{LOGS}/tune/{{baseline}}.log",
     benchmark:
         f"{LOGS}/benchmarks/tune/{{baseline}}.tsv"
-    threads: CONFIG.training.threads
+    threads: CONFIG.training.threads * GPU_SHARES.processes
     resources:
-        gpu_share=GPU_SHARE,
+        gpu_share=GPU_SHARES.alone,
     params:
         settings=stage("tune"),
         code=code("tune"),
@@ -21,4 +21,4 @@ rule tune:
         "tune {wildcards.baseline}"
     shell:
         "diagvib tune {wildcards.baseline} --settings {params.settings:q} --root {ROOT:q} --device {DEVICE} "
-        "{MIRROR} > {log:q} 2>&1"
+        "--gpu-share {resources.gpu_share} {DEVICES} {MIRROR} {PROCESSES} > {log:q} 2>&1"

@@ -130,14 +130,18 @@ def test_times_follow_from_rates(measured, tmp_path):
         read_rates("cpu", [tmp_path / "mine.yaml"])
 
 
-def test_one_job_at_a_time_trains_at_the_speed_of_one(tmp_path):
-    rows = [
-        row(f"{subject_text} small_cnn", item * number, processes=number)
-        for subject_text, item in (("train", 10), ("predict", 20))
-        for number in (1, 5)
-    ]
-    plan = estimate(small_config(), "cuda", rate_files=[result_file(tmp_path / "a.json", *rows)])
-    assert plan["seconds"]["train small_cnn"] == 2 * JOB
+def test_a_gpu_filled_with_jobs_trains_at_the_speed_of_all_together(tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name, factor, processes in (("train", 1, 1), ("shared-gpu", 3, 15)):
+        rows = [
+            row(f"{step} small_cnn", factor * rate, processes=processes)
+            for step, rate in (("train", 10), ("predict", 20))
+        ]
+        result_file(folder / f"{name}-cuda-2026-03-01.json", *rows)
+    files = newest_files("cuda", folder)
+    seconds = estimate(small_config(), "cuda", 8, files)["wall_seconds"]
+    assert seconds == pytest.approx(2 * JOB / 3 / 8)
 
 
 def test_tests_after_every_epoch_count(measured):

@@ -1,4 +1,4 @@
-"""The workflow on a real Slurm of one node: whatever goes wrong there, it ends as an undisturbed
+"""The workflow on a real Slurm of two nodes: whatever goes wrong there, it ends as an undisturbed
 local run does."""
 
 import subprocess
@@ -29,6 +29,7 @@ image_size: 64
 baselines: [small_cnn]
 training: {max_epochs: 20}
 device: cpu
+devices: [cpu]
 """
 # The shipped profile, but asking Slurm more often than is polite on a cluster that others use.
 ARGUMENTS = (
@@ -41,6 +42,8 @@ ARGUMENTS = (
     "--slurm-init-seconds-before-status-checks",
     "1",
 )
+# Each training as a job of its own.
+ALONE = ("--group-components", "recipes=4", "training=1")
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +65,12 @@ def undisturbed(tmp_path, repository) -> Path:
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
-    """A copy for the cluster, on a head node with a GPU: the trainings must not wait for one
+    """A copy for the cluster, on a head node with a slot: the trainings must not wait for one
     another because of it."""
     folder = tmp_path / "cluster"
     folder.mkdir()
     copy_of_the_repository(folder)
     (folder / "toy.yaml").write_text(TOY)
-    common = folder / "rules/common.smk"
-    text = common.read_text()
-    assert "100 if likely_gpu(DEVICE) else 0" in text
-    common.write_text(text.replace("100 if likely_gpu(DEVICE) else 0", "100"))
     return folder
 
 
@@ -95,10 +94,12 @@ def submit(
 
 
 @contextmanager
-def submitted(cluster: slurm.Slurm, repository: Path) -> Iterator[subprocess.Popen]:
+def submitted(
+    cluster: slurm.Slurm, repository: Path, *arguments: str
+) -> Iterator[subprocess.Popen]:
     """As `submit`; killed on leaving if it has not ended. What it says is in head.log."""
     with (repository / "head.log").open("w") as log:
-        head = submit(cluster, repository, output=log.fileno())
+        head = submit(cluster, repository, *arguments, output=log.fileno())
         try:
             yield head
         finally:
@@ -110,6 +111,10 @@ def training_jobs(cluster: slurm.Slurm) -> set[str]:
     """The Slurm ids of the train jobs that run."""
     lines = cluster.run("squeue", "-h", "-t", "running", "-O", "JobID,Comment:60").splitlines()
     return {line.split()[0] for line in lines if "rule_train" in line}
+
+
+def node_of(cluster: slurm.Slurm, job: str) -> str:
+    return cluster.run("squeue", "-h", "-j", job, "-o", "%N").strip()
 
 
 def training_process(job: str) -> psutil.Process | None:
@@ -140,30 +145,40 @@ def test_jobs_that_share_a_local_gpu_ask_slurm_for_one():
         assert request[rule]["gpu_share"] == 0 and request[rule]["gpu"] == 1, rule
 
 
+def test_trainings_are_submitted_together_and_take_turns_on_one_gpu(cluster, repository):
+    with submitted(cluster, repository, "--config", "training={max_epochs: 1}") as head:
+        (job,) = wait_for(head, lambda: training_jobs(cluster))
+        request = cluster.run("squeue", "-h", "-j", job, "-O", "tres-per-job,MinMemory,TimeLimit")
+        assert request.split() == ["gres:gpu:1", "32000M", "1:00:00"]
+        assert head.wait(timeout=900) == 0, (repository / "head.log").read_text()
+    assert len([*repository.glob("toy/results/runs/*/*/*/sha256.json")]) == 2
+
+
 def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
     cluster, repository, undisturbed
 ):
-    with submitted(cluster, repository) as head:
+    with submitted(cluster, repository, *ALONE) as head:
         orphans = wait_for(head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs)
         request = cluster.run(
             "squeue", "-h", "-j", min(orphans), "-O", "tres-per-job,MinMemory,TimeLimit"
         )
-        assert request.split() == ["gres:gpu:1", "16000M", "1:00:00"]
+        assert request.split() == ["gres:gpu:1", "32000M", "30:00"]
         right, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
         assert "Directory cannot be locked" in right
     cluster.run("scancel", *orphans)
     assert submit(cluster, repository, "--unlock").wait() == 0
 
-    with submitted(cluster, repository) as head:
+    with submitted(cluster, repository, *ALONE) as head:
         killed, cancelled = wait_for(
             head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs
         )
         cluster.run("scancel", cancelled)
+        node = node_of(cluster, killed)
         wait_for(head, lambda: training_process(killed)).kill()
-        cluster.kill_node()
-        cluster.start_node()
+        cluster.kill_slurmd(node)
+        cluster.start_node(node)
         retried = min(wait_for(head, lambda: training_jobs(cluster) - {killed, cancelled}))
-        assert cluster.run("squeue", "-h", "-j", retried, "-O", "MinMemory").strip() == "32000M"
+        assert cluster.run("squeue", "-h", "-j", retried, "-O", "MinMemory").strip() == "64000M"
         wait_for(head, lambda: training_process(retried))
         cluster.run("scontrol", "requeue", retried)
         wait_for(
@@ -172,5 +187,10 @@ def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
         cluster.run(
             "scontrol", "update", f"JobId={retried}", "StartTime=now"
         )  # Slurm would wait two minutes
+        wait_for(head, lambda: training_process(retried))
+        node = node_of(cluster, retried)
+        cluster.lose_node(node)
+        wait_for(head, lambda: node_of(cluster, retried) not in ("", node))  # on the other one
+        cluster.start_node(node)
         assert head.wait(timeout=900) == 0, (repository / "head.log").read_text()
     assert hashes(repository / "toy") == hashes(undisturbed)

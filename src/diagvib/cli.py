@@ -16,6 +16,7 @@ from diagvib import __version__, stages
 from diagvib.commands.cutout import cutout
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.plug_ins import exits_refused
+from diagvib.foundation.slots import slot_devices, take_slot
 from diagvib.foundation.validation import Name, validated
 from diagvib.scenes import load_scene
 from diagvib.settings import keys
@@ -45,6 +46,18 @@ Settings = Annotated[
     Path | None, option("JSON file with this stage's settings, instead of a configuration.")
 ]
 Root = Annotated[str | None, option("Folder for data/ and results/; default: the configuration's.")]
+GpuShare = Annotated[
+    int | None,
+    option(
+        "Take so many percent of the least used device, and wait until they are free; 0: none.",
+        min=0,
+        max=100,
+    ),
+]
+Devices = Annotated[
+    str | None,
+    option("Those to take it of, such as cuda:0,cuda:3; default: the configuration's."),
+]
 SceneName = Annotated[
     str | None,
     argument(
@@ -78,6 +91,8 @@ def _stage(stage: str, **several: object) -> None:
         override: Override = None,
         settings: Settings = None,
         root: Root = None,
+        gpu_share: GpuShare = None,
+        devices: Devices = None,
         **arguments: object,
     ) -> None:
         if settings is not None and (config or override):
@@ -87,13 +102,25 @@ def _stage(stage: str, **several: object) -> None:
         resolved = load_config(config, override) if settings is None else None
         root = validated(keys.Root, root or (resolved.root if resolved else "."), "--root")
         job_arguments = _jobs(resolved, arguments) if several else [arguments]
+        if gpu_share:
+            _take_slot(gpu_share, devices, resolved)
         run_stage(stage, Layout(root), resolved, settings, *job_arguments)
 
     _, _, *arguments = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
     *shared, _ = inspect.signature(command, follow_wrapped=False).parameters.values()
+    if "device" not in [argument.name for argument in arguments]:
+        shared = [option for option in shared if option.name not in ("gpu_share", "devices")]
     options = [_option(argument, several) for argument in arguments]
     command.__signature__ = inspect.Signature([*options, *shared])
     app.command()(command)
+
+
+def _take_slot(share: int, devices: str | None, config: keys.Configuration | None) -> None:
+    """Before anything loads torch, which sees this device alone."""
+    names = devices.split(",") if devices else config.devices if config else "all"
+    names = validated(keys.Devices, names, "--devices")
+    if available := slot_devices(None if names == "all" else names):
+        take_slot(share, available)
 
 
 def _option(argument: inspect.Parameter, several: dict[str, object]) -> inspect.Parameter:

@@ -11,19 +11,23 @@ module itself, so whatever affects a result belongs elsewhere.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from diagvib.foundation.devices import machine, resolve_device
+from diagvib.foundation.devices import likely_gpu, machine, resolve_device
 from diagvib.foundation.files import write_digests
 from diagvib.foundation.messages import say
+from diagvib.foundation.parallel import side_by_side
 from diagvib.foundation.progress import counting
+from diagvib.foundation.slots import runs_at_once
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
-from diagvib.settings.layout import RUN_FILES, Layout
+from diagvib.settings.layout import RUN_FILES, Layout, Run
 from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
 
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
     from diagvib.training.job import Job
+    from diagvib.training.trials import Task
 
 
 def argument(help: str, metavar: str | None = None, **options: Any) -> Any:
@@ -63,6 +68,12 @@ Device = Annotated[
 Mirror = Annotated[Path | None, option("Local folder with source files and published weights.")]
 Threads = Annotated[int | None, option("CPU threads; default: all cores.", min=1, max=1024)]
 KeepWeights = Annotated[bool | None, option("Also write weights.pt; default: the configuration's.")]
+Processes = Annotated[
+    int | None,
+    option(
+        "Runs trained at once; default: one on a CPU, on a GPU as many as its memory holds.", min=1
+    ),
+]
 TensorBoard = Annotated[
     bool | None, option("Also write curves to logs/tensorboard; default: the configuration's.")
 ]
@@ -233,18 +244,54 @@ def train(
     mirror: Mirror = None,
     keep_weights: KeepWeights = False,
     tensorboard: TensorBoard = False,
+    processes: Processes = None,
 ) -> None:
     """Train and test a baseline on a study and binding. Covers all dataset samples and seeds."""
+    names = baseline, study, binding
+    runs, folder = job.runs(*names), layout.runs(*names)
+    training = partial(train_in_turn, layout, job, device, mirror, (keep_weights, tensorboard))
+    processes = processes or _processes(layout, job, runs, device)
+    if min(processes, len(runs)) == 1:
+        training(runs)
+    else:
+        side_by_side(training, {run.name: [run] for run in runs}, processes)
+    write_digests(folder, [f"{run.folder}/{file}" for run in runs for file in RUN_FILES])
+
+
+def train_in_turn(
+    layout: Layout,
+    job: jobs.Train,
+    device: str,
+    mirror: Path | None,
+    switches: tuple[bool, bool],
+    runs: Sequence[Run],
+) -> None:
+    """Train runs of one job one after the other. switches: keep_weights, tensorboard."""
     from diagvib.training.job import Folders
     from diagvib.training.run import train_runs
 
-    names, training = (baseline, study, binding), _training(layout, job, device, mirror)
+    training, (keep_weights, tensorboard) = _training(layout, job, device, mirror), switches
+    names = runs[0].baseline, runs[0].study, runs[0].binding
     curves = layout.curves(*names) if tensorboard else None
     folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
-    datasets = _features_or_images(_Data(layout, job, study, binding, training.device))
-    runs = job.runs(*names)
+    datasets = _features_or_images(_Data(layout, job, *names[1:], training.device))
     train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
-    write_digests(folders.runs, [f"{run.folder}/{file}" for run in runs for file in RUN_FILES])
+
+
+def _processes(
+    layout: Layout, job: jobs.Train | jobs.Tune, runs: Sequence[Run], device: str
+) -> int:
+    """How many of these runs to train at once, unless it is configured."""
+    if not likely_gpu(device):
+        return 1
+    image_bytes = 0
+    if job.network is None:
+        import torch
+
+        data = _Data(layout, job, runs[0].study, runs[0].binding, torch.device("cpu"))
+        tables = [data.images().table(runs[0].dataset, split) for split in SPLITS]
+        image_bytes = sum(table.num_rows for table in tables) * 3 * job.image_size**2
+    return runs_at_once(len(runs), image_bytes, job.training.threads)
 
 
 def _training(layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: Path | None) -> Job:
@@ -268,18 +315,52 @@ def tune(
     baseline: str,
     device: Device = "auto",
     mirror: Mirror = None,
+    processes: Processes = None,
 ) -> None:
     """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the
     configuration), on images that `snakemake tuned --cores all` makes."""
+    from diagvib.training.trials import parts
+    from diagvib.training.tuning import candidates, tune
+
+    tuning, options = job.tuning, (layout, job, baseline, device, mirror)
+    task = _tuning_task(*options)
+    trainings = parts(*candidates(task)[:2])
+    runs = [
+        Run(baseline, tuning.study, binding, sample) for binding, sample, _ in trainings.values()
+    ]
+    processes = processes or _processes(layout, job, runs, device)
+    if min(processes, len(runs)) > 1:  # after which all are there, but for those without memory
+        side_by_side(partial(_train_part, *options), trainings, processes)
+    tune(task)
+
+
+def _tuning_task(
+    layout: Layout, job: jobs.Tune, baseline: str, device: str, mirror: Path | None
+) -> Task:
     from diagvib.training.trials import Task
-    from diagvib.training.tuning import tune
 
     training, tuning = _training(layout, job, device, mirror), job.tuning
     datasets = {
         binding: _features_or_images(_Data(layout, job, tuning.study, binding, training.device))
         for binding in tuning.bindings
     }
-    tune(Task(baseline, training, tuning, datasets, layout.tuning, layout.tuned(baseline)))
+    return Task(baseline, training, tuning, datasets, layout.tuning, layout.tuned(baseline))
+
+
+def _train_part(
+    layout: Layout,
+    job: jobs.Tune,
+    baseline: str,
+    device: str,
+    mirror: Path | None,
+    part: tuple[str, int, int],
+) -> None:
+    """One training of a tuning: a binding, a dataset sample and the number of a trial."""
+    from diagvib.training.trials import train_part
+    from diagvib.training.tuning import candidates
+
+    task, trials, _ = candidates(_tuning_task(layout, job, baseline, device, mirror))
+    train_part(task, trials, part)
 
 
 def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:

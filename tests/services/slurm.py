@@ -1,11 +1,11 @@
-"""A real Slurm of one node, on the loopback address, in a temporary folder: `python
+"""A real Slurm of two nodes, on the loopback address, in a temporary folder: `python
 tests/services/slurm.py`.
 
 Needs Debian's or Ubuntu's `apt install slurm-wlm munge`; no root, no systemd, no cgroups, no
 accounting, and nothing of the system's own Slurm or munge. It prints its folder, and runs until
 Ctrl-D. Then its daemons and jobs are killed and its folder is removed.
 
-The node has two GPUs in name only (jobs that ask for one see CUDA_VISIBLE_DEVICES, and wait for one
+Each node has a GPU in name only (jobs that ask for one see CUDA_VISIBLE_DEVICES, and wait for one
 another), and eight CPUs in name only, so that on a small machine no job waits for a CPU.
 """
 
@@ -24,7 +24,8 @@ from pathlib import Path
 import psutil
 from loopback import ADDRESS, PATH, Service, ServiceError, free_port, missing, serve
 
-CPUS, MEMORY_MB, GPU_DEVICES = 8, 64_000, ("/dev/null", "/dev/zero")
+CPUS, MEMORY_MB = 8, 128_000
+NODES = {"near": "/dev/null", "far": "/dev/zero"}  # with the device of each one's GPU
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 # In the environment of every daemon, so that they can be found when the service ends, with the
 # keepers of their jobs.
@@ -34,17 +35,16 @@ SLURM_CONF = """
 ClusterName=test
 SlurmctldHost={host}({address})
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthInfo=socket={folder}/munge.socket
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/%n.log
 MailProg=/bin/true
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -59,9 +59,9 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmdTimeout=10
 KillWait=2
-NodeName={host} NodeAddr={address} CPUs={cpus} RealMemory={memory} Gres=gpu:{gpus}
-PartitionName=all Nodes={host} Default=YES DefMemPerCPU=100
+PartitionName=all Nodes=ALL Default=YES DefMemPerCPU=100
 """
+NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs={cpus} RealMemory={memory} Gres=gpu:1\n"
 
 
 def why_not() -> str | None:
@@ -88,15 +88,25 @@ class Slurm(Service):
             command, env=self.environment, text=True, check=True, stdout=subprocess.PIPE
         ).stdout
 
-    def kill_node(self) -> None:
-        """Kill -9 of slurmd; its jobs continue, as after a crash of slurmd."""
-        file = Path(self.folder, "slurmd.pid")
+    def kill_slurmd(self, node: str) -> None:
+        """Kill -9 of a node's slurmd; its jobs continue, as after a crash of slurmd."""
+        file = Path(self.folder, f"{node}.pid")
         os.kill(int(file.read_text()), signal.SIGKILL)
         file.unlink()
 
-    def start_node(self) -> None:
-        """Start slurmd again, and wait until the controller gives it work."""
-        _start_node(Path(self.folder))
+    def lose_node(self, node: str) -> None:
+        """Kill -9 of everything on a node, as if its power was cut."""
+        self.kill_slurmd(node)
+        for process in _processes(Path(self.folder)):
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("SLURMD_NODENAME") == node:
+                    if (keeper := process.parent()) and keeper.name() == "slurmstepd":
+                        keeper.kill()
+                    process.kill()
+
+    def start_node(self, node: str) -> None:
+        """Start a node's slurmd again, and wait until the controller gives it work."""
+        _start_node(Path(self.folder), node)
 
 
 def serve_slurm() -> None:
@@ -119,7 +129,8 @@ def serve_slurm() -> None:
             up=(folder / "munge.socket").exists,
         )
         _start(folder, "slurmctld", "-D", up=lambda: "UP" in _said(folder, "scontrol", "ping"))
-        _start_node(folder)
+        for node in NODES:
+            _start_node(folder, node)
         serve(folder=str(folder))
     finally:
         _end(folder)
@@ -127,26 +138,22 @@ def serve_slurm() -> None:
 
 def _configure(folder: Path) -> None:
     folder.chmod(0o711)  # munged wants its socket to be reachable
-    for name in ("state", "spool", "bin"):
+    for name in ("state", "bin", *(f"spool-{node}" for node in NODES)):
         (folder / name).mkdir()
     key = folder / "munge.key"
     key.touch(0o600)
     key.write_bytes(os.urandom(128))
-    (folder / "slurm.conf").write_text(
-        SLURM_CONF.format(
-            folder=folder,
-            host=socket.gethostname().split(".")[0],
-            address=ADDRESS,
-            user=os.getuid(),
-            controller_port=free_port(),
-            node_port=free_port(),
-            cpus=CPUS,
-            gpus=len(GPU_DEVICES),
-            memory=MEMORY_MB,
-        )
-    )
+    facts = {"host": socket.gethostname().split(".")[0], "address": ADDRESS}
+    settings = {"folder": folder, "user": os.getuid(), "controller_port": free_port()}
+    nodes = [
+        NODE.format(**facts, name=name, port=free_port(), cpus=CPUS, memory=MEMORY_MB)
+        for name in NODES
+    ]
+    head, partition = SLURM_CONF.format(**facts, **settings).split("PartitionName")
+    (folder / "slurm.conf").write_text("".join([head, *nodes, "PartitionName", partition]))
     # Slurm requires devices; nobody opens these.
-    (folder / "gres.conf").write_text("".join(f"Name=gpu File={path}\n" for path in GPU_DEVICES))
+    devices = (f"NodeName={name} Name=gpu File={path}\n" for name, path in NODES.items())
+    (folder / "gres.conf").write_text("".join(devices))
     # The job steps of snakemake-executor-plugin-slurm-jobstep 0.6 drop SLURM_CONF.
     srun = folder / "bin" / "srun"
     srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
@@ -161,14 +168,14 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _start_node(folder: Path) -> None:
+def _start_node(folder: Path, node: str) -> None:
     _start(
         folder,
         "slurmd",
-        "-D",
+        *("-D", "-N", node),
         up=lambda: (
-            (folder / "slurmd.pid").exists()
-            and _said(folder, "sinfo", "-h", "-o", "%T").strip() in ("idle", "mixed")
+            (folder / f"{node}.pid").exists()
+            and _said(folder, "sinfo", "-h", "-n", node, "-o", "%T").strip() in ("idle", "mixed")
         ),
     )
 

@@ -157,8 +157,7 @@ def _training_seconds(
     name, settings = baseline.name, baseline.settings
     like = {"batch_size": settings["batch_size"]}
     if device == "cuda":  # a CPU's precision is what its instructions allow
-        # One process: Snakemake's default, a whole GPU for each job.
-        like |= {"precision": config.training.precision, "processes": 1}
+        like |= {"precision": config.training.precision}
     phases = [rates.best(phase, **like) for phase in rates.phases(name)]
     predict = rates.best(f"predict {name}", **like)
     if baseline.network or not predict or not all(phases):
@@ -182,7 +181,7 @@ def _scaled_rates(
     from diagvib.commands.multiply_adds import operations  # takes seconds to import
 
     counts = operations(baseline.settings, _MEASURED_SIZE)
-    like = {"precision": config.training.precision, "processes": 1} if device == "cuda" else {}
+    like = {"precision": config.training.precision} if device == "cuda" else {}
     timed = {
         name: rows
         for name in {row.what.removeprefix("train ") for row in rates.rows}
@@ -260,7 +259,7 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         rows["in all"] = duration(sum(measured.values())) + note + scaled_too + without
         if plan["gpus"] > 1:
             minimum = f"at least {duration(plan['wall_seconds'])}{note}{without}"
-            rows[f"on {plan['gpus']} GPUs"] = f"{minimum}; each takes one job at a time"
+            rows[f"on {plan['gpus']} GPUs"] = f"{minimum}; each is filled with jobs"
     option = f" --device {plan['device']}"
     rows["rates from"] = ", ".join(plan["rates_from"]) or (
         f"nothing measured yet: run `python benchmarks/render.py` and `python benchmarks/train.py"

@@ -66,9 +66,10 @@ class Rates:
 
 def newest_files(device: str, folder: Path | None = None) -> list[Path]:
     """The newest result file of each kind for the device in a folder, by default
-    `benchmarks/results` of the checkout. Images are always drawn on a CPU."""
+    `benchmarks/results` of the checkout: of drawing, always on a CPU, of training, and of training
+    by several processes that share a GPU."""
     folder = folder or checkout_path("benchmarks/results")
-    names = "render-cpu-*.json", f"train-{device}-*.json"
+    names = "render-cpu-*.json", f"train-{device}-*.json", f"shared-gpu-{device}-*.json"
     return [path for name in names for path in sorted(folder.glob(name))[-1:]]
 
 

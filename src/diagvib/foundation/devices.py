@@ -48,5 +48,9 @@ def machine() -> str:
     lines = facts.read_text().splitlines() if facts.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
-    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
-    return f"{name}, {len(allowed)} {'core' if len(allowed) == 1 else 'cores'}"
+    return f"{name}, {core_count()} {'core' if core_count() == 1 else 'cores'}"
+
+
+def core_count() -> int:
+    """How many cores this process may use."""
+    return len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))

@@ -1,17 +1,23 @@
 """The same function on many items at once, in separate processes: for work that threads cannot
-share."""
+share. No process outlives the one that has started it."""
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from typing import NamedTuple, TypeVar
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.messages import say
+from diagvib.foundation.plug_ins import exits_refused, out_of_memory
+from diagvib.foundation.progress import TERMINAL
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,6 +48,92 @@ def in_processes(
                 f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
                 "threads"
             ) from None
+
+
+class _Child(NamedTuple):
+    """The process of one item. limit: how many there may have been at once."""
+
+    name: str
+    process: multiprocessing.Process
+    limit: int
+
+
+def side_by_side(function: Callable[[T], None], things: Mapping[str, T], processes: int) -> None:
+    """function(thing) for each of the named things, each in a new process, so many at once.
+
+    A failure is printed and leaves the others; when all have ended, the first is raised. What does
+    not fit into the GPU's memory is tried again with half as many at once. function and things are
+    pickled.
+    """
+    waiting, children, errors = deque(things), {}, {}
+    context, limit = multiprocessing.get_context("spawn"), processes
+    with suppress(OSError, AttributeError):  # no terminal
+        os.environ.setdefault(TERMINAL, os.ttyname(sys.stderr.fileno()))
+    try:
+        while waiting or children:
+            while waiting and len(children) < limit:
+                name, (receiver, sender) = waiting.popleft(), context.Pipe(duplex=False)
+                process = context.Process(target=_call, args=(function, things[name], sender))
+                process.start()
+                sender.close()
+                children[receiver] = _Child(name, process, limit)
+            for receiver in wait([*children]):
+                child = children.pop(receiver)
+                error, memory = _outcome(receiver, child.process)
+                if memory and child.limit > 1:
+                    limit = min(limit, child.limit // 2)
+                    waiting.append(child.name)
+                    say(f"{child.name}: too little memory; again with {limit} at once")
+                elif error:
+                    errors[child.name] = error
+                    say(f"{child.name}: failed: {error}")
+    finally:
+        for child in children.values():
+            child.process.terminate()
+            child.process.join()
+    if errors:
+        error, *later = errors
+        failures = f"; {', '.join(later)} failed, too" * bool(later)
+        raise DiagvibError(f"{errors[error]}{failures}")
+
+
+def _outcome(receiver: Connection, process: multiprocessing.Process) -> tuple[str, bool]:
+    """How a process has ended: an error's message, and whether the GPU's memory was too small."""
+    try:
+        result = receiver.recv()
+    except EOFError:
+        result = None
+    process.join()
+    if result:
+        return result
+    if process.exitcode is not None and process.exitcode < 0:
+        name = signal.Signals(-process.exitcode).name
+        return f"its process was ended by {name}, perhaps for lack of memory", False
+    return "its process failed, see the message above", False
+
+
+def _call(function: Callable[[T], None], thing: T, sender: Connection) -> None:
+    """In a process of its own: send what `_outcome` returns. Lines, no bars, go to the log."""
+    _end_with_parent()
+    sys.stderr.isatty = lambda: False
+    result = "", False
+    try:
+        with exits_refused():
+            function(thing)
+    except DiagvibError as error:
+        result = str(error), out_of_memory(error.__context__)
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        result = f"{error.filename or 'the output'}: {error.strerror}", False
+    sender.send(result)
+
+
+def in_a_process(function: Callable[..., R], *arguments: object) -> R:
+    """What a function returns in a new process, which leaves nothing here."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, _end_with_parent) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def _end_with_parent() -> None:

@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.validation import Distinct, Name, Strict, Text, TextLike, Unique
+from diagvib.foundation.validation import (
+    Distinct,
+    Name,
+    Strict,
+    Text,
+    TextLike,
+    Unique,
+    no_item_twice,
+)
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.settings.baselines import BatchSize, Positive, network_name
 from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed, read_ranges
@@ -40,6 +48,21 @@ Root = Annotated[
     ),
     AfterValidator(lambda root: str(Path(root))),
 ]
+
+
+_SlotDevice = Annotated[
+    str, TextLike(r"cpu|cuda:\d{1,3}", "name cpu, or a GPU by its number, like cuda:0")
+]
+
+
+def _gpus_once(devices: list[str]) -> list[str]:
+    no_item_twice([device for device in devices if device != "cpu"])
+    return devices
+
+
+Devices = (
+    Literal["all"] | Annotated[list[_SlotDevice], Field(min_length=1), AfterValidator(_gpus_once)]
+)
 
 
 class Training(Strict):
@@ -237,6 +260,12 @@ class Configuration(Experiment):
     """every run also keeps its selected weights, in weights.pt"""
     device: Literal["auto", "cpu", "cuda"]
     """where networks are trained (digits are drawn on the CPU); auto: cuda if there is a GPU"""
+    devices: Devices
+    """whose shares the jobs take in turn: all, every GPU of the machine; or a list like [cuda:0, cuda:3],
+    counted as `nvidia-smi` and CUDA_VISIBLE_DEVICES do, or [cpu, cpu] to try it without a GPU"""
+    processes: Annotated[int, Field(ge=1, le=1024)] | None
+    """how many runs of a job are trained at once, in processes of their own; null: one on a CPU, on a
+    GPU as many as its memory holds. This changes no result"""
     tensorboard: bool
     """every run also writes its curves to logs/tensorboard; changing this reruns nothing"""
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from diagvib.foundation.devices import machine
 from diagvib.foundation.files import write_json, write_table, write_text
+from diagvib.foundation.slots import slot_record
 from diagvib.images.files import Images
 from diagvib.methods.method import Method
 from diagvib.provenance.code import git_state
@@ -78,6 +79,7 @@ def write_record(job: Job, provenance: dict, measured_facts: dict, out: Path) ->
             "git": git_state(),
             "date": date.today().isoformat(),
             "machine": machine(),
+            **slot_record(),
             "files": file_digests(out),
             **measured_facts,
         },

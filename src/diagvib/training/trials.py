@@ -118,6 +118,28 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
             yield run, trial, outcome
 
 
+def parts(task: Task, trials: Sequence[Trial]) -> dict[str, tuple[str, int, int]]:
+    """By its name, each training: the binding, the dataset sample and the number of the trial."""
+    return {
+        f"{task.baseline}/{task.tuning.study}/{binding}/{sample}, {trial.name}": (
+            binding,
+            sample,
+            number,
+        )
+        for binding, sample in product(task.datasets, task.tuning.samples)
+        for number, trial in enumerate(trials)
+    }
+
+
+def train_part(task: Task, trials: Sequence[Trial], part: tuple[str, int, int]) -> None:
+    """Train one of the `parts`, unless it is finished."""
+    binding, sample, number = part
+    tuning = task.tuning.model_copy(update={"samples": [sample]})
+    datasets = {binding: task.datasets[binding]}
+    for _ in outcomes(replace(task, tuning=tuning, datasets=datasets), [trials[number]]):
+        pass
+
+
 def train_trial(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str) -> dict:
     """One training's outcome."""
     outcome = {"val_loss": None, "selected_epoch": None, "epochs": None, "history": []}

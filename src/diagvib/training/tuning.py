@@ -37,24 +37,8 @@ def tune(task: Task) -> Trial:
     diverges, or does not fit into the GPU's memory, is not chosen. DiagvibError for ranges that do
     not fit the baseline, for a batch larger than the training data, or if no trial is left.
     """
-    search, space = task.tuning.random_search, {}
-    if search:
-        space = search_space(task.job.settings, search.ranges, _RANGES, task.baseline)
-        trials = drawn_trials(task, space)
-        description = f"of a random search of {len(trials)} (seed {search.seed}; "
-        description += f"{'; '.join(described(space)) or 'nothing drawn'})"
-    else:
-        trials = grid(task.tuning.batch_sizes, task.tuning.learning_rates)
-        sizes, rates = (", ".join(f"{v:g}" for v in values) for values in _tried(trials).values())
-        description = f"among batch sizes {sizes} and learning rates {rates}"
-        untracked = replace(task.job.protocol, track_test=False)
-        task = replace(task, job=replace(task.job, protocol=untracked))
-    for trial in trials:
-        if trial.applied(task.job.settings)["method"].get("images") == "validation":
-            raise DiagvibError(
-                f"tune {task.baseline}: method.images: validation fits the head to the images by "
-                "which trials would be compared; tune it with images: training, and copy its settings"
-            )
+    search = task.tuning.random_search
+    task, trials, description = candidates(task)
     trained = list(outcomes(task, trials))
     rows = [
         row
@@ -81,6 +65,29 @@ def tune(task: Task) -> Trial:
     if not search:
         _print_edges(best, trials)
     return best
+
+
+def candidates(task: Task) -> tuple[Task, list[Trial], str]:
+    """The task as it is trained, its trials, and where these are from. DiagvibError for trials that
+    validation images cannot compare."""
+    if search := task.tuning.random_search:
+        space = search_space(task.job.settings, search.ranges, _RANGES, task.baseline)
+        trials = drawn_trials(task, space)
+        described_space = "; ".join(described(space)) or "nothing drawn"
+        origin = f"of a random search of {len(trials)} (seed {search.seed}; {described_space})"
+    else:
+        trials = grid(task.tuning.batch_sizes, task.tuning.learning_rates)
+        sizes, rates = (", ".join(f"{v:g}" for v in values) for values in _tried(trials).values())
+        origin = f"among batch sizes {sizes} and learning rates {rates}"
+        untracked = replace(task.job.protocol, track_test=False)
+        task = replace(task, job=replace(task.job, protocol=untracked))
+    for trial in trials:
+        if trial.applied(task.job.settings)["method"].get("images") == "validation":
+            raise DiagvibError(
+                f"tune {task.baseline}: method.images: validation fits the head to the images by "
+                "which trials would be compared; tune it with images: training, and copy its settings"
+            )
+    return task, trials, origin
 
 
 def drawn_trials(task: Task, space: Mapping[str, Range]) -> list[Trial]:

@@ -18,11 +18,13 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.progress import TERMINAL
+from diagvib.foundation.slots import WORKFLOW
 from diagvib.provenance.expected import ExpectedJobs, study_and_baseline
 from diagvib.provenance.finished import RUN_RECORD
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import resolve, typed, with_paths
 from diagvib.workflow.failures import what_failed
+from diagvib.workflow.gpu_shares import GpuShares, gpu_shares
 from diagvib.workflow.ledger import check_recorded
 from diagvib.workflow.records import pack, unpack
 from diagvib.workflow.reruns import compare_all, decide_reruns
@@ -31,13 +33,14 @@ _STOPPED = threading.Event()  # by SIGTERM
 _LARGE = 10**12  # bytes
 
 
-def prepare_snakemake(workflow, config: dict) -> ExpectedJobs:
-    """The jobs of the configuration, which is resolved. Whatever is wrong with it, or with the
-    records of what is there, ends the process with one line."""
+def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
+    """The jobs of the configuration, which is resolved, and their shares of GPUs. Whatever is wrong
+    with it, or with the records of what is there, ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     # Of all jobs, whose code may draw by `hash` of a text or in the order of a set.
     os.environ["PYTHONHASHSEED"] = "0"
+    os.environ[WORKFLOW] = str(os.getpid())
     with suppress(OSError, AttributeError):  # no terminal
         os.environ[TERMINAL] = os.ttyname(sys.stderr.fileno())
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the
@@ -64,10 +67,11 @@ def prepare_snakemake(workflow, config: dict) -> ExpectedJobs:
     jobs = ExpectedJobs(resolved)
     decide_reruns(jobs)
     _set_before_planning()
+    with _ended_by_mistakes():
+        shares = gpu_shares(resolved)
     if workflow.is_main_process and "gpu_share" not in workflow.global_resources:
-        # Percent of one GPU: a job that trains or computes features takes all of it.
-        workflow.register_resource("gpu_share", 100)
-    return jobs
+        workflow.register_resource("gpu_share", 100 * max(1, len(shares.devices)))
+    return jobs, shares
 
 
 def _set_before_planning() -> None:

@@ -1,0 +1,192 @@
+"""Which device a job gets: it takes a share of the least used one, by file locks that the kernel
+frees when the process ends, however it ends.
+
+Each device has a file in a folder of the machine, shared by all users and checkouts. A percent of
+the device is a byte that is locked; whoever holds a lock of all files decides next.
+"""
+
+import fcntl
+import os
+import re
+import select
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagvib.foundation.devices import core_count, likely_gpu
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.gpus import VISIBLE, visible_gpus
+from diagvib.foundation.messages import say
+from diagvib.foundation.parallel import in_a_process
+
+# The variable that names another folder for locks.
+FOLDER = "DIAGVIB_SLOTS"
+# The variable with the slot of this process and of those that it starts.
+SLOT = "DIAGVIB_SLOT"
+# The variable with the process of the Snakemake that has started this one.
+WORKFLOW = "DIAGVIB_WORKFLOW"
+_WHOLE, _SECONDS, _GIB = 100, 0.5, 2**30
+# Bytes of a training run on a GPU beside its images: CUDA's, weights and activations. The paper's
+# networks at its size take less; a run that does not fit is tried again with fewer beside it.
+BESIDE_IMAGES = 4 * _GIB
+# More processes on one GPU were not measured.
+MOST_PROCESSES = 15
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of which jobs take shares. name: as in a configuration; address: of a GPU, for
+    CUDA_VISIBLE_DEVICES, or empty."""
+
+    name: str
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.address})" if self.address else self.name
+
+    @property
+    def file(self) -> str:
+        """The file of its locks: the same wherever on the machine it has another number."""
+        number = f"gpu {self.address}" if self.address.isdecimal() else self.address
+        return re.sub(r"[^\w-]", "-", number or self.name)
+
+
+def slot_devices(names: Sequence[str] | None) -> list[Device]:
+    """The devices of these names: cuda:N, or cpu, which may be there several times. None: all GPUs.
+    DiagvibError for a GPU that is not there."""
+    gpus = visible_gpus() if names is None or any(name != "cpu" for name in names) else []
+    if names is None:
+        names = [f"cuda:{number}" for number in range(len(gpus))]
+    devices = []
+    for position, name in enumerate(names):
+        number = name.partition(":")[2]
+        if name == "cpu":
+            devices.append(Device(f"cpu:{[*names[:position]].count('cpu')}"))
+        elif int(number) < len(gpus):
+            devices.append(Device(name, gpus[int(number)]))
+        else:
+            raise DiagvibError(
+                f"devices: there is no {name}; this process may use {len(gpus)} GPUs, counted from "
+                "cuda:0 (nvidia-smi -L, CUDA_VISIBLE_DEVICES)"
+            )
+    return devices
+
+
+def take_slot(share: int, devices: Sequence[Device]) -> Device:
+    """Take so many percent of the least used device for the rest of this process, and let torch see
+    no other; to be called before torch is loaded. Waits until a device has room."""
+    _end_with_workflow()
+    waits = False
+    while not (device := _taken(share, devices)):
+        if not waits:
+            say(f"waits until {share} % of {' or '.join(map(str, devices))} is free")
+        waits = True
+        time.sleep(_SECONDS)
+    os.environ[VISIBLE] = device.address
+    os.environ[SLOT] = f"{share} % of {device}"
+    say(f"takes {os.environ[SLOT]}")
+    return device
+
+
+def _end_with_workflow() -> None:
+    """A job that outlives a killed Snakemake would keep its device from others."""
+    workflow = os.environ.get(WORKFLOW)
+    if workflow is None or not hasattr(os, "pidfd_open"):
+        return
+    try:
+        process = os.pidfd_open(int(workflow))
+    except ProcessLookupError:
+        os._exit(1)
+    wait = lambda: (select.select([process], [], []), os._exit(1))  # noqa: E731
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def share_taken() -> float | None:
+    """The part of its device that this process has taken; None without a slot."""
+    slot = os.environ.get(SLOT)
+    return slot and int(slot.partition(" ")[0]) / _WHOLE
+
+
+def slot_record() -> dict[str, str]:
+    """The slot, for the record of a run; empty without one."""
+    return {"slot": os.environ[SLOT]} if SLOT in os.environ else {}
+
+
+def runs_at_once(count: int, image_bytes: int, threads: int) -> int:
+    """How many of `count` runs, each with so many bytes of images and CPU threads, to train at once
+    on this process's GPU: as many as its memory and the cores allow. 1 on a CPU."""
+    if count == 1 or not likely_gpu("auto") or not (memory := in_a_process(_gpu_memory)):
+        return 1
+    free, total = memory
+    free = min(free, total * (share_taken() or 1))
+    need = image_bytes + BESIDE_IMAGES
+    processes = max(1, min(count, MOST_PROCESSES, int(free // need), core_count() // threads))
+    say(
+        f"{processes} of {count} runs at once: {free / _GIB:.1f} GiB of the GPU's memory are free for "
+        f"them, and each is given {need / _GIB:.1f}"
+    )
+    return processes
+
+
+def _gpu_memory() -> tuple[int, int] | None:
+    """Bytes that are free and in all on the GPU that torch sees first; None without one. In a
+    process of its own, since asking takes some of them."""
+    import torch
+
+    return torch.cuda.mem_get_info() if torch.cuda.is_available() else None
+
+
+def _taken(share: int, devices: Sequence[Device]) -> Device | None:
+    """The device with the most room, with the share locked; None if none has room."""
+    guard = _open("guard")
+    fcntl.flock(guard, fcntl.LOCK_EX)  # until it is closed
+    room: dict[Device, tuple[int, list[int]]] = {}
+    try:
+        for device in devices:
+            file = _open(device.file)
+            room[device] = file, [byte for byte in range(_WHOLE) if _locked(file, byte)]
+        best = max(room, key=lambda device: len(room[device][1]))
+        file, free = room[best]
+        if len(free) < share:
+            return None
+        for byte in free[share:]:
+            fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
+        os.utime(file)  # lest it be tidied away as old
+        del room[best]  # stays open, hence locked
+        return best
+    finally:
+        for file, _ in room.values():
+            os.close(file)
+        os.close(guard)
+
+
+def _locked(file: int, byte: int) -> bool:
+    """Whether this process now holds the lock of a byte."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+    except OSError:
+        return False
+    return True
+
+
+def _open(name: str) -> int:
+    """A file of locks, which every user of the machine may open."""
+    folder = Path(os.environ.get(FOLDER) or "/tmp/diagvib-slots")
+    path, flags = folder / name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    mask = os.umask(0)
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o1777)
+        with suppress(FileExistsError):
+            os.close(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
+        return os.open(path, flags)
+    except OSError as error:
+        raise DiagvibError(
+            f"{path}: {error.strerror}; every user of this machine must be able to write it, or set "
+            f"{FOLDER} to a folder of your own"
+        ) from None
+    finally:
+        os.umask(mask)

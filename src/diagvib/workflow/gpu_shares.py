@@ -1,0 +1,66 @@
+"""What Snakemake knows of GPUs: how many there are, and how much of one each job takes.
+
+Which one a job gets, it decides itself when it starts (`foundation.slots`).
+"""
+
+from typing import NamedTuple
+
+from diagvib.foundation.devices import likely_gpu
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.gpus import smallest_memory
+from diagvib.foundation.slots import BESIDE_IMAGES, MOST_PROCESSES, Device, slot_devices
+from diagvib.settings.keys import Configuration
+from diagvib.studies.scarcity import split_counts
+from diagvib.studies.study import SPLITS
+
+
+class GpuShares(NamedTuple):
+    """devices: of which jobs take shares. train: percent of one that a job takes which trains runs;
+    processes: how many it trains at once, at most. alone: percent for a job that has one to
+    itself."""
+
+    devices: list[Device]
+    train: int
+    processes: int
+
+    @property
+    def alone(self) -> int:
+        return 100 if self.devices else 0
+
+    @property
+    def draws(self) -> int:
+        """Percent for a job that draws on a GPU if there is one."""
+        return 100 if any(device.address for device in self.devices) else 0
+
+
+def gpu_shares(config: Configuration) -> GpuShares:
+    """As many jobs share a GPU as its memory holds, up to the number of processes that was measured.
+    DiagvibError for devices that are not there, or contradict `device`."""
+    devices = _devices(config)
+    gpus = [device.address for device in devices if device.address]
+    processes = config.processes or (min(config.runs_per_job, MOST_PROCESSES) if gpus else 1)
+    memory, jobs = smallest_memory(gpus) if gpus else None, 1
+    if memory:
+        images = max(
+            sum(
+                sum(split_counts(config.study(study), config.counts, split).values())
+                for split in SPLITS
+            )
+            for study in config.studies
+        )
+        need = (3 * images * config.image_size**2 + BESIDE_IMAGES) / 2**30
+        jobs = max(1, min(MOST_PROCESSES, int(memory / need)) // processes)
+    return GpuShares(devices, 100 // jobs if devices else 0, processes)
+
+
+def _devices(config: Configuration) -> list[Device]:
+    if config.devices == "all":
+        unlisted = [Device("cuda:0", "0")]
+        return (slot_devices(None) or unlisted) if likely_gpu(config.device) else []
+    kinds = {name.partition(":")[0] for name in config.devices}
+    if config.device != "auto" and kinds != {config.device}:
+        raise DiagvibError(
+            f"devices: {', '.join(config.devices)} and device: {config.device} contradict each other; "
+            "leave one of them out"
+        )
+    return slot_devices(config.devices)

@@ -1,0 +1,178 @@
+"""The runs of a job in processes of their own: as many as fit, the same bytes, and each for itself."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import BIN
+from diagvib import stages
+from diagvib.foundation import slots
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json
+from diagvib.foundation.parallel import side_by_side
+from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
+from toy import environment, hashes, images_here
+
+JOB = ("small_cnn", "zgo", "hue-shape")
+CHANGES = [
+    "sources=embedded",
+    "image_size=64",
+    "samples=3",
+    "studies=[zgo]",
+    "bindings=[hue-shape]",
+    "baselines=[small_cnn]",
+    "counts={train: 64, val: 18, id: 18, ood: 18}",
+    "training.max_epochs=3",
+    "tuning={study: zgo, factors: [hue-shape], batch_sizes: [16, 32], learning_rates: [1.0e-3], samples: [0, 1]}",
+]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> Path:
+    """A root with images. Not to be changed."""
+    root = tmp_path_factory.mktemp("images")
+    images_here(load_config(None, CHANGES), root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def undisturbed(images, tmp_path_factory) -> Path:
+    """A root with the runs and the tuning of one process."""
+    return trained(images, tmp_path_factory.mktemp("alone"), 1)
+
+
+@pytest.fixture
+def root(images, tmp_path) -> Path:
+    return shutil.copytree(images, tmp_path / "root")
+
+
+def trained(images: Path, root: Path, processes: int) -> Path:
+    config = load_config(None, CHANGES)
+    layout = Layout(shutil.copytree(images, root / "root"))
+    stages.train(
+        layout, stage_settings(config, "train", JOB[1], JOB[0]), *JOB, "cpu", processes=processes
+    )
+    job = stage_settings(config, "tune", None, JOB[0])
+    stages.tune(layout, job, JOB[0], "cpu", processes=processes)
+    return layout.root
+
+
+def test_results_do_not_depend_on_how_many_run_at_once(images, undisturbed, tmp_path, capfd):
+    joint_root = trained(images, tmp_path, 2)
+    assert hashes(joint_root) == hashes(undisturbed)
+    message = capfd.readouterr().err
+    for sample in range(3):
+        assert f"{'/'.join(JOB)}/{sample}: id " in message
+    assert "hue-shape/1, batch 16, lr 0.001" in message
+    assert not (joint_root / "data/checkpoints").exists()
+
+
+def test_a_failure_leaves_the_others(root, undisturbed, monkeypatch):
+    spoilt = root / "data/images/zgo/hue-shape/1/val.parquet"
+    spoilt.write_bytes(spoilt.read_bytes() + b"x")
+    config = load_config(None, CHANGES)
+    job = stage_settings(config, "train", JOB[1], JOB[0])
+    with pytest.raises(DiagvibError, match=r"1/val\.parquet.*sha256") as error:
+        stages.train(Layout(root), job, *JOB, "cpu", processes=3)
+    assert "failed, too" not in str(error.value)
+    runs = root / "results/runs/small_cnn/zgo/hue-shape"
+    assert sorted(path.parent.name for path in runs.glob("*/run.json")) == ["0", "2"]
+
+
+def test_killed_at_any_moment_a_job_leaves_no_process_and_continues(root, undisturbed):
+    arguments = [part for change in CHANGES for part in ("--set", change)]
+    command = [
+        *(BIN / "diagvib", "train", *JOB, "--processes", "3", "--device", "cpu", "--root", root),
+        *arguments,
+    ]
+    options = {"env": environment(Path(__file__).parent.parent), "stderr": subprocess.DEVNULL}
+    checkpoints = root / "data/checkpoints" / "/".join(JOB)
+    job = subprocess.Popen(command, **options)
+    while not list(checkpoints.glob("*.pt")):
+        assert job.poll() is None
+        time.sleep(0.02)
+    children = psutil.Process(job.pid).children(recursive=True)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+    subprocess.run(command, **options, check=True)
+    expected = {name: sha for name, sha in hashes(undisturbed).items() if "tuning" not in name}
+    assert hashes(root) == expected
+
+
+def refuse(limit: Path) -> None:
+    """Run out of a memory that holds one process at once."""
+    mark = limit / str(os.getpid())
+    mark.touch()
+    time.sleep(0.5)
+    crowded = len(list(limit.iterdir())) > 1
+    mark.unlink()
+    if crowded:
+        try:
+            raise RuntimeError("CUDA out of memory")
+        except RuntimeError:
+            raise DiagvibError("too little memory") from None
+
+
+def test_what_does_not_fit_is_tried_again_with_fewer_beside_it(tmp_path, capfd):
+    side_by_side(refuse, dict.fromkeys("abcd", tmp_path), 4)
+    assert "again with 1 at once" in capfd.readouterr().err
+
+
+def stop(number: int) -> None:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 2:
+        Path("/no/folder").read_text()
+
+
+def test_failures_are_named(capfd):
+    with pytest.raises(
+        DiagvibError, match=r"^(its process was ended|/no/folder).*; \w+ failed, too"
+    ):
+        side_by_side(stop, {"zero": 0, "one": 1, "two": 2}, 2)
+    message = capfd.readouterr().err
+    assert "one: failed: its process was ended by SIGKILL" in message
+    assert "two: failed: /no/folder: No such file" in message
+
+
+@pytest.mark.parametrize(
+    ("free", "slot", "cores", "expected"),
+    [
+        (140, None, 16, 5),
+        (140, "33 % of cuda:0 (GPU-1)", 16, 5),
+        (36, "50 % of cuda:0", 16, 4),
+        (140, None, 2, 2),
+        (2, None, 16, 1),
+    ],
+)
+def test_as_many_as_memory_its_share_and_cores_allow(
+    free, slot, cores, expected, monkeypatch, capfd
+):
+    monkeypatch.setattr(slots, "likely_gpu", lambda name: True)
+    monkeypatch.setattr(slots, "in_a_process", lambda ask: (free << 30, 140 << 30))
+    monkeypatch.setattr(slots, "core_count", lambda: cores)
+    monkeypatch.delenv(slots.SLOT, raising=False)
+    if slot:
+        monkeypatch.setenv(slots.SLOT, slot)
+    assert slots.runs_at_once(5, 4 << 30, 1) == expected
+    assert f"{expected} of 5 runs at once" in capfd.readouterr().err
+
+
+def test_a_run_records_its_slot(root, monkeypatch):
+    monkeypatch.setenv(slots.FOLDER, str(root / "slots"))
+    arguments = [part for change in CHANGES for part in ("--set", change)]
+    command = [BIN / "diagvib", "train", *JOB, "--gpu-share", "50", "--devices", "cpu,cpu"]
+    environment_here = environment(Path(__file__).parent.parent)
+    subprocess.run([*command, "--root", root, *arguments], env=environment_here, check=True)
+    record = read_json(root / "results/runs" / "/".join(JOB) / "0/run.json")
+    assert record["slot"] == "50 % of cpu:0" and record["device"] == "cpu"

@@ -1,0 +1,248 @@
+"""Devices are shared by file locks: between jobs, Snakemakes and users, and whatever is killed."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import BIN
+from diagvib.foundation import gpus
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json
+from diagvib.foundation.slots import FOLDER, WORKFLOW, slot_devices
+from diagvib.settings.resolve import load_config
+from diagvib.workflow.gpu_shares import gpu_shares
+from toy import copy_of_the_repository, environment, write
+
+HOLD = """
+import sys, time
+from diagvib.foundation.slots import slot_devices, take_slot
+print(take_slot(int(sys.argv[1]), slot_devices(sys.argv[2].split(","))), flush=True)
+time.sleep(600)
+"""
+# Its jobs say so if they use a slot while another job does.
+GRID = """
+root: toy
+sources: embedded
+studies: [zgo]
+bindings: [hue-shape, hue-position, hue-scale, hue-texture, hue-lightness, shape-hue]
+samples: 1
+counts: {train: 18, val: 9, id: 9, ood: 9}
+image_size: 64
+images: render
+baselines: [alone]
+baselines_from: [lab/baselines.yaml]
+training: {max_epochs: 1}
+devices: [cpu, cpu, cpu, cpu]
+"""
+ALONE = """
+import atexit, os, pathlib, time
+from torch import nn
+
+def alone(n_classes, image_size):
+    slot = os.environ["DIAGVIB_SLOT"]
+    busy = pathlib.Path(os.environ["DIAGVIB_SLOTS"], "busy " + slot.split("of ")[1])
+    with busy.open("a") as file:
+        file.write(f"begin {os.getpid()}\\n")
+    atexit.register(lambda: busy.open("a").write(f"end {os.getpid()}\\n"))
+    time.sleep(3)
+    return nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(48, n_classes))
+"""
+BASELINE = """
+alone: {model: "lab.models:alone", method: erm, optimiser: {name: adam, lr: 1.0e-3}, batch_size: 9, origin: mine}
+"""
+LISTS = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa-1)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb-2)
+  MIG 3g.20gb     Device  0: (UUID: MIG-cccc-3)
+  MIG 1c.3g.20gb  Device  1: (UUID: MIG-dddd-4)
+GPU 2: NVIDIA H200 (UUID: GPU-eeee-5)
+"""
+MEMORY = "GPU-aaaa-1, 40960\nGPU-bbbb-2, 40960\nGPU-eeee-5, 143771\n"
+
+
+@pytest.fixture
+def holder(tmp_path, monkeypatch):
+    """Start a process that takes a share, and then says of which device."""
+    monkeypatch.setenv(FOLDER, str(tmp_path / "slots"))
+    started = []
+
+    def hold(share: int, devices: str = "cpu,cpu", **options: object) -> subprocess.Popen:
+        command = [sys.executable, "-c", HOLD, str(share), devices]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+        started.append(process)
+        return process
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_jobs_take_the_least_used_device_and_wait_where_none_has_room(holder):
+    jobs = [holder(60).stdout.readline() for _ in range(2)]
+    assert jobs == ["cpu:0\n", "cpu:1\n"]
+    smaller = holder(30)
+    assert smaller.stdout.readline() == "cpu:0\n"
+    assert holder(40).stdout.readline() == "cpu:1\n"
+    waiting = holder(30)
+    readable, _, _ = select.select([waiting.stdout], [], [], 2)
+    assert not readable
+    smaller.kill()  # the kernel frees what it had
+    assert waiting.stdout.readline() == "cpu:0\n"
+
+
+def test_a_job_ends_with_its_snakemake(holder, monkeypatch):
+    snakemake = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setenv(WORKFLOW, str(snakemake.pid))
+    job = holder(100)
+    assert job.stdout.readline() == "cpu:0\n"
+    snakemake.kill()
+    snakemake.wait()
+    assert job.wait(timeout=60) == 1
+
+
+def test_users_share_locks(holder, tmp_path):
+    strict = os.umask(0o077)
+    try:
+        assert holder(60, "cpu").stdout.readline() == "cpu:0\n"
+    finally:
+        os.umask(strict)
+    folder = tmp_path / "slots"
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o666}
+
+
+def test_locks_that_nobody_may_write(holder, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(FOLDER, str(tmp_path / "file"))
+    job = holder(100, stderr=subprocess.PIPE)
+    assert f"set {FOLDER} to a folder of your own" in job.communicate()[1]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["GPU-aaaa-1", "MIG-cccc-3", "MIG-dddd-4", "GPU-eeee-5"]),
+        ("2,0", ["GPU-eeee-5", "GPU-aaaa-1"]),
+        ("1", ["MIG-cccc-3"]),
+        ("GPU-ee,MIG-dddd-4", ["GPU-eeee-5", "MIG-dddd-4"]),
+        ("0,7,2", ["GPU-aaaa-1"]),
+        ("", []),
+        ("-1", []),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_see_and_each_slice_is_one(visible, expected, monkeypatch):
+    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: LISTS if "-L" in words else MEMORY)
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(gpus.VISIBLE, visible)
+    assert gpus.visible_gpus() == expected
+    assert [device.address for device in slot_devices(None)] == expected
+
+
+def test_where_the_driver_lists_nothing_numbers_are_addresses(monkeypatch):
+    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: "")
+    monkeypatch.setenv(gpus.VISIBLE, "2,3")
+    gpu_1, gpu_0 = slot_devices(["cuda:1", "cuda:0"])
+    assert (gpu_1.address, gpu_0.address, gpu_0.file) == ("3", "2", "gpu-2")
+    with pytest.raises(DiagvibError, match=r"devices: there is no cuda:2; .* may use 2 GPUs"):
+        slot_devices(["cuda:2"])
+
+
+@pytest.mark.parametrize(
+    ("devices", "changes", "share"),
+    [
+        ("[cuda:3]", [], 33),  # 140 GiB: three jobs of five processes
+        ("[cuda:3]", ["processes=1"], 6),
+        ("all", [], 100),  # as many as fit into the smallest
+        ("[cpu, cpu]", [], 100),
+    ],
+)
+def test_as_many_jobs_share_a_gpu_as_fill_it(devices, changes, share, monkeypatch):
+    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: LISTS if "-L" in words else MEMORY)
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    monkeypatch.setattr("diagvib.workflow.gpu_shares.likely_gpu", lambda name: True)
+    config = load_config(None, [f"devices={devices}", "studies=[zso]", *changes])
+    assert gpu_shares(config).train == share
+
+
+def test_a_device_and_other_devices_contradict_each_other():
+    config = load_config(None, ["devices=[cpu]", "device=cuda"])
+    with pytest.raises(DiagvibError, match="devices: cpu and device: cuda contradict"):
+        gpu_shares(config)
+    with pytest.raises(DiagvibError, match="devices"):
+        load_config(None, ["devices=[cuda:0, cuda:0]"])
+
+
+def test_two_snakemakes_use_every_slot_and_none_twice_and_a_kill_frees_it(tmp_path, monkeypatch):
+    slots = tmp_path / "slots"
+    monkeypatch.setenv(FOLDER, str(slots))
+    clones = [clone(tmp_path / name) for name in ("a", "b")]
+    snakemakes = [*map(start, clones)]
+    wait_for(lambda: len(trainings(clones[0])) == 2)
+    trainings(clones[0])[0].kill()
+    snakemakes[1].send_signal(signal.SIGKILL)
+    snakemakes[1].wait()
+    wait_for(lambda: not trainings(clones[1]))
+    assert start(clones[1], "--unlock").wait() == 0
+    snakemakes[1] = start(clones[1])
+    assert snakemakes[0].wait(timeout=600) != 0  # one job was killed
+    assert snakemakes[1].wait(timeout=600) == 0
+    assert start(clones[0]).wait(timeout=600) == 0
+    runs = [path for folder in clones for path in folder.glob("toy/results/runs/**/run.json")]
+    assert len(runs) == 12
+    assert {read_json(path)["slot"] for path in runs} == {f"100 % of cpu:{n}" for n in range(4)}
+    for busy in slots.glob("busy *"):
+        assert not twice(busy.read_text().splitlines()), busy.read_text()
+
+
+def clone(folder: Path) -> Path:
+    folder.mkdir()
+    copy_of_the_repository(folder)
+    write(folder, {"toy.yaml": GRID, "lab/models.py": ALONE, "lab/baselines.yaml": BASELINE})
+    return folder
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen:
+    command = [BIN / "snakemake", "--cores", "4", "--configfile", "toy.yaml", *arguments, "runs"]
+    with (folder / "log").open("a") as log:
+        return subprocess.Popen(
+            command, cwd=folder, env=environment(folder), stdout=log, stderr=log
+        )
+
+
+def trainings(folder: Path) -> list[psutil.Process]:
+    """The training processes of a clone."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "cwd"])
+        if process.info["cwd"] == str(folder) and "train" in (process.info["cmdline"] or [])
+    ]
+
+
+def wait_for(condition) -> None:
+    until = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.1)
+
+
+def twice(lines: list[str]) -> bool:
+    """Whether a process began to use a slot while another one, not killed since, used it."""
+    ends = {line.split()[1] for line in lines if line.startswith("end")}
+    users: list[str] = []
+    for line in lines:
+        event, process = line.split()
+        if event == "end":
+            users.remove(process)
+        elif users:
+            return True
+        elif process in ends:  # others were killed
+            users.append(process)
+    return False
