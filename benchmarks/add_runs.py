@@ -21,12 +21,13 @@ from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_text
 from diagvib.papers.diagvib6.verdicts import COMPARED, PAPER_SAMPLES
+from diagvib.results.cells import RUN_KEYS
+from diagvib.results.tables import with_seeds
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout, run_folder_name
 from diagvib.settings.resolve import load_config
 
 COMMITTED = Path("docs/results/paper_protocol")
-KEYS = ["baseline", "study", "binding", "sample", "seed"]
 OF_RECORD = ("precision", "device", "images_per_second", "date")
 OF_METRICS = ("selected_epoch", "epochs")
 RUNS = Path(__file__).with_name("protocol_runs.txt")
@@ -50,12 +51,12 @@ def main(
             config = load_config(CONFIG, [*changes, *lines[0].overrides, *(set_ or ())])
             stages.tabulate(layout, stage_settings(config, "tabulate"))
             table = "runs" if name == MAIN_ROOT else name
-            added = add(finished(layout), folder / f"{table}.csv", KEYS)
+            added = add(finished(layout), folder / f"{table}.csv", RUN_KEYS)
             print(f"{name}: {added} finished runs")
     main_layout = Layout(work / MAIN_ROOT)
     if (main_layout.tables / "history.parquet").exists():
-        history = pd.read_parquet(main_layout.tables / "history.parquet")
-        add(history, folder / "history.csv", [*KEYS, "epoch"])
+        history = with_seeds(pd.read_parquet(main_layout.tables / "history.parquet"))
+        add(history, folder / "history.csv", [*RUN_KEYS, "epoch"])
         print(*whole_cells(pd.read_csv(main_layout.tables / "comparison.csv")), sep="\n")
     if (log := results / "devices.csv").exists():
         add(pd.read_csv(log), folder / "devices.csv", ["ended", "device", "step"])
@@ -79,7 +80,7 @@ def unpacked(results: Path) -> Path:
 
 def finished(layout: Layout) -> pd.DataFrame:
     """A row for each finished run, with where and how it was trained."""
-    table = pd.read_csv(layout.tables / "runs.csv", keep_default_na=False, na_values=[""])
+    table = with_seeds(pd.read_csv(layout.tables / "runs.csv"))
     rows = []
     for row in table[table["status"] == "ok"].to_dict("records"):
         run = layout.runs(row["baseline"], row["study"], row["binding"]) / run_folder_name(
@@ -98,9 +99,10 @@ def add(rows: pd.DataFrame, path: Path, keys: list[str]) -> int:
     if not len(rows):
         return 0
     table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=rows.columns)
-    for key in {"sample", "seed"} & {*keys} - {*table}:
-        table[key] = 0  # of the first runs there was no other
-    parts = [part for part in (table, rows) if len(part)]
+    if "sample" in keys and "sample" not in table:
+        table.insert(table.columns.get_loc("cue") + 1, "sample", 0)  # there was no other
+    table = with_seeds(table)
+    parts = [part.fillna({"cue": ""}) for part in (table, rows) if len(part)]
     joint = pd.concat(parts, ignore_index=True).drop_duplicates(keys, keep="last")
     write_text(path, joint.to_csv(index=False, float_format="%.10g"))
     return len(rows)

@@ -66,11 +66,11 @@ packed() {  # NAME FOLDER: of the work
     rm -f "$results/$1.list"
 }
 
-train() {  # LIST SECONDS ROOT OVERRIDES...
-    list=$1 seconds=$2 root=$3
+train() {  # NAME LIST SECONDS OVERRIDES...
+    name=$1 list=$2 seconds=$3
     shift 3
     # shellcheck disable=SC2086
-    step "$(basename "$root")" "$((seconds + 20))" python3 benchmarks/gpu_jobs.py "$list" "$sources" "$root" \
+    step "$name" "$((seconds + 30))" python3 benchmarks/gpu_jobs.py "$list" "$sources" "$work" \
         ${PROCESSES:+--processes "$PROCESSES"} --seconds "$seconds" --device "$device" "$@" $overrides
 }
 
@@ -84,16 +84,16 @@ gpu=$(python3 -c "import torch; print(torch.cuda.get_device_name() if '$device' 
 [ -e "$results/devices.csv" ] || echo "ended,device,step,status,seconds" >"$results/devices.csv"
 
 # Everything that the runs need, small: if this fails, nothing else would be worth its time.
-echo "resnet18/zgo/shape-hue" >"$results/smoke.list"
-rm -rf "$results/smoke"
-if ! train "$results/smoke.list" 60 "$results/smoke" --set "counts={train: 640, val: 64, id: 64, ood: 64}" \
+echo "resnet18/zgo/shape-hue root=smoke" >"$results/smoke.list"
+rm -rf "$work/smoke"
+if ! train smoke "$results/smoke.list" "${SMOKE_SECONDS:-90}" --set "counts={train: 640, val: 64, id: 64, ood: 64}" \
     --set training.max_epochs=1 --set samples=2; then
     exit 1
 fi
-rm -rf "$results/smoke" "$results/smoke.list"
+rm -rf "$work/smoke" "$results/smoke.list"
 
 seconds=$(left "$protocol")
-[ "$seconds" -lt 10 ] || train "$runs" "$seconds" "$work" || [ $? -eq 75 ] || failed=$((failed + 1))
+[ "$seconds" -lt 10 ] || train protocol "$runs" "$seconds" || [ $? -eq 75 ] || failed=$((failed + 1))
 packed finished results/runs
 packed unfinished data/checkpoints
 

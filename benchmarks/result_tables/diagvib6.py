@@ -182,11 +182,14 @@ def protocol_table() -> list[Row]:
     own = runs("paper_protocol")
     small = tested(runs("laptop_full_size").set_index(["study", "binding"]))
     rows = [["study, target-cue", "resnet18", "paper, FAAvg", "paper, FAMin", "small_cnn", "epoch"]]
-    for run, value in zip(records(own), tested(own), strict=True):
-        row = [f"{run.study.upper()}, {run.binding}", percent(value)]
-        row += printed_both(run.study, run.target)
-        beside = small.get((run.study, run.binding))
-        rows.append([*row, percent(beside) if beside else "", str(run.selected_epoch)])
+    own = own.assign(tested=[*tested(own)])
+    for (study, binding), cell in own.groupby(["study", "binding"], sort=False):
+        samples = f" ({len(cell)} samples)" * (len(cell) > 1)
+        row = [f"{study.upper()}, {binding}{samples}", percent(cell["tested"].mean())]
+        row += printed_both(study, cell["target"].iloc[0])
+        beside = small.get((study, binding))
+        epochs = ", ".join(map(str, cell["selected_epoch"]))
+        rows.append([*row, percent(beside) if beside else "", epochs])
     return rows
 
 

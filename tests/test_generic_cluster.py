@@ -1,0 +1,71 @@
+"""The workflow on a cluster of which Snakemake knows only a command that submits a script."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from toy import copy_of_the_repository, environment, hashes, run_here
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not find_spec("snakemake_executor_plugin_cluster_generic"),
+        reason="needs snakemake-executor-plugin-cluster-generic",
+    ),
+]
+TOY = """
+root: toy
+sources: embedded
+studies: [zgo, chgo]
+bindings: [hue-shape]
+samples: 2
+counts: {train: 64, val: 18, id: 18, ood: 18}
+image_size: 64
+baselines: [small_cnn]
+training: {max_epochs: 2}
+device: cpu
+"""
+# Notes what a job asks for, and starts its script as a cluster would: later, elsewhere, alone.
+SUBMIT = """#!/bin/sh
+echo "$1 $2 $3 $4" >>asked
+setsid sh "$5" >>cluster.log 2>&1 </dev/null &
+echo $!
+"""
+
+
+def test_jobs_are_submitted_by_a_sites_command(tmp_path):
+    (repository := tmp_path / "cluster").mkdir()
+    copy_of_the_repository(repository)
+    (repository / "toy.yaml").write_text(TOY)
+    (repository / "submit").write_text(SUBMIT)
+    request = "{threads} {resources.mem_mb} {resources.runtime} {resources.gpu}"
+    options = {
+        "--profile": "profiles/generic",
+        "--configfile": "toy.yaml",
+        "--cluster-generic-submit-cmd": f"sh submit {request}",
+        "--latency-wait": "10",
+        "--seconds-between-status-checks": "1",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        *(word for pair in options.items() for word in pair),
+    ]
+    done = subprocess.run(
+        [*command, "--", "tables"],
+        cwd=repository,
+        env=environment(repository),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + (repository / "cluster.log").read_text()
+    undisturbed = run_here(repository / "toy.yaml", root=tmp_path / "undisturbed").root
+    assert hashes(repository / "toy") == hashes(undisturbed)
+    requests = sorted((repository / "asked").read_text().splitlines())
+    # Two trainings take turns on one GPU, for the sum of their times.
+    assert [line for line in requests if line.split()[0] == "5"] == ["5 32000 240 1"]
