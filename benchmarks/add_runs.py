@@ -15,6 +15,7 @@ from typing import Annotated
 
 import pandas as pd
 import typer
+from diagvib.results.tables import with_seeds
 from gpu_jobs import CONFIG, MAIN_ROOT, read_lines
 
 from diagvib import stages
@@ -22,7 +23,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_text
 from diagvib.papers.diagvib6.verdicts import COMPARED, PAPER_SAMPLES
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.tables import with_seeds
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout, run_folder_name
 from diagvib.settings.resolve import load_config
