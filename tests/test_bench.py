@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import train
+from gpu_jobs import read_lines
 
 from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.files import read_json
@@ -35,3 +36,13 @@ def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path):
         for size in (8, 4)
     }
     assert rates.best("train small_cnn", batch_size=8).batch_size == 8
+
+
+def test_every_listed_run_of_the_protocol_is_one_and_differs_as_the_list_says():
+    lines = read_lines(Path(train.__file__).with_name("protocol_runs.txt"))
+    runs = [(line.root, run) for line in lines for run in line.runs(())]
+    assert len({(root, run.name) for root, run in runs}) == len(runs) >= 50
+    assert {run.sample for _, run in runs[:20]} == {*range(5)}  # the first whole cells
+    roots = {line.root: line.config(()) for line in lines}
+    precisions = {root: config.training.precision for root, config in roots.items()}
+    assert precisions == {"protocol": "bf16", "seeds": "bf16", "fp32": "fp32"}
