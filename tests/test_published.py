@@ -73,8 +73,12 @@ def test_what_is_published_is_without_images_and_names_no_folder_of_the_machine(
     stored = [path for path in files if path.is_relative_to(STORE)]
     assert len(stored) + len(names) == len(files)
     sizes = {(repository / path).stat().st_size for path in stored}
-    data = list((repository / COPY / "data").rglob("*.parquet"))
-    assert data and not sizes & {path.stat().st_size for path in data}
+    drawn_files = [
+        path
+        for kind in ("recipes", "images")
+        for path in (repository / COPY / "data" / kind).rglob("*.parquet")
+    ]
+    assert drawn_files and not sizes & {path.stat().st_size for path in drawn_files}
     assert not [
         path for path in files if str(repository).encode() in (repository / path).read_bytes()
     ]

@@ -24,8 +24,9 @@ from diagvib.workflow.records import PROVENANCE
 
 # The folder of published roots, and the name of their DVC remote.
 PUBLISHED = "published"
-# Stages make these anew, the same, from sources and definitions: a published root is without them.
-DRAWN = ("data/raw", "data/prepared", "data/recipes", "data/images")
+# Made anew, the same, from sources and definitions: a published root is without them. Embedded
+# sources are small when prepared, and have textures whose bytes could depend on the processor.
+_DRAWN = {"data/raw", "data/recipes", "data/images"}
 
 
 def config_of(root: str) -> Path:
@@ -78,7 +79,7 @@ def write_root_stages(root: str, config: Configuration) -> None:
         "wdir": os.path.relpath(".", root),
         "cmd": f"snakemake --cores all --configfile {quote(str(config_of(root)))}",
         "deps": sorted(dependencies),
-        **_outs(root),
+        **_outs(root, config.sources),
     }
     comment = "# The configuration that made what is in this folder; written by the workflow.\n"
     write_text(config_of(root), comment + configuration_text(config))
@@ -89,14 +90,15 @@ def write_root_stages(root: str, config: Configuration) -> None:
     write_text(stages_of(root), comment + _yaml(content))
 
 
-def _outs(root: str) -> dict[str, list[dict]]:
+def _outs(root: str, sources: str) -> dict[str, list[dict]]:
     """What DVC keeps of a root. Of a published one, its metrics are in git, and what can be drawn
     again is nowhere."""
     outs, metrics = outs_of("."), str(Layout(root).metrics)
     if not is_published(root):
         outs.append(Layout(".").metrics)
         return {"outs": [{f"{root}/{path}": {"persist": True}} for path in outs]}
-    stored = [path for path in outs if str(path) not in DRAWN]
+    drawn = _DRAWN if sources == "embedded" else _DRAWN | {"data/prepared"}
+    stored = [path for path in outs if str(path) not in drawn]
     return {
         "outs": [{f"{root}/{path}": {"persist": True, "remote": PUBLISHED}} for path in stored],
         "metrics": [{metrics: {"cache": False, "persist": True}}],
