@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 import typer
-from reproductions import ONE, Truth, accuracies, printed
+from reproductions import ONE, ONE_DRAWS, Truth, accuracies, printed
 from result_file import save_result
 
 from diagvib.foundation.seeding import named_generator
@@ -31,36 +31,46 @@ HONEST = ("same samples", "other samples", "same samples, better", "other sample
 # What is chosen, of so many.
 CHOSEN = ("seed of each run", "reproduction", "dataset samples")
 BEST_OF = (3, 5)
-# The share of the variance between runs that dataset samples make; the rest is that of seeds.
-SHARES = (0.79, 0.5)
+# Baselines, and the share of the variance between runs that dataset samples make; the rest is that of
+# seeds.
+CASES = ((None, 0.79), ((ONE,), 0.79), ((ONE,), 0.5))
+DRAWS = 80
 _LEVEL = 0.05
 
 
 def main(
-    draws: Annotated[int, typer.Option(min=20, help="Reproductions of each kind.")] = 100,
+    draws: Annotated[
+        int, typer.Option(min=20, help="Reproductions of each kind, of all nine baselines.")
+    ] = DRAWS,
     out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path(__file__).parent
     / "results",
 ) -> None:
     rows = [
         row
-        for baselines, share in product((None, [ONE]), SHARES)
-        for row in _rows(Truth(baselines), share, draws)
+        for baselines, share in CASES
+        for row in reproductions(baselines, share, draws * (ONE_DRAWS if baselines else 1))
     ]
     print(pd.DataFrame(rows).round(3).to_string(index=False))
     save_result("chosen-runs", "cpu", rows, out, draws=draws, level=_LEVEL, tolerance=TOLERANCE)
 
 
-def _rows(truth: Truth, share: float, draws: int) -> Iterator[dict]:
+def reproductions(baselines: tuple[str] | None, share: float, draws: int) -> Iterator[dict]:
+    """A row for each kind of reproduction, honest or chosen."""
+    truth = Truth(baselines and [*baselines])
     several = truth.paper["baseline"].nunique() > 1
     named = {"baselines": "all nine" if several else ONE, "share": share}
     honest = {kind: _signs(truth, share, draws, kind, 1) for kind in HONEST}
     edges = np.max([np.quantile(signs, 1 - _LEVEL, axis=0) for signs in honest.values()], axis=0)
     plain = honest["same samples"][:, 0].mean()
     for kind, signs in honest.items():
-        yield {**named, "kept": f"honest: {kind}", "of": 1} | _found(signs, edges, plain)
+        yield {**named, "kept": f"honest: {kind}", "of": 1, "draws": draws} | _found(
+            signs, edges, plain
+        )
     for kind, count in product(CHOSEN, BEST_OF):
         signs = _signs(truth, share, draws, kind, count)
-        yield {**named, "kept": f"the best {kind}", "of": count} | _found(signs, edges, plain)
+        yield {**named, "kept": f"the best {kind}", "of": count, "draws": draws} | _found(
+            signs, edges, plain
+        )
 
 
 def _found(signs: np.ndarray, edges: np.ndarray, plain: float) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """The joint statement, on simulated honest and wrong reproductions."""
 
+import json
+
 import pandas as pd
 import pytest
 import reproductions
@@ -120,3 +122,21 @@ def test_what_is_shipped_and_on_the_page_was_simulated_under_the_rule_as_it_is()
     honest = shipped[shipped["reproduction"].str.startswith("honest")]
     assert (honest["differs"] * honest["draws"]).sum() / honest["draws"].sum() <= SIGNIFICANCE
     assert honest["cells differs"].max() <= 0.05
+
+
+def test_the_page_says_what_shows_that_runs_were_chosen():
+    """benchmarks/chosen_runs.py."""
+    result = json.loads((ROOT / "benchmarks/results/chosen-runs-cpu-2026-11-28.json").read_text())
+    rows = pd.DataFrame(result["rows"])
+    words = {
+        "the best seed of each run": "the best of {} seeds of each run",
+        "the best reproduction": "the best of {} complete reproductions",
+        "the best dataset samples": "the best 5 of {} dataset samples",
+    }
+    page = (ROOT / "docs/agreement.md").read_text()
+    for (kept, count), cases in rows[rows["of"] > 1].groupby(["kept", "of"]):
+        name = words[kept].format(5 * count if "samples" in kept else count)
+        gained = ", ".join(f"{value:.1f}" for value in cases["gained"])
+        signs = zip(cases["mean too high"], cases["spread too small"], strict=True)
+        shares = (f"{100 * high:.0f} / {100 * small:.0f} %" for high, small in signs)
+        assert f"| {name} | {gained} | {' | '.join(shares)} |" in page

@@ -32,12 +32,12 @@ def runs(accuracies: np.ndarray, bindings=("shape-hue",)) -> pd.DataFrame:
 
 def test_components_are_those_of_the_analysis_of_variance():
     values = np.array([[0.2, 0.4], [0.5, 0.5], [0.9, 0.7]])
-    found = components(values)
+    sources = components(values)
     within = (0.02 + 0 + 0.02) / 3
-    assert found["seeds"].value == pytest.approx(within**0.5)
+    assert sources["seeds"].value == pytest.approx(within**0.5)
     means = np.array([0.3, 0.5, 0.8])
-    assert found["samples"].value == pytest.approx((means.var(ddof=1) - within / 2) ** 0.5)
-    assert found["run"].value == pytest.approx((means.var(ddof=1) + within / 2) ** 0.5)
+    assert sources["samples"].value == pytest.approx((means.var(ddof=1) - within / 2) ** 0.5)
+    assert sources["run"].value == pytest.approx((means.var(ddof=1) + within / 2) ** 0.5)
     assert np.isnan(components(values[:2])["run"].low), "two samples have no interval"
     assert np.isnan(components(values[:, :1])["seeds"].value)
 
