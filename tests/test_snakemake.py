@@ -156,6 +156,27 @@ def test_the_last_error_of_each_log_is_told_once_with_its_latest_log(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("folder", [".snakemake", "toy"])
+def test_the_last_line_names_a_full_disk(tmp_path, own_disk, folder):
+    """Of Snakemake's records, or of the jobs, whose logs cannot be written either."""
+    fill = f"head -c 4M /dev/zero > {folder}/fill"
+    repository = repository_with_stand_in(tmp_path, CONFIG, fill)
+    mount = f'mkdir {folder}; mount -t tmpfs -o size=1m tmpfs {folder}; exec "$@"'
+    process = subprocess.run(
+        [*own_disk, mount, "sh", *command(repository, "runs")],
+        cwd=repository,
+        env=environment(repository),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    last = (
+        "error: the disk of .snakemake or of toy is full, or your share of it; free some space, "
+        "then run the same command again"
+    )
+    assert process.returncode == 1 and process.stdout.splitlines()[-1] == last
+
+
 @pytest.mark.parametrize(
     "rule", ["encode", "train"]
 )  # without its weights, a network encodes nothing

@@ -1,10 +1,17 @@
-"""Summarise the failed jobs of a workflow, one line for each error."""
+"""Say at the end of a workflow what failed: one line for each error of a job, and a full disk."""
 
+import atexit
+import errno
+import logging
+import os
+import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 _MOST_LINES = 5
+_FULL = errno.ENOSPC, errno.EDQUOT
 _STARTED = time.time()
 
 
@@ -22,12 +29,48 @@ def what_failed(jobs: Iterable) -> str:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         raised = any(line.startswith("Traceback") for line in lines)
         cause = "by an error in the code" if raised else "perhaps because memory or time ran out"
-        ended = f"error: a job was ended, {cause}; the log ends with:"
+        end = f"ends with: {lines[-1]}" if lines else "is empty"
         errors = [line for line in lines if line.startswith("error: ")]
-        reasons.setdefault([" ".join([ended, *lines[-1:]]), *errors][-1], []).append(log)
+        reason = [f"error: a job was ended, {cause}; the log {end}", *errors][-1]
+        reasons.setdefault(reason, []).append(log)
     summaries = [
         f"{reason} (log: {logs[-1]}{f' and {len(logs) - 1:,} more' * (len(logs) > 1)})"
         for reason, logs in reasons.items()
     ]
     fallback = "error: a job failed without a message; see Snakemake's output above"
     return "\n".join(summaries[-_MOST_LINES:]) or fallback
+
+
+class FullDisk(logging.Handler):
+    """Prints a last line if Snakemake's process, or a job, could not write to a full disk.
+
+    Snakemake shows only the last exception of such a write, and jobs cannot even write their logs.
+    """
+
+    def __init__(self, *folders: Path):
+        """folders: where Snakemake and the jobs write."""
+        super().__init__(logging.ERROR)
+        self.folders, self.is_noticed = folders, False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        refused = any(f"[Errno {number}]" in message for number in _FULL)
+        if not self.is_noticed and (refused or any(map(_is_full, self.folders))):
+            self.is_noticed = True
+            names = " or of ".join(map(str, self.folders))
+            line = (
+                f"error: the disk of {names} is full, or your share of it; free some space, then run "
+                "the same command again"
+            )
+            atexit.register(print, line, file=sys.stderr)
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(2**16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in _FULL
+    return False

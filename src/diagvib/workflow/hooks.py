@@ -4,6 +4,7 @@ its hooks. Figures: benchmarks/README.md."""
 import atexit
 import gc
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -23,10 +24,10 @@ from diagvib.provenance.expected import ExpectedJobs, study_and_baseline
 from diagvib.provenance.finished import RUN_RECORD
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import resolve, typed, with_paths
-from diagvib.workflow.failures import what_failed
+from diagvib.workflow.failures import FullDisk, what_failed
 from diagvib.workflow.gpu_shares import GpuShares, gpu_shares
 from diagvib.workflow.ledger import check_recorded
-from diagvib.workflow.records import pack, unpack
+from diagvib.workflow.records import RECORDS, pack, unpack
 from diagvib.workflow.reruns import compare_all, decide_reruns
 
 _STOPPED = threading.Event()  # by SIGTERM
@@ -57,6 +58,7 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
             for key, value in config.items()
         }
         resolved = resolve(options, str(workflow.configfiles[-1]))
+        logging.getLogger("snakemake.logging").addHandler(FullDisk(RECORDS, Path(resolved.root)))
         if workflow.is_main_process:
             unpack(resolved.root)
             # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing
@@ -111,13 +113,13 @@ def before_the_first_job(workflow, jobs: ExpectedJobs) -> None:
     what forced jobs would keep; and end on SIGTERM as Snakemake would."""
     with _ended_by_mistakes():
         check_recorded(jobs.config.root)
-    starting = [] if workflow.touch else [*workflow.dag.needrun_jobs()]
-    for stage, *names in {
-        (job.rule.name, *study_and_baseline(job.wildcards))
-        for job in starting
-        if job.params.get("settings")
-    }:
-        jobs.write_settings(stage, *names)
+        starting = [] if workflow.touch else [*workflow.dag.needrun_jobs()]
+        for stage, *names in {
+            (job.rule.name, *study_and_baseline(job.wildcards))
+            for job in starting
+            if job.params.get("settings")
+        }:
+            jobs.write_settings(stage, *names)
     for job in starting:
         if workflow.dag.reason(job).forced:
             _forget(job, jobs.layout)
