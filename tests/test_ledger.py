@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -234,6 +235,21 @@ def test_what_a_killed_workflow_left_is_no_damage(copied):
     flip_a_bit(Path(alternative))
     with refused(f"^{alternative}: recorded in"):
         check_recorded(ROOT)
+
+
+def test_a_failed_run_costs_no_table_of_the_others_and_is_no_damage(copied):
+    models = Path("lab/models.py")
+    text = models.read_text()
+    models.write_text("def tiny(n_classes, image_size, width):\n    return None\n")
+    *_, page, last = toy(copied, fails=True).splitlines()
+    assert page == "tables and page of the other runs: toy/results/report.html"
+    assert last.startswith("error: model: lab.models:tiny returned NoneType")
+    runs = pd.read_csv("toy/results/tables/runs.csv").groupby("baseline")["status"].agg(set)
+    assert runs["tiny"] == {"missing"} and runs["small_cnn"] == runs["focal"] == {"ok"}
+    assert "<td>tiny</td>" in Path("toy/results/report.html").read_text()
+    models.write_text(text)
+    assert not verify(ROOT)["modified"]
+    assert set(count(toy(copied, "-n"))) == {"train", "tabulate", "plot", "all"}
 
 
 def test_what_is_pruned_is_recorded_without_it(copied):

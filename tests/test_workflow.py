@@ -128,9 +128,7 @@ def test_jobs_that_fail_for_one_reason_share_the_last_line(finished):
     twice = BASELINES + BASELINES.replace("tiny:", "again:").replace("focal:", "more:")
     write(finished, {"lab/models.py": broken, "lab/baselines.yaml": twice})
     output = toy(finished, *FEWER[:-1], "baselines=[tiny,again]", fails=True)
-    *_, tables, last = output.splitlines()
-    assert tables.startswith("tables and page of the other runs: diagvib tabulate --config ")
-    assert '--set \'baselines=["tiny", "again"]\' && diagvib plot --config ' in tables
+    last = output.splitlines()[-1]
     assert last.startswith(
         "error: model: lab.models:tiny returned NoneType, not a torch.nn.Module (log: toy/logs/train/"
     )

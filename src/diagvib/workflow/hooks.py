@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
+from diagvib.foundation.messages import say
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.progress import TERMINAL
 from diagvib.foundation.slots import WORKFLOW
@@ -159,16 +161,39 @@ def _forget(job, layout: Layout) -> None:
 
 def after_failure(workflow) -> None:
     """At exit, say what failed, since Snakemake goes on to print where its own log is and that
-    something failed."""
+    something failed; and make the tables and the page of the runs that are finished."""
     message = what_failed(workflow.scheduler.failed)
-    failed = [job.rule.name for job in workflow.scheduler.failed if not job.is_group()]
-    if {"encode", "train"} & {*failed}:
-        changed = (workflow.config_settings.config or {}).items()
-        sets = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed]
-        files = [f"--config {file}" for file in workflow.configfiles[-1:]]
-        option = " ".join([*files, *sets])
-        tables = f"diagvib tabulate {option} && diagvib plot {option}"
-        message = f"tables and page of the other runs: {tables}\n{message}"
     if _STOPPED.is_set():
         message = "error: stopped by SIGTERM; the same command goes on from there"
     atexit.register(print, message, file=sys.stderr)
+    if not _STOPPED.is_set() and (line := _report_finished_runs(workflow)):
+        atexit.register(print, line, file=sys.stderr)  # is printed before
+
+
+def _report_finished_runs(workflow) -> str:
+    """Make tables and page without the missing runs, which they name; marked as unfinished, so that
+    the next workflow makes them again. Returns a line about them: the commands, where jobs run on
+    other machines; nothing if no run is finished or these jobs failed themselves."""
+    waiting = {job.rule.name: job for job in workflow.dag.needrun_jobs()}
+    steps = [waiting[rule] for rule in ("tabulate", "plot") if rule in waiting]
+    finished = "tabulate" in waiting and any(map(os.path.exists, waiting["tabulate"].input))
+    if not finished or any(job in workflow.scheduler.failed for job in steps):
+        return ""
+    if not workflow.local_exec:
+        return f"tables and page of the other runs: {_commands(workflow)}"
+    say("tables and page of the finished runs are made")
+    for job in steps:
+        workflow.persistence.started(job)
+        Path(job.log[0]).parent.mkdir(parents=True, exist_ok=True)
+        if subprocess.run(["bash", "-c", job.shellcmd], check=False).returncode:
+            return what_failed([job])
+    return f"tables and page of the other runs: {steps[-1].output[0]}"
+
+
+def _commands(workflow) -> str:
+    """The commands that make tables and page."""
+    changed = (workflow.config_settings.config or {}).items()
+    sets = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed]
+    files = [f"--config {file}" for file in workflow.configfiles[-1:]]
+    option = " ".join([*files, *sets])
+    return f"diagvib tabulate {option} && diagvib plot {option}"
