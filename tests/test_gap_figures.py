@@ -14,6 +14,7 @@ from diagvib.papers.whac_a_mole.against_erm import whac_a_mole
 from diagvib.papers.whac_a_mole.comparison import Comparison, comparisons
 from diagvib.papers.whac_a_mole.finding import gap_sentences, reference_sentence
 from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
+from diagvib.papers.whac_a_mole.groups import GAPS
 from diagvib.report.epochs import preference_curves
 from diagvib.report.gap_figures import gap_bars, gap_figures, gap_pareto, not_beaten
 from diagvib.report.sheets import contact_sheet, sheet_figures
@@ -254,7 +255,9 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
 def test_thin_lines_are_intervals_and_broken_ones_the_erm_of_the_same_model():
     other_values = {"far": (settings(model={"name": "resnet18"}), (0.9, -0.2, -0.2, -0.3))}
     single = compared(METHODS | other_values)
-    segments = [item.get_segments()[0] for item in gap_bars(single).axes[0].collections]
+    segments = [
+        line for item in gap_bars(single).axes[0].collections for line in item.get_segments()
+    ]
     flat = {y: (remaining, right) for (remaining, y), (right, end) in segments if y == end}
     assert flat == {
         position: pytest.approx(
@@ -262,11 +265,32 @@ def test_thin_lines_are_intervals_and_broken_ones_the_erm_of_the_same_model():
         )
         for position, values in enumerate(single.methods)
     }
-    upright = [(x, y, end) for (x, y), (_, end) in segments if y != end]
-    assert upright == [
-        (pytest.approx(40), -0.5, len(METHODS) - 0.5),
-        (pytest.approx(20), len(METHODS) - 0.5, len(METHODS) + 0.5),
+    upright = {y + 0.5: x for (x, y), (_, end) in segments if y != end}
+    assert upright == pytest.approx({**dict.fromkeys(range(len(METHODS)), 40), len(METHODS): 20})
+
+
+def test_a_broken_line_is_of_the_bindings_that_a_method_shares_with_erm():
+    """`first` has one of two bindings; on the other, ERM loses 20 points more."""
+    values, verdicts = tables()
+    values = values[values["baseline"].isin(["plain", "first", "all"])]
+    of_erm = values["baseline"] == "plain"
+    values.loc[of_erm & values["metric"].isin(GAPS), "mean"] -= 0.1
+    verdicts.loc[verdicts["baseline"] == "all", "reference_gap"] -= 0.1
+    both = values.assign(binding=""), verdicts.assign(binding="")
+    ((mean,),) = comparisons(*both, SHIPPED).values()
+    assert [item.baseline for item in mean.methods] == ["plain", "first", "all"]
+    figure = gap_bars(mean)
+    broken = [
+        {
+            y + 0.5: round(x)
+            for (x, y), (_, end) in (
+                line for item in axes.collections for line in item.get_segments()
+            )
+            if y != end
+        }
+        for axes in figure.axes
     ]
+    assert broken == [{0: 50, 1: 40, 2: 50}, {0: 40, 1: 30, 2: 40}, {0: 76, 2: 76}]
 
 
 def test_a_bar_tells_how_many_samples_it_is_of():

@@ -41,7 +41,8 @@ _LEAST_WIDTH = 20
 _JOINT = {"facecolor": MUTED, "alpha": 0.45}
 _CAPTION = (
     "Bars: points of accuracy that a method loses where one cue or both mislead, relative to "
-    "in-distribution images. Broken lines: what ERM with the same model loses. Thin lines: 95 % "
+    "in-distribution images. Broken lines: what ERM with the same model loses on the same bindings "
+    "and samples. Thin lines: 95 % "
     "intervals over the {samples}. Hollow bars: not judged, or it cannot be told. "
     "Grey bars: both cues mislead, which is not judged."
 )
@@ -74,8 +75,8 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
     """Every method's gaps as bars: those of both cues and the joint gap, on one scale; None where
     nothing ran.
 
-    Thin lines are the 95 % intervals of the gaps, broken ones the gap of the ERM with the same
-    model. Bars worse than that are labelled. The id of a bar is `tip: ` and what it shows.
+    Thin lines are the 95 % intervals of the gaps, broken ones those of the ERM with the same
+    model, on the same images. Bars worse than that are labelled. The id of a bar is `tip: ` and what it shows.
     """
     methods, cues = comparison.methods, comparison.cues
     if not comparison.ran:
@@ -88,13 +89,9 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
         axes.axvline(0, color=MUTED, linewidth=0.8)
         for y, method in enumerate(methods):
             _draw_gap(axes, y, method, cue, metric, condition)
-            if method.is_reference and method.ran:
-                same_model = [
-                    row for row, neighbour in enumerate(methods) if neighbour.model == method.model
-                ]
-                ends = same_model[0] - 0.5, same_model[-1] + 0.5
-                look = {"color": INK, "linewidth": 1.1, "linestyle": (0, (3, 2)), "zorder": 4}
-                axes.vlines(-100 * method.mean(metric), *ends, **look)
+            lost = -100 * comparison.reference_gap(method, metric)
+            look = {"color": INK, "linewidth": 1.1, "linestyle": (0, (3, 2)), "zorder": 4}
+            axes.vlines([lost] * (lost == lost), y - 0.5, y + 0.5, **look)
         axes.tick_params(axis="y", which="both", length=0)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="x", labelsize=7.5)

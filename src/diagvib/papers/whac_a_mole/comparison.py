@@ -2,6 +2,7 @@
 say."""
 
 from dataclasses import dataclass
+from math import isclose, nan
 from types import SimpleNamespace
 
 import pandas as pd
@@ -83,6 +84,19 @@ class Comparison:
     @property
     def ran(self) -> list[MethodGaps]:
         return [method for method in self.methods if method.ran]
+
+    def reference_gap(self, method: MethodGaps, metric: str) -> float:
+        """A gap of a method's ERM on the bindings and samples that both have; NaN without one. The
+        joint gap is known only if these are all that the ERM has."""
+        if method.is_reference:
+            return method.mean(metric)
+        shared = {CUE_GAPS[cue]: verdict.reference_gap for cue, verdict in method.verdicts.items()}
+        if metric in shared or not shared:
+            return shared.get(metric, nan)
+        name = method.verdicts[1].reference
+        erm = next((erm for erm in self.ran if erm.baseline == name), None)
+        is_same = erm and all(isclose(gap, erm.mean(key)) for key, gap in shared.items())
+        return erm.mean(metric) if is_same else nan
 
     @property
     def heading(self) -> str:
