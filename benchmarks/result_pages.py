@@ -3,8 +3,8 @@
     python benchmarks/result_pages.py
 
 Reads docs/results/*/runs.csv and config/papers/diagvib6.csv, writes docs/results/*/claims.csv and
-cue_strength.csv, figures, and the text between `<!-- table NAME -->` and `<!-- end -->` on
-docs/results_*.md.
+cue_strength.csv, the intervals in metrics.csv, figures, and the text between `<!-- table NAME -->`
+and `<!-- end -->` on docs/results_*.md.
 """
 
 import re
@@ -52,6 +52,7 @@ from result_tables.frozen import (
     frozen_table,
     recovered_table,
 )
+from result_tables.intervals import interval_files
 from result_tables.watermark import photo_table, text_table, watermark_conditions
 
 from diagvib.foundation.files import write_text
@@ -177,6 +178,8 @@ def main() -> None:
         write_text(REPOSITORY / f"docs/results/{folder}/cue_strength.csv", strength_csv(folder))
         strength_figures(folder)
     gains_figure("frozen_cues")
+    for path, text in interval_files():
+        write_text(path, text)
     for name in PAGES:
         write_text(REPOSITORY / f"docs/{name}.md", page(name))
 

@@ -89,10 +89,12 @@ def main(
     times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 1500,
     out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY
     / "benchmarks/results",
+    edges: Annotated[bool, typer.Option(help="Also means and differences near 0 and 1.")] = True,
 ) -> None:
-    edges = [row for n in EDGE_SAMPLES for row in _edges(n, times)]
-    worlds = {name: world._asdict() for name, world in WORLDS.items()}
-    save_result("edges", "cpu", edges, out, times=times, chance=CHANCE, worlds=worlds)
+    if edges:
+        rows = [row for n in EDGE_SAMPLES for row in _edges(n, times)]
+        worlds = {name: world._asdict() for name, world in WORLDS.items()}
+        save_result("edges", "cpu", rows, out, times=times, chance=CHANCE, worlds=worlds)
     rows = []
     for n in SAMPLES:
         for simulate in (_accuracies, _differences, _gaps, _half_ways, _cells):

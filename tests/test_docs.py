@@ -2,10 +2,13 @@
 
 import re
 
+import numpy as np
 import pytest
 import result_pages
+from result_tables.intervals import interval_of
 
 from conftest import REPOSITORY
+from diagvib.results.uncertainty import estimate, sample_interval
 
 PAGES = [
     "README.md",
@@ -73,3 +76,12 @@ def test_the_tables_of_the_result_pages_are_made_from_their_files():
     for folder in result_pages.MAPS:
         strength = (REPOSITORY / f"docs/results/{folder}/cue_strength.csv").read_text()
         assert strength == result_pages.strength_csv(folder)
+    for path, text in result_pages.interval_files():
+        assert path.read_text() == text, path
+
+
+def test_intervals_of_means_are_those_of_their_samples():
+    for samples in ([0.9, 1, 0.97], [0.5, 0.5, 0.5], [1, 1, 1], [0.2, 0.9, 0.4], [0, 0.01, 0]):
+        mean, stderr, n = estimate(np.array(samples))
+        ends = interval_of(mean, stderr, n)
+        np.testing.assert_allclose(ends, sample_interval(samples), atol=1e-9)

@@ -3,6 +3,7 @@
 import pandas as pd
 from result_file import REPOSITORY
 
+from diagvib.results.tidy_tables import with_seeds
 from diagvib.results.uncertainty import sample_interval
 
 Row = list[str]
@@ -19,7 +20,7 @@ GROUPS = {
 
 
 def read(name: str) -> pd.DataFrame:
-    return pd.read_csv(REPOSITORY / f"docs/results/{name}.csv")
+    return with_seeds(pd.read_csv(REPOSITORY / f"docs/results/{name}.csv"))
 
 
 def runs(folder: str) -> pd.DataFrame:
