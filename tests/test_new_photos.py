@@ -58,7 +58,7 @@ THREE = {(animal, ground): 60 for animal in ("bird", "cow", "car") for ground in
 )
 def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, unit):
     monkeypatch.chdir(tmp_path)
-    cells = {cell: n * (6 if unit else 1) for cell, n in cells.items()}
+    cells = {cell: n * (3 if unit else 1) for cell, n in cells.items()}
     photos(tmp_path / "mine", cells)
     columns = Columns(target="animal", cues=["ground"], unit=unit)
     proposal = look(tmp_path / "mine", None, columns)
@@ -78,7 +78,7 @@ def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, uni
             )
     agree = table.loc[table["split"] == "train", "group"] == "agree"
     assert agree.mean() == pytest.approx(proposal.agree, abs=0.05)
-    assert len(data) / sum(cells.values()) > (0.04 if unit else 0.2)
+    assert len(data) / sum(cells.values()) > 0.2
     assert load_config(paths["configuration"]).studies == definition["studies"]
 
 
