@@ -92,7 +92,7 @@ NOTHING = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def checkout(tmp_path_factory) -> Path:
     """A repository in which everything has been made once."""
     top = tmp_path_factory.mktemp("dependencies")
     folder = repository_with_stand_in(top, CONFIG)
@@ -148,11 +148,11 @@ def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int
     return [{rule: rules.count(rule) for rule in rules} for rules in content]
 
 
-def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_else(made):
+def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_else(checkout):
     additions = {file: MORE.get(Path(file).suffix, "\n# why\n") for file in CHANGES}
     comments = [(file, "\n# why\n") for file in CHANGES if file.endswith(".py")]
     elsewhere = [(file, "\nMORE = 1\n") for file in NOTHING]
-    result = of_other_code(made, *additions.items(), *comments, *elsewhere)
+    result = of_other_code(checkout, *additions.items(), *comments, *elsewhere)
     assert dict(zip(CHANGES, result, strict=False)) == CHANGES
     assert not any(result[len(CHANGES) :])
 
@@ -164,9 +164,9 @@ RENAMED = {
 }
 
 
-def test_renamed_modules_and_reworded_messages_run_nothing_again(made, tmp_path):
+def test_renamed_modules_and_reworded_messages_run_nothing_again(checkout, tmp_path):
     """Also after isort has put the imports into the new names' order."""
-    sources = made / "src/diagvib"
+    sources = checkout / "src/diagvib"
     retained, messages = shutil.copytree(sources, tmp_path / "diagvib"), 0
     for path in sources.rglob("*.py"):
         text, count = re.subn(r'((?:DiagvibError|say)\(\s*f?")', r"\1Note: ", path.read_text())
@@ -179,10 +179,10 @@ def test_renamed_modules_and_reworded_messages_run_nothing_again(made, tmp_path)
         before.rename(after)
     subprocess.run([BIN / "ruff", "check", "--quiet", "--select=I", "--fix", sources], check=True)
     try:
-        assert messages >= 10 and planned(made) == {}
+        assert messages >= 10 and planned(checkout) == {}
         path = sources / "methods/vae.py"
         path.write_text(path.read_text().replace("32, 32,", "32, 48,"))
-        assert planned(made) == {"train": 2, **ENDS, "all": 1}
+        assert planned(checkout) == {"train": 2, **ENDS, "all": 1}
     finally:
         shutil.rmtree(sources)
         shutil.move(retained, sources)
@@ -193,21 +193,21 @@ def planned(repository: Path) -> dict[str, int]:
     return count(snakemake(repository, "-n", "--quiet", "rules", "reason", "host"))
 
 
-def test_what_follows_from_a_change_runs_again_too_and_nothing_else(made):
-    runs, images = made / "toy/results/runs", made / "toy/data/images"
+def test_what_follows_from_a_change_runs_again_too_and_nothing_else(checkout):
+    runs, images = checkout / "toy/results/runs", checkout / "toy/data/images"
     programs = {
-        made / name: MORE[".py"] for name in ("src/diagvib/methods/vae.py", "scenery/own.py")
+        checkout / name: MORE[".py"] for name in ("src/diagvib/methods/vae.py", "scenery/own.py")
     }
     before = {path: path.read_text() for path in programs}
     for path, additions in programs.items():
         path.write_text(before[path] + additions)
     shutil.rmtree(runs / "small_cnn/zgo")
-    assert planned(made) == {**MINE, "train": 4, "all": 1}
+    assert planned(checkout) == {**MINE, "train": 4, "all": 1}
     for path, text in before.items():
         path.write_text(text)
     # Files that others stand for, and a study.
     (runs / "vae/zgo/hue-shape/3/history.jsonl").unlink()
     (images / "zso/hue/1/val.parquet").unlink()
-    path = made / "mine.yaml"
+    path = checkout / "mine.yaml"
     path.write_text(path.read_text().replace("group: id, cells", "group: id, weight: 2.0, cells"))
-    assert planned(made) == {"draw": 1, "render": 2, "train": 4, **ENDS, "all": 1}
+    assert planned(checkout) == {"draw": 1, "render": 2, "train": 4, **ENDS, "all": 1}

@@ -144,7 +144,7 @@ LEARNED = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, font) -> Path:
+def checkout(tmp_path_factory, font) -> Path:
     """Runs on plain photos: networks as published, and last layers from theirs."""
     top = tmp_path_factory.mktemp("imagenet_w")
     folders = write_others(top / "photos")
@@ -188,17 +188,17 @@ def made(tmp_path_factory, font) -> Path:
     return top
 
 
-def runs(made: Path) -> pd.DataFrame:
-    return pd.read_csv(made / "root/results/tables/runs.csv").set_index("baseline")
+def runs(checkout: Path) -> pd.DataFrame:
+    return pd.read_csv(checkout / "root/results/tables/runs.csv").set_index("baseline")
 
 
-def test_the_quick_command_and_the_stages_measure_the_known_gaps(made, font, tmp_path):
+def test_the_quick_command_and_the_stages_measure_the_known_gaps(checkout, font, tmp_path):
     names = [f"imagenet_w_photos:{name}" for name in KNOWN]
     measures = measured(names, write_others(tmp_path), tmp_path / "out")
     assert (measures["photos"] == 12).all() and (measures["font"] == font.name).all()
     assert (measures["carton_rank"] == 1).all()
     assert (measures["p_carton_factor"] > 1e6).tolist() == [False, True, True]
-    quick, subject = measures[[*MEASURES]], runs(made).loc[[*KNOWN]]
+    quick, subject = measures[[*MEASURES]], runs(checkout).loc[[*KNOWN]]
     assert (subject["status"] == "ok").all()
     np.testing.assert_allclose(subject[[*MEASURES]].astype(float), quick.astype(float), rtol=1e-9)
     assert quick.iloc[:, :6].to_numpy() == pytest.approx(np.array([*KNOWN.values()]), abs=1e-6)
@@ -206,12 +206,12 @@ def test_the_quick_command_and_the_stages_measure_the_known_gaps(made, font, tmp
     assert quick.loc[names[0], "p_carton_factor"] == 1
 
 
-def test_last_layers_start_from_the_networks_own(made, font):
+def test_last_layers_start_from_the_networks_own(checkout, font):
     """At a learning rate of almost zero, the measures are those of the network itself."""
-    result = runs(made)
+    result = runs(checkout)
     assert (result["status"] == "ok").all()
-    assert "-75.00" in (made / "root/results/tables/tables.md").read_text()
-    sources = json.loads((made / "root/data/prepared/imagenet/sources.json").read_text())
+    assert "-75.00" in (checkout / "root/results/tables/tables.md").read_text()
+    sources = json.loads((checkout / "root/data/prepared/imagenet/sources.json").read_text())
     assert font.name in sources["sources"] and not sources["comparable"]
     follower = result.loc["follower", [*MEASURES]].astype(float).tolist()
     for name in LEARNED:
@@ -219,8 +219,8 @@ def test_last_layers_start_from_the_networks_own(made, font):
         assert subject == pytest.approx(follower, abs=1e-4), name
 
 
-def test_every_photo_stands_once_in_each_row_that_it_fits(made):
-    recipes = pd.read_parquet(made / "root/data/recipes/mine/class-watermark-photos.parquet")
+def test_every_photo_stands_once_in_each_row_that_it_fits(checkout):
+    recipes = pd.read_parquet(checkout / "root/data/recipes/mine/class-watermark-photos.parquet")
     groups = {"in-1k": 12, "in-w": 12, "sin": 12, "in-r": 4, "mixed-same": 6, "mixed-rand": 6}
     test = recipes.loc[recipes["split"] == "test", "group"]
     assert len(recipes) == 32 + 12 + 52 and test.value_counts().to_dict() == groups

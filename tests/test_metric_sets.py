@@ -77,15 +77,15 @@ def settings(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def known(settings):
+def square_studies(settings):
     return known_studies(settings)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, known):
+def runs(tmp_path_factory, square_studies):
     folder = tmp_path_factory.mktemp("results") / "runs"
     for run in ALTERNATIVES:
-        write_cells(folder, run, predict(run["sample"]), 10, known, comparable=True)
+        write_cells(folder, run, predict(run["sample"]), 10, square_studies, comparable=True)
     return folder
 
 
@@ -113,7 +113,9 @@ def test_the_group_bys_of_a_case_worked_by_hand():
     assert adjusted(shares.assign(trained=None), ["run"]).isna().all()
 
 
-def test_two_cues_and_environments_have_accuracies_by_group(runs, settings, known, tmp_path):
+def test_two_cues_and_environments_have_accuracies_by_group(
+    runs, settings, square_studies, tmp_path
+):
     tabulate(runs, tmp_path, ALTERNATIVES, settings)
     tables = read_tables(tmp_path)
     assert set(tables["metrics"]["metric_set"]) == {"accuracy"} and not len(tables["p_matrix"])
@@ -136,7 +138,7 @@ DISPLAY = (REPOSITORY / "docs/new_metrics.md").read_text().split("```python\n")[
 
 
 def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_evaluate(
-    runs, settings, known, tmp_path, monkeypatch
+    runs, settings, square_studies, tmp_path, monkeypatch
 ):
     names = {}
     exec(DISPLAY.partition("```")[0], names)
@@ -151,7 +153,7 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     assert lag.to_dict() == pytest.approx({"common_lag": 0, "neither_lag": 0.3})
     assert "neither_lag" in make_report(tmp_path, settings, runs=runs)
     for _ in range(2):
-        write_scores(metrics, known, tmp_path / "scores")
+        write_scores(metrics, square_studies, tmp_path / "scores")
         alternative = tmp_path / "scores/other/two-cues.json"
         assert not alternative.exists(), "of a baseline that is not in these tables"
         alternative.parent.mkdir(exist_ok=True)
@@ -160,7 +162,7 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     assert content == {"common_lag": 0, "neither_lag": 0.3}
     table = read_table(run_folder(runs, ALTERNATIVES[0]) / "predictions.parquet")
     supervision_ = table.drop("prediction"), table["prediction"].to_pandas()
-    assert evaluate("two-cues", TWO_CUES, 0, "test", *supervision_, known)[
+    assert evaluate("two-cues", TWO_CUES, 0, "test", *supervision_, square_studies)[
         "neither_lag"
     ] == pytest.approx(0.3)
 
@@ -215,8 +217,10 @@ def squares(folder: Path, text: str, baselines: Sequence[str], names: dict[str, 
     settings = {"studies_from": [str(folder / "squares.yaml")], "sources": "embedded"}
     expected = [run_of(name, *item, 0) for name in baselines for item in names.items()]
     for run in expected:
-        known = known_studies(settings)
-        write_cells(folder / "runs", run, lambda cell, position: cell["target_class"], 3, known)
+        square_studies = known_studies(settings)
+        write_cells(
+            folder / "runs", run, lambda cell, position: cell["target_class"], 3, square_studies
+        )
     tabulated(folder, expected, settings)
     return settings
 

@@ -40,7 +40,7 @@ main(sys.argv[1:])
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def checkout(tmp_path_factory) -> Path:
     """A repository in which everything has been made, with options that leave no profile of ours."""
     folder = repository_with_stand_in(tmp_path_factory.mktemp("profiles"), CONFIG, TRAINING)
     (folder / "site").mkdir()
@@ -51,13 +51,13 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def lab(made, monkeypatch) -> Path:
-    monkeypatch.setenv("SNAKEMAKE_PROFILE", str(made / "site"))
-    return made
+def lab(checkout, monkeypatch) -> Path:
+    monkeypatch.setenv("SNAKEMAKE_PROFILE", str(checkout / "site"))
+    return checkout
 
 
-def test_trainings_take_turns_on_a_gpu_whatever_other_resources_are_named(made, lab):
-    assert not (made / "together").exists()
+def test_trainings_take_turns_on_a_gpu_whatever_other_resources_are_named(checkout, lab):
+    assert not (checkout / "together").exists()
     message = snakemake(lab, "runs", "-n", "--resources", "gpu_share=200", cores=4)
     assert "Nothing to be done" in message
 
@@ -69,22 +69,22 @@ def test_a_profile_does_not_make_results_of_other_settings_count(lab, options):
 
 
 @pytest.mark.parametrize("flag", [("--rerun-triggers", "mtime"), ("--rerun-triggers=mtime",)])
-def test_on_the_command_line_it_wins_and_is_explained(made, flag):
-    message = snakemake(made, "runs", "-n", *ALTERNATIVE, *flag)
+def test_on_the_command_line_it_wins_and_is_explained(checkout, flag):
+    message = snakemake(checkout, "runs", "-n", *ALTERNATIVE, *flag)
     assert "Nothing to be done" in message
     (line,) = (line for line in message.splitlines() if "--rerun-triggers" in line)
     assert "results of other settings, code or images are taken for those asked for" in line
 
 
-def test_without_our_profile_unfinished_files_are_made_again_and_inputs_compared(made):
-    arguments = command(made, "runs", "-n", "--workflow-profile", "none", code=SETTINGS)
-    assert "planned: True True" in call(made, *arguments)
+def test_without_our_profile_unfinished_files_are_made_again_and_inputs_compared(checkout):
+    arguments = command(checkout, "runs", "-n", "--workflow-profile", "none", code=SETTINGS)
+    assert "planned: True True" in call(checkout, *arguments)
 
 
-def test_without_our_profile_one_failed_job_does_not_stop_the_others(made):
-    (made / "broken").touch()
-    arguments = command(made, "runs", "--workflow-profile", "none", *ALTERNATIVE)
-    message = call(made, *arguments, fails=True)
+def test_without_our_profile_one_failed_job_does_not_stop_the_others(checkout):
+    (checkout / "broken").touch()
+    arguments = command(checkout, "runs", "--workflow-profile", "none", *ALTERNATIVE)
+    message = call(checkout, *arguments, fails=True)
     assert "error: broken" in message
-    after = count(snakemake(made, "runs", "-n", *ALTERNATIVE))
-    assert after == {"train": 1, "runs": 1}, os.listdir(made)
+    after = count(snakemake(checkout, "runs", "-n", *ALTERNATIVE))
+    assert after == {"train": 1, "runs": 1}, os.listdir(checkout)

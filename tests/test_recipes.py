@@ -119,14 +119,14 @@ def test_a_spread_is_the_share_that_is_left_of_every_difference(factor, pool):
     defaults = draw("zgo", f"shape-{factor}", pool, numbers=[1])
     narrow, columns = narrow_draw(factor, 0.25, pool), list(SPREAD_COLUMNS[factor])
     pd.testing.assert_frame_equal(narrow.drop(columns=columns), defaults.drop(columns=columns))
-    part, its = (table[columns].to_numpy() for table in (narrow, defaults))
+    part, total = (table[columns].to_numpy() for table in (narrow, defaults))
     if factor == "texture":  # both colours of an image, around its own lightness
-        part, its = (values - values.mean(1, keepdims=True) for values in (part, its))
+        part, total = (values - values.mean(1, keepdims=True) for values in (part, total))
     else:
-        part, its = part - part[0], its - its[0]
+        part, total = part - part[0], total - total[0]
     if factor == "hue":  # magenta, red and yellow, so no two are 180 degrees apart
-        part, its = ((degrees + 180) % 360 - 180 for degrees in (part, its))
-    np.testing.assert_allclose(part, 0.25 * its, atol=1e-9)
+        part, total = ((degrees + 180) % 360 - 180 for degrees in (part, total))
+    np.testing.assert_allclose(part, 0.25 * total, atol=1e-9)
     equal = narrow_draw(factor, 1, pool)
     np.testing.assert_allclose(equal[columns], defaults[columns], atol=1e-9)
 
