@@ -5,7 +5,7 @@ python benchmarks/components.py config/seeds/small.yaml outputs/seeds/small/resu
 
 A row for each study and binding: of the accuracy where the cue misleads (without a cue, of all), and
 of its difference from the first baseline's, paired by sample and seed. Rows of other protocols are
-kept; those of the same are replaced.
+kept; those of the same are replaced. Then the table of docs/chance.md is written anew.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,16 @@ import pandas as pd
 import typer
 from result_file import REPOSITORY
 
+from diagvib.commands.detect import MOST_SAMPLES, detection
 from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
+from diagvib.results.reader_tables import markdown_table
 from diagvib.results.variation import SPREADS, variation_rows
 from diagvib.studies.needs import ID, OOD
 
-OUT = REPOSITORY / "config/components.csv"
+OUT, PAGE = REPOSITORY / "config/components.csv", REPOSITORY / "docs/chance.md"
+# In points.
+EFFECTS = (5, 10, 20)
 COLUMNS = ["protocol", "number", "study", "binding", "mean", "n", "seeds", *SPREADS]
 COLUMNS += ["command", "date"]
 
@@ -37,6 +41,28 @@ def main(configuration: Path, runs_file: Path, out: Path = OUT) -> None:
     others = pd.read_csv(out).query("protocol != @protocol") if out.exists() else rows[:0]
     table = pd.concat([others, rows])[COLUMNS]
     write_text(out, table.to_csv(index=False, float_format="%.4g"))
+    text = PAGE.read_text(encoding="utf-8")
+    head, _, rest = text.partition("<!-- detect -->\n")
+    write_text(
+        PAGE,
+        f"{head}<!-- detect -->\n{page_table()}\n<!-- end -->{rest.partition('<!-- end -->')[2]}",
+    )
+
+
+def page_table() -> str:
+    """The samples that show effects of several sizes, with one seed and with three each."""
+    of_effects = [list(detection(effect / 100, 5, 1)) for effect in EFFECTS]
+    lines = []
+    for rows in zip(*of_effects, strict=True):
+        first, counts = rows[0], []
+        for row in rows:
+            needed = (row[f"samples_{seeds}"] for seeds in (1, 3))
+            counts.append(" / ".join(str(count or f"> {MOST_SAMPLES}") for count in needed))
+        deviations = (f"{100 * first[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
+        lines.append([first["number"], first["study"], *deviations, *counts])
+    heads = ["number", "study", "samples, points", "seeds, points"]
+    heads += [f"{effect} points" for effect in EFFECTS]
+    return "\n".join(markdown_table(heads, lines))
 
 
 def components(runs: pd.DataFrame) -> Iterator[dict]:

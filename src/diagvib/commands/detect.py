@@ -17,7 +17,7 @@ from diagvib.results.uncertainty import CONFIDENCE, FEWEST, half_width
 POWER = 0.8
 SEEDS = (1, 3, 5)
 # More samples than this are not counted.
-_MOST = 200
+MOST_SAMPLES = 200
 _KIND = ["protocol", "number", "study"]
 
 
@@ -55,8 +55,8 @@ def power(effect: float, variance: float, samples: int) -> float:
 
 
 def samples_needed(effect: float, variance: float) -> int | None:
-    """The fewest dataset samples that show an effect in POWER of all cases; None if _MOST do not."""
-    counts = range(FEWEST, _MOST + 1)
+    """The fewest dataset samples that show an effect in POWER of all cases; None if MOST_SAMPLES do not."""
+    counts = range(FEWEST, MOST_SAMPLES + 1)
     return next((n for n in counts if power(effect, variance, n) >= POWER), None)
 
 
@@ -98,7 +98,7 @@ def print_detection(rows: list[dict], effect: float, samples: int, seeds: int) -
         table.add_column(head)
     for row in rows:
         needed = (row[f"samples_{count}"] for count in SEEDS)
-        counts = [f"> {_MOST}" if count is None else f"{count}" for count in needed]
+        counts = [f"> {MOST_SAMPLES}" if count is None else f"{count}" for count in needed]
         shown = "-" if row["shown"] is None else f"{100 * row['shown']:.1f}"
         deviations = (f"{100 * row[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
         table.add_row(*(row[key] for key in _KIND), *deviations, *counts, shown)

@@ -186,11 +186,12 @@ def _check_textures(config: Configuration) -> None:
 
 def _check_seeds(config: Configuration) -> None:
     """Only datasets that are samples are trained on with several seeds each."""
-    if config.seeds > 1 and config.dataset_count < config.samples:
-        raise DiagvibError(
-            f"seeds: {config.scenes[0]} has one dataset, on which `samples` counts the seeds; set "
-            f"samples: {config.runs_per_job} and leave this key out"
-        )
+    for name in config.scenes:
+        if config.seeds > 1 and load_scene(name).replicates == "seeds":
+            raise DiagvibError(
+                f"seeds: {name} has one dataset, on which `samples` counts the seeds; set "
+                f"samples: {config.runs_per_job} and leave this key out"
+            )
 
 
 def _check_counts(config: Configuration, studies: list[Study]) -> None:
