@@ -141,5 +141,6 @@ def test_names_of_runs():
 
 
 def test_photos_have_seeds_instead_of_samples():
-    with refused(r"seeds: .* set samples: 6 and leave this key out"):
-        load_config(CONFIG / "urbancars_demo.yaml", ["samples=3", "seeds=2"])
+    for samples in (1, 3):
+        with refused(f"seeds: cars has one dataset, .* set samples: {2 * samples} and leave this"):
+            load_config(CONFIG / "urbancars_demo.yaml", [f"samples={samples}", "seeds=2"])
