@@ -17,7 +17,7 @@ import pandas as pd
 import typer
 from result_file import REPOSITORY
 
-from diagvib.commands.detect import MOST_SAMPLES, detection
+from diagvib.commands.detect import count_text, needed_as_measured
 from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.reader_tables import markdown_table
@@ -51,13 +51,13 @@ def main(configuration: Path, runs_file: Path, out: Path = OUT) -> None:
 
 def page_table() -> str:
     """The samples that show effects of several sizes, with one seed and with three each."""
-    of_effects = [list(detection(effect / 100, 5, 1)) for effect in EFFECTS]
+    of_effects = [list(needed_as_measured(effect / 100, 5, 1)) for effect in EFFECTS]
     lines = []
     for rows in zip(*of_effects, strict=True):
         first, counts = rows[0], []
         for row in rows:
             needed = (row[f"samples_{seeds}"] for seeds in (1, 3))
-            counts.append(" / ".join(str(count or f"> {MOST_SAMPLES}") for count in needed))
+            counts.append(" / ".join(map(count_text, needed)))
         deviations = (f"{100 * first[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
         lines.append([first["number"], first["study"], *deviations, *counts])
     heads = ["number", "study", "samples, points", "seeds, points"]
@@ -73,7 +73,8 @@ def components(runs: pd.DataFrame) -> Iterator[dict]:
     keys = [name for name in RUN_KEYS if name != "baseline"]
     reference = values[values["baseline"] == first].set_index(keys)["accuracy"]
     further = values[values["baseline"] != first].set_index(keys)
-    change = further.assign(accuracy=further["accuracy"] - reference).reset_index()
+    references = reference.reindex(further.index).to_numpy()
+    change = further.assign(accuracy=further["accuracy"] - references).reset_index()
     for part in (values, change):
         for row in variation_rows(part) if len(part) else ():
             if row["binding"]:

@@ -3,7 +3,9 @@ statement with several seeds."""
 
 import json
 from itertools import product
+from pathlib import Path
 
+import components as components_script
 import numpy as np
 import pandas as pd
 import pytest
@@ -132,16 +134,40 @@ def test_simulated_coverage_is_what_the_page_says():
     assert rows.groupby(["samples", "noise", "world"])["coverage_ours"].mean().min() > 0.93
 
 
-def test_the_plan_names_what_shows_an_effect():
-    result = CliRunner().invoke(app, ["plan", "--detect", "5", "--json", "--set", "samples=10"])
-    if detect.definition_path("components.csv").read_text().count("\n") == 1:
-        assert "nothing is measured yet" in str(result.exception)
-        return
-    assert result.exit_code == 0, result.output
-    rows = json.loads(result.output)
-    assert rows and all(
-        row["samples_1"] is None or row["samples_1"] >= row["samples_5"] >= 3 for row in rows
+def test_the_page_says_how_many_samples_show_an_effect():
+    page = (REPOSITORY / "docs/chance.md").read_text()
+    columns = [detect.needed_by_deviation(effect) for effect in (0.05, 0.1, 0.2)]
+    for deviation in detect.DEVIATIONS:
+        cells = [detect.count_text(column[deviation]) for column in columns]
+        assert f"| {100 * deviation:g} | {' | '.join(cells)} |" in page
+
+
+def test_a_plan_goes_by_components_that_were_measured(monkeypatch, tmp_path):
+    """Of a method, and of its difference from the first, which pairs share."""
+    rng, shape = np.random.default_rng(0), (3, 3)
+    of_samples, values = np.array([[-0.1], [0], [0.1]]), []
+    for name, gain in (("m", 0), ("other", 0.1)):
+        accuracies = 0.5 + gain + of_samples + rng.normal(0, 0.02, shape)
+        values.append(runs(accuracies).assign(baseline=name, id_accuracy=np.nan, status="ok"))
+    pd.concat(values).to_csv(tmp_path / "runs.csv", index=False)
+    monkeypatch.setattr(components_script, "PAGE", tmp_path / "chance.md")
+    (tmp_path / "chance.md").write_text("before\n<!-- detect -->\n<!-- end -->\nafter\n")
+    monkeypatch.setattr(detect, "definition_path", lambda name: tmp_path / name)
+    detect.read_components.cache_clear()
+    components_script.main(
+        Path("config/seeds/a.yaml"), tmp_path / "runs.csv", tmp_path / "components.csv"
     )
-    largest = CliRunner().invoke(app, ["plan", "--detect", "20", "--json", "--set", "seeds=5"])
-    for row, easier in zip(rows, json.loads(largest.output), strict=True):
-        assert easier["samples_1"] <= (row["samples_1"] or 999)
+    options = ["plan", "--detect", "5", "--set", "samples=10", "--set", "seeds=3"]
+    result = json.loads(CliRunner().invoke(app, [*options, "--json"]).output)
+    rows = {row["number"]: row for row in result["measured"]}
+    assert list(rows) == ["m", "other", "other - m"] and result["by_deviation"]["0.05"] == 10
+    assert rows["m"]["sd_samples"] > 0.05 > rows["other - m"]["sd_samples"]
+    assert rows["other - m"]["samples_1"] >= rows["other - m"]["samples_3"]
+    assert rows["m"]["samples_1"] > 2 * rows["other - m"]["samples_1"]
+    assert rows["m"]["shown"] > rows["other - m"]["shown"] > 0
+    page = (tmp_path / "chance.md").read_text()
+    assert (
+        page.startswith("before\n") and page.endswith("after\n") and "| other - m | zgo |" in page
+    )
+    assert "10 x 3 show" in CliRunner().invoke(app, options, env={"COLUMNS": "250"}).output
+    detect.read_components.cache_clear()

@@ -351,14 +351,18 @@ def plan(
     json_output: Annotated[bool, option("Print JSON instead of a table.", "--json")] = False,
 ) -> None:
     """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
-    from diagvib.commands.detect import detection, print_detection
+    from diagvib.commands import detect as needs
     from diagvib.commands.plan import estimate, print_plan
 
     resolved = load_config(config, override)
     if detect:
         numbers = detect / 100, resolved.samples, resolved.seeds
-        rows = list(detection(*numbers))
-        print(json.dumps(rows, indent=2)) if json_output else print_detection(rows, *numbers)
+        measured = list(needs.needed_as_measured(*numbers))
+        if json_output:
+            by_deviation = needs.needed_by_deviation(detect / 100)
+            print(json.dumps({"by_deviation": by_deviation, "measured": measured}, indent=2))
+        else:
+            needs.print_needed(measured, *numbers)
         return
     estimated = estimate(resolved, device, gpus, rates)
     if json_output:

@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import nctdtr
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.results.uncertainty import CONFIDENCE, FEWEST, half_width
 
 POWER = 0.8
 SEEDS = (1, 3, 5)
+# Of the values of dataset samples, means over their seeds.
+DEVIATIONS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 # More samples than this are not counted.
 MOST_SAMPLES = 200
 _KIND = ["protocol", "number", "study"]
@@ -26,13 +27,7 @@ def read_components() -> pd.DataFrame:
     """A row for each protocol, number, study and binding: standard deviations between samples, seeds
     and runs, and with what command and when they were measured. number: an accuracy, or a
     difference of two, paired by sample and seed."""
-    path = definition_path("components.csv")
-    components = pd.read_csv(path)
-    if components.empty:
-        raise DiagvibError(
-            f"{path}: nothing is measured yet; `python benchmarks/components.py` adds runs"
-        )
-    return components
+    return pd.read_csv(definition_path("components.csv"))
 
 
 def pooled(components: pd.DataFrame) -> pd.DataFrame:
@@ -69,10 +64,16 @@ def smallest_effect(variance: float, samples: int) -> float | None:
     return next((float(e) for e in effects if power(e, variance, samples) >= POWER), None)
 
 
-def detection(effect: float, samples: int, seeds: int) -> Iterator[dict]:
-    """For each kind of number: its components; `samples_1` and so on, the samples that show the
-    effect with as many seeds each; and the effect that these samples and seeds show. effect: a
+def needed_by_deviation(effect: float) -> dict[float, int | None]:
+    """`samples_needed` where the values of dataset samples have each of DEVIATIONS. effect: a
     fraction."""
+    return {deviation: samples_needed(effect, deviation**2) for deviation in DEVIATIONS}
+
+
+def needed_as_measured(effect: float, samples: int, seeds: int) -> Iterator[dict]:
+    """For each kind of number that was measured: its components; `samples_1` and so on, the samples
+    that show the effect with as many seeds each; and the effect that these samples and seeds show.
+    effect: a fraction."""
     for names, variance in pooled(read_components()).iterrows():
         needed = {
             f"samples_{count}": samples_needed(
@@ -85,26 +86,39 @@ def detection(effect: float, samples: int, seeds: int) -> Iterator[dict]:
         yield {**dict(zip(_KIND, names, strict=True)), **deviations, **needed, "shown": shown}
 
 
-def print_detection(rows: list[dict], effect: float, samples: int, seeds: int) -> None:
-    """The same as a table for people."""
+def print_needed(rows: list[dict], effect: float, samples: int, seeds: int) -> None:
+    """What shows an effect, as tables for people. rows: of `needed_as_measured`."""
+    console = Console()
     title = (
         f"Dataset samples that show {100 * effect:g} points in {100 * POWER:.0f} % of cases "
         f"({100 * CONFIDENCE:.0f} % interval)"
     )
-    table = Table(title=title, title_justify="left")
+    table = Table("standard deviation of the samples' values", "samples", title=title)
+    for deviation, count in needed_by_deviation(effect).items():
+        table.add_row(f"{100 * deviation:g}", count_text(count))
+    console.print(table)
+    if rows:
+        console.print(_measured_table(rows, samples, seeds))
+    notes = (
+        "In points. The value of a sample is its mean over k seeds, with the variance of samples plus that of seeds "
+        "divided by k. Near 0 and 100 %, it takes more samples (docs/chance.md)."
+    )
+    console.print(notes if rows else f"{notes} Nothing is measured yet (config/components.csv).")
+
+
+def _measured_table(rows: list[dict], samples: int, seeds: int) -> Table:
+    table = Table(title="As measured, on few samples: counts may be off by a factor of two or more")
     heads = ["measured on", "number", "study", "between samples", "between seeds"]
     heads += [f"with {count} seed{'s' * (count > 1)}" for count in SEEDS]
     for head in [*heads, f"{samples} x {seeds} show"]:
         table.add_column(head)
     for row in rows:
-        needed = (row[f"samples_{count}"] for count in SEEDS)
-        counts = [f"> {MOST_SAMPLES}" if count is None else f"{count}" for count in needed]
+        counts = [count_text(row[f"samples_{count}"]) for count in SEEDS]
         shown = "-" if row["shown"] is None else f"{100 * row['shown']:.1f}"
         deviations = (f"{100 * row[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
         table.add_row(*(row[key] for key in _KIND), *deviations, *counts, shown)
-    console = Console()
-    console.print(table)
-    console.print(
-        "In points. Last column: what the configuration's samples and seeds show. Measured on few samples, so each "
-        "count may be off by a factor of two or more; near 0 and 100 %, intervals are wider (docs/chance.md)."
-    )
+    return table
+
+
+def count_text(count: int | None) -> str:
+    return f"> {MOST_SAMPLES}" if count is None else str(count)
