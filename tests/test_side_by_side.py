@@ -26,12 +26,12 @@ CHANGES = [
     "sources=embedded",
     "image_size=64",
     "samples=3",
-    "studies=[zgo]",
-    "bindings=[hue-shape]",
+    "studies=[zgo, zso]",
+    "bindings=[hue-shape, hue]",
     "baselines=[small_cnn]",
     "counts={train: 64, val: 18, id: 18, ood: 18}",
     "training.max_epochs=3",
-    "tuning={study: zgo, factors: [hue-shape], batch_sizes: [16, 32], learning_rates: [1.0e-3], samples: [0, 1]}",
+    "tuning={study: zso, factors: [hue], batch_sizes: [16, 32], learning_rates: [1.0e-3], samples: [0, 1]}",
 ]
 
 
@@ -71,7 +71,7 @@ def test_results_do_not_depend_on_how_many_run_at_once(images, undisturbed, tmp_
     message = capfd.readouterr().err
     for sample in range(3):
         assert f"{'/'.join(JOB)}/{sample}: id " in message
-    assert "hue-shape/1, batch 16, lr 0.001" in message
+    assert "zso/hue/1, batch 16, lr 0.001" in message
     assert not (joint_root / "data/checkpoints").exists()
 
 
