@@ -15,7 +15,6 @@ from typing import Annotated
 
 import pandas as pd
 import typer
-from diagvib.results.tables import with_seeds
 from gpu_jobs import CONFIG, MAIN_ROOT, read_lines
 
 from diagvib import stages
@@ -23,6 +22,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_text
 from diagvib.papers.diagvib6.verdicts import COMPARED, PAPER_SAMPLES
 from diagvib.results.cells import RUN_KEYS
+from diagvib.results.tidy_tables import with_seeds
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout, run_folder_name
 from diagvib.settings.resolve import load_config
@@ -102,7 +102,8 @@ def add(rows: pd.DataFrame, path: Path, keys: list[str]) -> int:
     if "sample" in keys and "sample" not in table:
         table.insert(table.columns.get_loc("cue") + 1, "sample", 0)  # there was no other
     table = with_seeds(table)
-    parts = [part.fillna({"cue": ""}) for part in (table, rows) if len(part)]
+    columns = [name for name in rows if name in (*table, "date")]
+    parts = [part.fillna({"cue": ""}) for part in (table, rows[columns]) if len(part)]
     joint = pd.concat(parts, ignore_index=True).drop_duplicates(keys, keep="last")
     write_text(path, joint.to_csv(index=False, float_format="%.10g"))
     return len(rows)
