@@ -138,12 +138,11 @@ class KnownStudies:
     def _known(self, studies: Iterable[str]) -> list[str]:
         return [name for name in dict.fromkeys(studies) if name in self.studies]
 
-    def repetitions(self, studies: Iterable[str], count: int = 2) -> str:
-        """What so many repetitions of these studies are called: `dataset samples`, or `seeds` if
-        they differ in nothing else."""
+    def repetitions(self, studies: Iterable[str]) -> str:
+        """What repetitions of these studies are called: `dataset samples`, or `seeds` if they differ
+        in nothing else."""
         names = self._known(studies)
-        seeds = bool(names) and self.seeded(names) == names
-        return ("seed" if seeds else "dataset sample") + "s" * (count != 1)
+        return "seeds" if names and self.seeded(names) == names else "dataset samples"
 
     def in_words(self, text: str, studies: Iterable[str]) -> str:
         """A text of the program with the word for {samples}, the repetitions of these studies."""
