@@ -123,7 +123,7 @@ def test_every_configured_figure_is_there_however_many_processes_draw(
         *("training/small_cnn", "curves/faavg_fgo", "curves/famin_fgo"),
         # Of ZSO every target, of ZGO the most telling pair.
         *(f"exhibits/small_cnn_{name}" for name in ("zso_shape", "zso_hue", "zgo_shape-position")),
-        *("looks/zso_shape", "looks/zgo_shape-position"),
+        *("looks/zso_shape", "looks/zgo_shape-position", "selection/price"),
         *(f"{kind}/{study}" for kind in ("asymmetry", "ranking") for study in ("zgo", "fgo-20")),
     }
     monkeypatch.setattr("diagvib.report.drawing.FIGURES_A_PROCESS", 4)
