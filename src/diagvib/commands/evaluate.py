@@ -90,10 +90,13 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
     kind, network_weights = family(model), weights_of(weights)
     tag_name = network_weights if isinstance(network_weights, str) else None
     if kind == "torchvision":
-        from diagvib.models.torchvision_models import torchvision_input as found
+        from diagvib.models.torchvision_models import torchvision_input
+
+        tag, input_settings = torchvision_input(model, tag_name)
     elif kind == "timm":
-        from diagvib.models.timm_models import timm_input as found
+        from diagvib.models.timm_models import timm_input
+
+        tag, input_settings = timm_input(model, tag_name)
     else:
         return weights, None
-    tag, input_settings = found(model, tag_name)
     return weights or tag, input_settings
