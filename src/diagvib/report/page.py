@@ -94,12 +94,12 @@ _THEME = {
 
 @dataclass
 class Section:
-    """found: sentences that come first. findings: further ones, with bars. introduction: paragraphs above
+    """sentences: those that come first. findings: further ones, with bars. introduction: paragraphs above
     the tables."""
 
     key: str
     title: str
-    found: Sequence[str] = ()
+    sentences: Sequence[str] = ()
     findings: list[Finding] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     introduction: Sequence[str] = ()
@@ -109,7 +109,7 @@ class Section:
     def folded(self) -> bool:
         """Whether the tables are shown on request: details of what stands above them, or many
         numbers."""
-        return bool(self.found or self.figures or len(self.tables) > 2) or any(
+        return bool(self.sentences or self.figures or len(self.tables) > 2) or any(
             table.folded for table in self.tables
         )
 
@@ -218,7 +218,7 @@ def _sections(
     calibrated = metrics_of(frames, calibration.SET)
     for metric_set in METRIC_SETS.values():
         for title, texts in metric_set.sentences(frames, known_studies).items():
-            of(title).found = texts
+            of(title).sentences = texts
     sentences = {
         saliency_shares.TITLE: saliency_shares.saliency_sentence(frames["runs"], known_studies),
         calibration.TITLE: calibration.calibration_sentence(calibrated, known_studies),
@@ -229,10 +229,10 @@ def _sections(
         variation.TITLE: variation.variation_sentence(frames["variation"]),
     }
     for title, sentence in sentences.items():
-        of(title).found = [sentence] if sentence else []
+        of(title).sentences = [sentence] if sentence else []
     if len(frames["comparison"]):
         finding_text = verdict_found(frames["comparison"])
-        parts[VERDICT].found, parts[VERDICT].introduction = (
+        parts[VERDICT].sentences, parts[VERDICT].introduction = (
             finding_text,
             parts[VERDICT].introduction[len(finding_text) :],
         )
