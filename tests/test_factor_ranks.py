@@ -16,7 +16,7 @@ from diagvib.report.dot_plots import pair_dots, rank_dots
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.studies.known_studies import SHIPPED
 
-RUN = {"baseline": "m", "status": "ok", "ood_accuracy": np.nan, "id_accuracy": np.nan}
+RUN = {"baseline": "m", "binding": "", "seed": 0, "ood_accuracy": np.nan, "id_accuracy": np.nan}
 
 
 def runs_of(accuracies: dict[tuple[str, str], list[float]], without: float = 0.9) -> pd.DataFrame:
@@ -101,3 +101,10 @@ def test_what_did_not_run_has_no_winner():
     assert "missing" in [text.get_text() for text in drawing.axes[0].texts]
     one_way = tables_of(runs_of({("hue", "shape"): [0.5] * 3}))
     assert one_way["asymmetry"].empty and len(list(factor_tables(one_way, SHIPPED))) == 1
+
+
+def test_a_sample_counts_with_the_mean_of_its_seeds():
+    runs = runs_of({("hue", "shape"): [0.8, 0.6, 0.7], ("shape", "hue"): [0.1] * 3})
+    second = runs.assign(seed=1, ood_accuracy=runs["ood_accuracy"] + 0.1)
+    pairs = factor_pairs(pd.concat([runs, second]), SHIPPED).set_index("metric")
+    assert pairs.loc["p_ij", "n"] == 3 and pairs.loc["p_ij", "mean"] == pytest.approx(0.75)

@@ -27,6 +27,7 @@ from diagvib.report.style import PALETTE, accuracy_colours, by_baseline, luminan
 from diagvib.report.visualisation_sheets import (
     looking_sheet,
     read_visualisations,
+    reconstruction_sheet,
     visualisation_figures,
     visualisation_sheet,
 )
@@ -151,6 +152,16 @@ def test_where_networks_look_is_shown_beside_the_images(results):
     assert [text for text in texts if text in ("input", "one", "two")] == ["input", "one", "two"]
     assert len([text for text in texts if text[0] in "✓✗"]) == 2 * 4
     assert "| FGO-20 | small_cnn | 50 % (25 %) | 50 % (25 %) | 6 |" in tables_md(results)
+
+
+def test_reconstructions_of_several_autoencoders_stand_below_the_images(results):
+    folders = dict.fromkeys(("one", "two"), results / "runs/small_cnn/zgo/shape-hue/0")
+    (axes,) = reconstruction_sheet(folders, ["shape", "hue"], "a title").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert [text for text in texts if "of 2" in text] == ["one\n2 of 2", "two\n2 of 2"]
+    assert len([text for text in texts if text[0] in "✓✗"]) == 2 * 4
+    folders.pop("two")
+    assert reconstruction_sheet(folders, ["shape", "hue"], "a title") is None
 
 
 def tables_md(root) -> str:

@@ -18,7 +18,11 @@ from diagvib.report.price_figures import price_figures
 from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, PHONE, STACKED, save_figure, stacked
-from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
+from diagvib.report.visualisation_sheets import (
+    looking_figures,
+    reconstruction_figures,
+    visualisation_figures,
+)
 from diagvib.results.combinations import untested_notes
 
 # Each gives the figures of one kind. The slowest come first, so that all processes end at about the
@@ -29,6 +33,7 @@ KINDS = (
     gap_figures,
     visualisation_figures,
     looking_figures,
+    reconstruction_figures,
     cue_strength_figures,
     curve_figures,
     preference_figures,

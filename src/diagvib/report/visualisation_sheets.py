@@ -4,6 +4,7 @@ what a model sees - lens outputs, reconstructions, latent traversals (paper, Fig
 import io
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,12 @@ from diagvib.studies.study import Headline
 INSIDE = "What some models see in an image"
 # Baselines on a sheet of where networks look.
 _MOST_BASELINES = 6
+# Nats that a latent dimension must carry, averaged over the images, to count as used.
+_CARRIED = 0.1
+_KEPT = (
+    "Test images and their reconstructions; below each, the class that is read from its code. Below a name: latent "
+    f"dimensions that carry more than {_CARRIED} nats of these images."
+)
 _SIDE = 0.8  # inches per picture: 128 pixels at the resolution of the PNG files
 _GROUPS = {
     "id": "id: in distribution",
@@ -42,16 +49,41 @@ _GROUPS = {
 
 
 def looking_figures(report_data: ReportData) -> Iterator[Figure]:
-    """A sheet of dataset sample 0 for the headline's study with a shortcut, of the binding that shows
-    it best, and its study without one; and for the first binding of other studies. All but the
-    first are folded."""
-    known_studies, first_runs, binding_of_study = (
-        report_data.known_studies,
-        report_data.first_runs,
-        {},
-    )
+    """Where networks look, for each of `sheet_bindings`. All but the first are folded."""
+    for place, (name, title, factors, folders) in enumerate(_sheets(report_data)):
+        first_folders = dict(islice(folders.items(), _MOST_BASELINES))
+        draw = partial(looking_sheet, first_folders, factors, title)
+        yield Figure(
+            f"looks/{name}", f"{title}: where networks look", draw, TITLE, folded=place > 0
+        )
+
+
+def reconstruction_figures(report_data: ReportData) -> Iterator[Figure]:
+    """What several autoencoders keep of an image, for each of `sheet_bindings`."""
+    for name, title, factors, folders in _sheets(report_data):
+        draw = partial(reconstruction_sheet, folders, factors, title)
+        yield Figure(
+            f"reconstructions/{name}", f"{title}: what each code keeps", draw, INSIDE, _KEPT
+        )
+
+
+def _sheets(report_data: ReportData) -> Iterator[tuple[str, str, list[str], dict[str, Path]]]:
+    """For each of `sheet_bindings`: a file's name, a title, the factors, and baseline -> its run
+    on dataset sample 0."""
+    runs = report_data.first_runs
+    for study, binding in sheet_bindings(report_data).items():
+        part = runs[(runs["study"] == study) & (runs["binding"] == binding)]
+        folders = dict(zip(part["baseline"], part["folder"], strict=True))
+        title = f"{report_data.known_studies.title(study)} {binding}"
+        yield f"{study}_{binding}", title, binding.split("-"), folders
+
+
+def sheet_bindings(report_data: ReportData) -> dict[str, str]:
+    """Study -> the binding whose sheets are drawn: of the headline's study with a shortcut the one
+    that shows it best, and its target of the study without one; of other studies the first."""
+    known_studies, binding_of_study = report_data.known_studies, {}
     bindings, headline = (
-        first_runs.groupby("study", sort=False)["binding"].unique(),
+        report_data.first_runs.groupby("study", sort=False)["binding"].unique(),
         _headline(report_data),
     )
     best, target = {}, report_data.binding.partition("-")[0]
@@ -64,15 +96,7 @@ def looking_figures(report_data: ReportData) -> Iterator[Figure]:
             binding_of_study[study] = (
                 telling_binding if telling_binding in bindings[study] else bindings[study][0]
             )
-    for place, (study, binding) in enumerate(binding_of_study.items()):
-        telling_binding = first_runs[
-            (first_runs["study"] == study) & (first_runs["binding"] == binding)
-        ].head(_MOST_BASELINES)
-        folders = dict(zip(telling_binding["baseline"], telling_binding["folder"], strict=True))
-        title = f"{known_studies.title(study)} {binding}"
-        draw = partial(looking_sheet, folders, binding.split("-"), title)
-        name, shows = f"looks/{study}_{binding}", f"{title}: where networks look"
-        yield Figure(name, shows, draw, TITLE, folded=place > 0)
+    return binding_of_study
 
 
 def _headline(report_data: ReportData) -> Headline | None:
@@ -93,6 +117,24 @@ def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> D
             strips += [] if strips else [rows[rows["what"] == "input"].assign(prediction="")]
             strips.append(rows[rows["what"] == LOOKS].assign(what=baseline))
     return visualisation_sheet(pd.concat(strips), factors, title) if strips else None
+
+
+def reconstruction_sheet(
+    folders: dict[str, Path], factors: list[str], title: str
+) -> Drawing | None:
+    """Images, and below them each autoencoder's reconstructions (paper, Fig. A3); None for fewer
+    than two autoencoders."""
+    strips: list[pd.DataFrame] = []
+    for baseline, folder in folders.items():
+        rows = read_visualisations(folder / "exhibits.parquet")
+        images, decoded = (rows[rows["what"] == kind] for kind in ("input", "reconstruction"))
+        if len(decoded):
+            strips += [] if strips else [images.assign(prediction="")]
+            carried = rows.groupby("dimension")["kl"].first()
+            words = f"{baseline}\n{(carried > _CARRIED).sum()} of {len(carried)}"
+            predictions = images["prediction"].to_numpy()
+            strips.append(decoded.assign(what=words, prediction=predictions))
+    return visualisation_sheet(pd.concat(strips), factors, title) if len(strips) > 2 else None
 
 
 def visualisation_figures(report_data: ReportData) -> Iterator[Figure]:
