@@ -332,7 +332,7 @@ def _draw_equal(axes: Axes, share: float, theme: Theme) -> None:
     for points in (-20, -10, 0, 10, 20):
         gain = (points - share * price) / (1 - share)
         axes.plot(price, gain, color=theme.rule, linewidth=1, zorder=0)
-        words = f"{points:+d} over all images" if points else "as ERM over all images"
+        words = f"{points:+d} overall" if points else "as ERM overall"
         angle = np.degrees(np.arctan(-share / (1 - share) * 0.72))
         spot = -64, (points + share * 64) / (1 - share) + 0.7
         if spot[1] < 56:
