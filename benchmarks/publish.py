@@ -39,6 +39,7 @@ FIGURES = (
     "curves/*.png",
     "ranking/zgo.png",
     "asymmetry/zgo.png",
+    "reconstructions/*.png",
 )
 
 
