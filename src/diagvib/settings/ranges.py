@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -40,13 +40,9 @@ _ATTEMPTS = 1000
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
-def _pair(maximum: float) -> Any:
-    return Annotated[
-        list[Annotated[float, Field(ge=-maximum, le=maximum)]], Field(min_length=2, max_length=2)
-    ]
-
-
-Bounds, Exponents = _pair(1e6), _pair(30)
+_PAIR = Field(min_length=2, max_length=2)
+Bounds = Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], _PAIR]
+Exponents = Annotated[list[Annotated[float, Field(ge=-30, le=30)]], _PAIR]
 Setting = Annotated[
     str,
     TextLike(
