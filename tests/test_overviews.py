@@ -114,7 +114,12 @@ def test_where_networks_look_is_shown_for_what_was_run():
     def wanted(binding, **studies):
         rows = [(study, name) for study, names in studies.items() for name in names]
         runs = pd.DataFrame(rows, columns=["study", "binding"]).assign(baseline="m", folder="f")
-        present = {"known": SHIPPED, "first_runs": runs, "studies": [*studies], "binding": binding}
+        present = {
+            "known_studies": SHIPPED,
+            "first_runs": runs,
+            "studies": [*studies],
+            "binding": binding,
+        }
         return [(item.name, item.folded) for item in looking_figures(SimpleNamespace(**present))]
 
     zso = {"zso": ["hue", "shape"]}

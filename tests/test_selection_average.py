@@ -7,11 +7,11 @@ import pytest
 
 from conftest import refused
 from diagvib.foundation.files import write_text
-from diagvib.papers.tabulate import shown_tables
+from diagvib.papers.tabulate import shown_tables, tabulate
 from diagvib.results.selection import read_searches
 from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import SHIPPED
-from synthetic_runs import configured, note_files, tabulated, write_cells
+from synthetic_runs import configured, note_files, write_cells
 from test_average import SETTINGS, expected, perfect
 from test_random_search import EPOCHS, RULES, history
 
@@ -30,7 +30,7 @@ def found_of(folder, expected: list[dict], epochs) -> pd.DataFrame:
             write_text(place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
             note_files(place)
     settings = configured({run["baseline"]: SETTINGS for run in expected})
-    tabulated(folder, expected, settings, 1, folder / "tuning")
+    tabulate(folder / "runs", folder / "tables", expected, settings, 1, folder / "tuning")
     return read_tables(folder / "tables")["selection"]
 
 

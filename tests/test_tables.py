@@ -123,7 +123,7 @@ def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
 def test_a_contrast_is_the_mean_of_its_cues():
     values = [(study, cue) for study in ("zgo", "chgo") for cue in ("hue", "scale")]
     runs = pd.DataFrame(values, columns=["study", "cue"]).assign(
-        baseline="m", target="shape", sample=0
+        baseline="m", target="shape", sample=0, seed=0
     )
     runs["binding"], runs["ood_accuracy"] = "shape-" + runs["cue"], [0.1, 0.2, 0.2, 0.7]
     (result,) = cue_contrasts(runs, SHIPPED)

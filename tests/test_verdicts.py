@@ -275,7 +275,7 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     assert "| alexnet † |" in markdown and re.search(r"\| \*paper\* \| \d+ ± \d+ \|", markdown)
     assert not re.search(r"(?<!\\)[%_#]|±", re.sub("^%.*", "", latex, flags=re.M)), "unescaped"
     tables = re.findall(r"\\begin\{tabular\}\{(l+r+)\}(.*?)\\end\{tab", latex, re.S)
-    # The last: how many counter-examples make up for half of what a cue costs.
-    assert len(tables) == 9 + 8 + 8 + 1 + 4 + 1
+    # The last: how many counter-examples make up for half of what a cue costs, and factors ranked.
+    assert len(tables) == 9 + 8 + 8 + 1 + 4 + 1 + 2
     for columns, rows in tables:
         assert {row.count("&") + 1 for row in rows.split(r"\\")[:-1]} == {len(columns)}
