@@ -24,6 +24,7 @@ from diagvib.results.metric_sets.metric_set import (
 from diagvib.results.read_runs import SELECTABLE, Collected
 from diagvib.results.reader_tables import Table, of_samples
 from diagvib.studies.known_studies import KnownStudies
+from diagvib.training.selection_rules import is_tested
 
 AS_RUN, ORACLE = "as_run", "oracle"
 # Validation images per test group; i.i.d. validation has as many in all.
@@ -54,10 +55,11 @@ INTRODUCTION = (
 def selection_prices(collected: Collected, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """COLUMNS: a row for each study, baseline, binding (empty: the mean over several) and rule, of
     runs that recorded their test accuracies."""
-    shares = _training_shares(collected.cells)
+    shares, history = _training_shares(collected.cells), collected.history
+    tested = history[[name for name in history if is_tested(name)]].notna().any(axis=1)
     rows = {
         run: _prices(collected.frame.loc[run], epochs, shares)
-        for run, epochs in collected.history[collected.history[SELECTABLE]].groupby(level=0)
+        for run, epochs in history[history[SELECTABLE] & tested].groupby(level=0)
     }
     rules = [AS_RUN, *RULES, ORACLE]
     values = pd.DataFrame.from_dict(rows, "index", columns=rules).dropna(how="all").astype(float)
