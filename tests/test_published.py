@@ -34,7 +34,10 @@ def repository(output, tmp_path_factory) -> Path:
     """A copy of `output` in which its root is published and committed."""
     folder = shutil.copytree(output, tmp_path_factory.mktemp("a") / "published", symlinks=True)
     assert f"published in {COPY}" in diagvib(folder, "publish", "--config", "toy.yaml")
-    git(folder, "add", "published")
+    keep = folder / "results/metrics/.gitkeep"  # as in this repository
+    keep.parent.mkdir(parents=True)
+    keep.touch()
+    git(folder, "add", "published", "results")
     git(folder, "commit", "--quiet", "-m", "published")
     return folder
 
