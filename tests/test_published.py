@@ -120,6 +120,8 @@ def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repo
     assert count(snakemake(clone, "-n", *configuration)) == steps
     snakemake(clone, *configuration, "--", f"{job.relative_to(clone)}/sha256.json")
     assert contents(job) == before
+    dvc(clone, "checkout", "--force", "-R", COPY)
+    assert CLEAN in diagvib(clone, "verify", "--root", COPY)
     page = clone / "src/diagvib/report/page.py"
     page.write_text(page.read_text().replace("import", "MORE = 1\nimport", 1))
     assert "made by another version of the code" in diagvib(clone, "pull", COPY)

@@ -15,7 +15,7 @@ from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.workflow.dvc import dvc, lock_of, stages_of
+from diagvib.workflow.dvc import changes, dvc, lock_of, stages_of
 from diagvib.workflow.ledger import check_complete, record
 from diagvib.workflow.records import copy_records
 from diagvib.workflow.root_stages import PUBLISHED, config_of
@@ -79,12 +79,17 @@ def git_size(folder: Path) -> tuple[int, int]:
 
 
 def pull(root: str) -> ResolvedConfiguration:
-    """Bring the stored files of a published root; returns its configuration. DiagvibError if there
-    is no such root."""
+    """Bring the stored files of a published root, unless all are there; returns its configuration.
+    DiagvibError if there is no such root, or a file to replace that was made again here."""
     if not lock_of(root).exists():
         names = ", ".join(published_roots()) or f"none in {PUBLISHED}"
         raise DiagvibError(f"{lock_of(root)}: no such file; published roots: {names}")
-    dvc("pull", stages_of(root))
+    if changes(root, "--granular").get("deleted"):
+        try:
+            dvc("pull", stages_of(root))
+        except DiagvibError as error:
+            remedy = f"; `dvc checkout --force -R {root}` replaces them" * ("unsaved" in str(error))
+            raise DiagvibError(f"{error}{remedy}") from None
     return load_config(config_of(root))
 
 
