@@ -42,6 +42,8 @@ def test_components_are_those_of_the_analysis_of_variance():
     assert sources["run"].value == pytest.approx((means.var(ddof=1) + within / 2) ** 0.5)
     assert np.isnan(components(values[:2])["run"].low), "two samples have no interval"
     assert np.isnan(components(values[:, :1])["seeds"].value)
+    equal = components(np.full((3, 2), 0.9))["run"]
+    assert equal.value == 0 and np.isnan(equal.high), "equal values say nothing of others"
 
 
 @pytest.mark.parametrize(("samples", "seeds"), [(0.04, 0.02), (0.01, 0.04)])

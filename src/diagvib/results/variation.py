@@ -16,6 +16,7 @@ from diagvib.studies.known_studies import KnownStudies
 
 SOURCES = ("samples", "seeds", "run")
 _ENDS = ("", "_low", "_high")
+_NO_SPREAD = 1e-9
 SPREADS = [f"sd_{source}{end}" for source in SOURCES for end in _ENDS]
 COLUMNS = ["study", "baseline", "binding", "metric", "mean", "n", "seeds", *SPREADS]
 TITLE = "Where the spread comes from"
@@ -77,10 +78,14 @@ def components(values: np.ndarray) -> dict[str, Component]:
     }
     # No number between 0 and 1 spreads more, and no difference of two.
     most = 0.5 if values.min() >= 0 and values.max() <= 1 else 1
-    sources = {
-        source: Component(*np.sqrt(np.clip(parts, 0, most**2)))
-        for source, parts in variances.items()
-    }
+    sources = {}
+    for source, parts in variances.items():
+        value, low, high = np.sqrt(np.clip(parts, 0, most**2))
+        # Values that are all equal say nothing of others.
+        none = high < _NO_SPREAD
+        sources[source] = Component(
+            value, np.where(none, np.nan, low), np.where(none, np.nan, high)
+        )
     if samples < FEWEST:
         for source in ("samples", "run"):
             sources[source] = Component(sources[source].value, missing, missing)
