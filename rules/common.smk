@@ -21,6 +21,7 @@ SWITCHES = " ".join(
 )
 DEVICES = "" if CONFIG.devices == "all" else f"--devices {','.join(CONFIG.devices)}"
 PROCESSES = f"--processes {CONFIG.processes}" if CONFIG.processes else ""
+RUN_COUNT = f", {CONFIG.runs_per_job} runs" if CONFIG.seeds > 1 else ""
 TUNING_STUDY = CONFIG.tuning.study
 SCENES = {folder_name(name): name for name in [*CONFIG.scenes, CONFIG.study(TUNING_STUDY).scene]}
 

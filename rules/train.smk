@@ -14,7 +14,7 @@ rule train:
         settings=stage("train"),
         code=code("train"),
     message:
-        "train {wildcards.baseline} on {wildcards.study} {wildcards.binding}"
+        f"train {{wildcards.baseline}} on {{wildcards.study}} {{wildcards.binding}}{RUN_COUNT}"
     shell:
         "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.binding} --settings {params.settings:q} "
         "--root {ROOT:q} --device {DEVICE} "
