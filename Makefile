@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-shortcuts claims test test-integrations lint bench docs schema published lock clean
+.PHONY: demo demo-shortcuts playground claims test test-integrations lint bench docs schema published lock clean
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
@@ -12,6 +12,11 @@ demo: .venv/installed
 demo-shortcuts: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo_shortcuts.yaml
 	@echo "Open outputs/demo_shortcuts/results/report.html"
+
+# Trains the networks of docs/playground.html and renews the page.
+playground: .venv/installed
+	$(BIN)/snakemake --cores all --configfile config/playground.yaml
+	cp outputs/playground/results/explorer/playground.html docs/
 
 claims: .venv/installed
 	$(BIN)/python benchmarks/claims.py
@@ -62,4 +67,4 @@ lock:
 # Of .snakemake only the logs are removed: the rest records what data/ and results/ were made from, and what is unfinished.
 # Of outputs, only what can be made again in minutes.
 clean:
-	rm -rf .venv .snakemake/log outputs/demo outputs/demo_shortcuts outputs/*_demo outputs/ci outputs/site
+	rm -rf .venv .snakemake/log outputs/demo outputs/demo_shortcuts outputs/playground outputs/*_demo outputs/ci outputs/site

@@ -35,6 +35,10 @@ SHOWN = {
     ".sh": "bash",
     ".md": "markdown",
 }
+PLAYGROUND = (
+    '<iframe src="playground.html" title="Playground" loading="lazy" '
+    'style="width: 100%; height: 44rem; border: 1px solid #8a949e; border-radius: 6px"></iframe>'
+)
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 
 # The modules on the page of the library -> their path.
@@ -82,6 +86,8 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     """Make the links of a page of the repository lead to the site's pages."""
     site = page.file.src_uri
     markdown += leaderboard() if site == "leaderboard.md" else ""
+    if site == "index.md":
+        markdown = markdown.replace("\n![", f"\n{PLAYGROUND}\n\n![", 1)
     own = next((name for name, uri in OUTSIDE.items() if uri == site), f"docs/{site}")
 
     def lead(match: re.Match) -> str:

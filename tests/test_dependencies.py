@@ -68,6 +68,7 @@ CHANGES = {
     "src/diagvib/report/page.html.j2": {"plot": 1},
     "src/diagvib/report/page.js": {"plot": 1},  # which page.html.j2 includes
     "src/diagvib/report/explorer.js": {"plot": 1},
+    "src/diagvib/report/playground.js": {"plot": 1},
     "config/papers/diagvib6.csv": ENDS,
     "mine.yaml": ENDS,
     "scenery/own.py": MINE,

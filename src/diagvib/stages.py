@@ -380,10 +380,12 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
 
 
 def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
-    """Make figures, results/report.html and results/explorer from tables, runs and images."""
+    """Make figures, results/report.html and results/explorer from tables, runs and images, and, of
+    small_cnn with `keep_weights`, results/explorer/playground.html."""
     from diagvib.report.drawing import draw_figures
     from diagvib.report.explorer import write_explorer
     from diagvib.report.page import write_report
+    from diagvib.report.playground import playground_runs, write_playground
     from diagvib.report.report_data import ReportData
     from diagvib.results.reader_tables import say_missing
 
@@ -392,4 +394,5 @@ def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     figures = draw_figures(report_data, layout.figures, cores(threads))
     write_report(report_data, figures, layout.figures, layout.report)
     write_explorer(report_data, layout.all_recipes, layout.explorer)
+    write_playground(report_data, playground_runs(report_data), layout.explorer)
     say_missing(report_data.frames["runs"], layout.report)

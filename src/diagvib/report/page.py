@@ -23,6 +23,8 @@ from diagvib.papers.notes import scratch_note, source_note
 from diagvib.papers.tabulate import shown_tables
 from diagvib.report.epochs import TRAINING
 from diagvib.report.matrix import matrix_data
+from diagvib.report.playground import FILE as PLAYGROUND
+from diagvib.report.playground import playground_runs
 from diagvib.report.report_data import Figure, ReportData
 from diagvib.report.sheets import PICTURES, webp_address
 from diagvib.report.style import (
@@ -182,6 +184,7 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
         "citations": known_studies.citations(report_data.studies),
         "made": versions,
         "settings": settings,
+        "playground": f"explorer/{PLAYGROUND}" if playground_runs(report_data) else "",
     }
 
 
