@@ -1,24 +1,29 @@
 """A dataset in the loaders and metrics of WILDS and in the Trainer of Hugging Face: the lines of
 docs/library.md with the real packages, and the same numbers as the study's."""
 
+import os
 import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from wilds.common.data_loaders import get_train_loader
+from wilds.common.grouper import CombinatorialGrouper
 from wilds.common.metrics.all_metrics import Accuracy
 from wilds.common.metrics.metric import ElementwiseMetric, Metric
 from wilds.datasets.wilds_dataset import WILDSDataset
 
 import diagvib
 from conftest import REPOSITORY
+from diagvib.foundation.errors import DiagvibError
 from diagvib.models.small_cnn import small_cnn
 
 pytestmark = pytest.mark.integration
 BLOCKS = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/library.md").read_text(), re.S)
 COUNTS = {"train": 180, "id": 36, "ood": 72}
+SMALL = {"sources": "embedded", "image_size": 64, "counts": {"val": 45}}
 
 
 def shown(package: str) -> str:
@@ -62,6 +67,102 @@ def test_wilds_loaders_balance_groups(names):
     _, _, metadata = next(iter(loader))
     groups = grouper.metadata_to_group(metadata)
     assert groups.unique(return_counts=True)[1].tolist() == [4] * 9
+
+
+@pytest.fixture(scope="module")
+def images() -> diagvib.StudyDataset:
+    options = {"sources": "embedded", "counts": {**COUNTS, "val": 45}, "image_size": 64}
+    options |= {"dtype": "float32", "metadata": "tensor", "classes": "sample"}
+    return diagvib.load("fgo-20", "shape-hue", "all", **options)
+
+
+def test_a_dataset_is_one_of_wilds(images, monkeypatch):
+    """Its class as the base, WILDS finds nothing missing, and takes the same images as a subset."""
+    dataset = WILDSDataset.__new__(type("Theirs", (type(images), WILDSDataset), {}))
+    vars(dataset).update(vars(images))
+    private = ("y_array", "y_size", "split_array", "metadata_fields", "metadata_array")
+    for name in ("dataset_name", "data_dir", "split_scheme", *private):
+        setattr(dataset, f"_{name}", getattr(images, name, "."))
+    dataset.check_init()
+    for split, frac in (("val", 1.0), ("train", 0.1), ("test", 1.0)):
+        np.random.seed(0)
+        ours = images.get_subset(split, frac, transform=torch.flatten)
+        np.random.seed(0)
+        theirs = WILDSDataset.get_subset(dataset, split, frac, torch.flatten)
+        assert len(ours) == len(theirs) and torch.equal(ours.metadata_array, theirs.metadata_array)
+        for (x, y, row), (expected, label, numbers) in zip(ours, theirs, strict=True):
+            assert torch.equal(x, expected) and y == label and torch.equal(row, numbers)
+    assert images.n_classes == 3 and images.original_resolution == (64, 64)
+    assert {*images.targets.tolist()} == {0, 1, 2}
+    with pytest.raises(DiagvibError, match="this dataset has val; load split='all'"):
+        images.get_subset("val").get_subset("train")
+
+
+def test_wilds_metrics_are_the_datasets(images, monkeypatch):
+    """In another order than the images'."""
+    if not find_spec("torch_scatter"):
+        monkeypatch.setattr(ElementwiseMetric, "_compute_group_wise", Metric._compute_group_wise)
+    test, generator = images.get_subset("test"), np.random.default_rng(0)
+    order, predictions = generator.permutation(len(test)), generator.integers(0, 3, len(test))
+    inputs = (torch.from_numpy(predictions)[order], test.y_array[order], test.metadata_array[order])
+    ours, text = test.eval(*inputs)
+    grouper = CombinatorialGrouper(images, ["hue", "y"])
+    theirs = WILDSDataset.standard_group_eval(Accuracy(), grouper, *inputs)[0]
+    assert {name: ours[name] for name in theirs} == pytest.approx(theirs)
+    metrics = test.evaluate(predictions)
+    for name in ("id_accuracy", "ood_accuracy"):
+        assert ours[name] == pytest.approx(metrics[name])
+    assert f"acc_wg: {metrics['worst_cell']:.3f}" in text
+
+
+def test_a_batch_has_the_images_that_it_has_one_by_one(images):
+    changed = images.get_subset("val", transform=lambda image: image.add_(1))
+    for dataset in (images, changed, diagvib.load("zso", "shape", "val", **SMALL)):
+        singles, batch = [dataset[i] for i in (4, 2)], dataset.__getitems__([4, 2])
+        for one, several in zip(singles, batch, strict=True):
+            assert torch.equal(one[0], several[0]) and one[1] == several[1]
+            assert str(one[2]) == str(several[2])
+
+
+def test_spuco_trains_and_evaluates(images):
+    pytest.importorskip("spuco", reason="spuco is not installed; `pip install spuco`")
+    from spuco.datasets import GroupLabeledDatasetWrapper, WILDSDatasetWrapper
+    from spuco.evaluate import Evaluator
+    from spuco.models import SpuCoModel
+    from spuco.robust_train import ERM, GroupDRO
+
+    train, test = (
+        WILDSDatasetWrapper(images.get_subset(name), "hue") for name in ("train", "test")
+    )
+    groups = GroupLabeledDatasetWrapper(train, train.group_partition)
+    for train_by, data in ((ERM, train), (GroupDRO, groups)):
+        parts = small_cnn({"options": {}}, n_classes=3, image_size=64)
+        net = SpuCoModel(parts.body, parts.head.in_features, 3)
+        optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+        train_by(model=net, trainset=data, batch_size=36, optimizer=optimiser, num_epochs=1).train()
+        evaluator = Evaluator(test, test.group_partition, test.group_weights, 64, net)
+        evaluator.evaluate()
+        subset = images.get_subset("test")
+        with torch.no_grad():
+            inputs = torch.stack([image for image, *_ in subset])
+            metrics = subset.evaluate(net.eval()(inputs).argmax(1))
+        assert evaluator.worst_group_accuracy[1] == pytest.approx(100 * metrics["worst_cell"])
+        assert evaluator.average_accuracy == pytest.approx(100 * metrics["accuracy"])
+
+
+def test_run_expt_of_wilds_trains_and_evaluates(tmp_path, monkeypatch):
+    """By the script that compares them."""
+    if not (checkout := os.environ.get("WILDS_CHECKOUT")):
+        pytest.skip("WILDS_CHECKOUT names no checkout of WILDS; its wheel lacks run_expt")
+    import field_code
+
+    monkeypatch.setattr(field_code, "COUNTS", {**COUNTS, "val": 45})
+    rows = field_code.compared(Path(checkout), seeds=1, epochs=1, code=("WILDS",))
+    assert [row["method"] for row in sorted(rows, key=lambda row: row["method"])] == [
+        "erm",
+        "group_dro",
+    ]
+    assert all(0 <= row["ood_accuracy"] <= 1 for row in rows)
 
 
 def test_the_trainer_learns_and_reports_the_studys_metrics(names, tmp_path, monkeypatch):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Generic,
     Literal,
     NamedTuple,
@@ -22,6 +24,7 @@ from typing import (
 )
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
@@ -70,10 +73,14 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
 
     As in WILDS, `metadata_array` int64[N, F] has all metadata as numbers: `metadata_fields` names
     its columns, of which the last, y, is the target, and `metadata_map` the meaning of each number.
-    With `metadata="tensor"`, WILDS' loaders accept the dataset, and its groupers a list of datasets.
+    With `metadata="tensor"`, code written for WILDS' datasets accepts this one: loaders, groupers,
+    algorithms and `run_expt` of WILDS, and SpuCo's wrapper of such datasets.
     """
 
-    collate = None  # WILDS' loaders ask for it
+    # What code for WILDS' datasets asks for.
+    collate, y_size, is_classification, is_detection = None, 1, True, False
+    split_dict: ClassVar = {name: number for number, name in enumerate(SPLITS)}
+    split_names: ClassVar = dict(zip(SPLITS, ("Train", "Validation", "Test"), strict=True))
 
     def __init__(
         self,
@@ -85,13 +92,16 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         transform: Callable[[Tensor], Any] | None = None,
         dtype: str = "uint8",
         as_tensor: bool = False,
+        classes: Mapping[str, tuple[str, ...]] | None = None,
     ):
+        """classes: of factors, those to number; by default all."""
         self.study, self.binding, self.split, self.sample = study.name, binding.name, split, sample
         if "y" in binding.cues:
             raise DiagvibError(f"binding {binding.name}: y is the target's class; rename this cue")
-        self.classes = images.factors[binding.target]
+        factors = {**images.factors, **(classes or {})}
+        self.classes = factors[binding.target]
         self.cue_classes: Mapping[str, tuple[str, ...]] = {
-            cue: images.factors[cue] for cue in binding.cues
+            cue: factors[cue] for cue in binding.cues
         }
         self.pixels, self.table = images.pixels.cpu(), images.table
         texts = {"group": [row.group for row in study.rows]}
@@ -124,23 +134,107 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Image, int, Metadata]:
-        index = range(len(self))[operator.index(index)]  # one image; Subset takes several
+        # One image; Subset takes several.
+        return self.__getitems__([range(len(self))[operator.index(index)]])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Image, int, Metadata]]:
+        """Several images at once, as a DataLoader asks for them."""
         # numpy's own arithmetic, since a fork lacks the threads that torch's may wait for; and a
         # copy, which a transform may change.
-        pixels = self.pixels[index].numpy()
-        pixels = np.float32(pixels) / 255 if self.dtype == "float32" else pixels.copy()
-        image: Any = torch.from_numpy(pixels).permute(2, 0, 1)
-        metadata: Any = self.metadata_array[index]
+        rows = np.asarray(indices, dtype=np.int64)
+        pixels = self.pixels.numpy()[rows]
+        if self.dtype == "float32":
+            pixels = np.multiply(pixels, np.float32(1 / 255), dtype=np.float32)
+        images: Any = torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind()
+        images = images if self.transform is None else map(self.transform, images)
+        metadata: Any = self.metadata_array[rows].unbind()
         if not self._as_tensor:
-            metadata = {name: values[index] for name, values in self.metadata.items()}
-        image = image if self.transform is None else self.transform(image)
-        return image, int(self.targets[index]), metadata
+            metadata = [
+                {name: values[row] for name, values in self.metadata.items()} for row in rows
+            ]
+        return [*zip(images, self.targets.numpy()[rows].tolist(), metadata, strict=True)]
 
     def __repr__(self) -> str:
         return (
             f"StudyDataset({self.study}, {self.binding}, {self.split}, sample {self.sample}: {len(self)} images of "
             f"{self.pixels.shape[1]} pixels, {len(self.classes)} classes)"
         )
+
+    @property
+    def dataset_name(self) -> str:
+        return self.study
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def y_array(self) -> Tensor:
+        return self.targets
+
+    @property
+    def original_resolution(self) -> tuple[int, int]:
+        """Rows and columns of an image."""
+        rows, columns = self.pixels.shape[1:3]
+        return rows, columns
+
+    @property
+    def split_array(self) -> np.ndarray:
+        """The number of each image's split in `split_dict`, int64[N]."""
+        if self.split == "all":
+            return self.metadata_array[:, self.metadata_fields.index("split")].numpy()
+        return np.full(len(self), SPLITS.index(self.split))
+
+    def get_input(self, index: int) -> Image:
+        return self[index][0]
+
+    def get_subset(
+        self, split: str, frac: float = 1.0, transform: Callable[[Image], Any] | None = None
+    ) -> StudyDataset[Any, Metadata]:
+        """One split of `all`, or a random share of it. transform: applied after this dataset's."""
+        if split not in (SPLITS if self.split == "all" else (self.split,)):
+            raise DiagvibError(
+                f"split {split!r}: this dataset has {self.split}; load split='all', which has "
+                f"{', '.join(SPLITS)}"
+            )
+        rows = np.flatnonzero(self.split_array == SPLITS.index(split))
+        part, remaining = copy(self), slice(rows[0], rows[-1] + 1)  # one after the other
+        if frac < 1:
+            remaining = np.sort(np.random.permutation(rows)[: round(len(rows) * frac)])
+        part.split = split
+        for name in ("pixels", "targets", "metadata_array"):
+            setattr(part, name, getattr(self, name)[remaining])
+        part.table = self.table.take(rows if frac == 1 else remaining)
+        part.metadata = {
+            name: np.array(values, dtype=object)[remaining].tolist()
+            for name, values in self.metadata.items()
+        }
+        part.transform = _composed(self.transform, transform)
+        return part
+
+    def eval(
+        self, y_pred: Tensor, y_true: Tensor, metadata: Tensor
+    ) -> tuple[dict[str, float], str]:
+        """WILDS' metrics of predictions in any order, with the targets and rows of metadata that
+        came with them: the accuracy on all, on each combination of classes, `acc_wg` on the worst;
+        and `GROUP_accuracy`, the mean over classes on a group of the study, as `evaluate` gives it.
+        The same as text."""
+        fields, right = self.metadata_fields, (y_pred == y_true).numpy(force=True)
+        columns = dict(zip(fields, metadata.numpy(force=True).T, strict=True))
+        names = {field: np.array(self.metadata_map[field])[columns[field]] for field in fields}
+        frame = pd.DataFrame({**names, "right": right})
+        cells = frame.groupby([*reversed([*self.cue_classes, "y"])])["right"].agg(["mean", "size"])
+        metrics = {"acc_avg": float(right.mean())}
+        for cell, (accuracy, count) in cells.iterrows():
+            labels = cell if isinstance(cell, tuple) else (cell,)
+            name = "_".join(
+                f"{f}:{label}" for f, label in zip(cells.index.names, labels, strict=True)
+            )
+            metrics |= {f"acc_{name}": accuracy, f"count_{name}": count}
+        metrics["acc_wg"] = float(cells["mean"].min())
+        by_class = frame.groupby(["group", "y"])["right"].mean().groupby("group").mean()
+        metrics |= {f"{group}_accuracy": value for group, value in by_class.items() if group}
+        return metrics, "".join(f"{name}: {value:.3f}\n" for name, value in metrics.items())
 
     def evaluate(
         self,
@@ -185,6 +279,12 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             self._known_studies,
             p,
         )
+
+
+def _composed(before: Callable | None, after: Callable | None) -> Callable | None:
+    if before is None or after is None:
+        return before or after
+    return lambda image: after(before(image))
 
 
 def _array(values: Tensor | np.ndarray | Sequence) -> np.ndarray:
@@ -237,6 +337,7 @@ def load(
     transform: None = None,
     metadata: Literal["dict"] = "dict",
     dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    classes: Literal["all", "sample"] = "all",
     **options: Unpack[Drawing],
 ) -> StudyDataset[Tensor, dict[str, Any]]: ...
 @overload
@@ -249,6 +350,7 @@ def load(
     transform: None = None,
     metadata: Literal["tensor"],
     dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    classes: Literal["all", "sample"] = "all",
     **options: Unpack[Drawing],
 ) -> StudyDataset[Tensor, Tensor]: ...
 @overload
@@ -261,6 +363,7 @@ def load(
     transform: Callable[[Tensor], Image],
     metadata: Literal["dict", "tensor"] = "dict",
     dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    classes: Literal["all", "sample"] = "all",
     **options: Unpack[Drawing],
 ) -> StudyDataset[Image, Any]: ...
 @checked
@@ -279,6 +382,7 @@ def load(
     transform: Callable[[Tensor], Any] | None = None,
     dtype: _Dtype = "uint8",
     metadata: Literal["dict", "tensor"] = "dict",
+    classes: Literal["all", "sample"] = "all",
     studies_from: _Paths = (),
     textures: _Paths = (),
 ) -> StudyDataset:
@@ -302,6 +406,8 @@ def load(
     transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1,
     as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
     metadata: a dict for each image, or its row of `metadata_array`.
+    classes: the numbers of classes count all of a factor, 10 of shape, or the dataset sample's alone:
+    three, from 0, so that a network needs no more outputs.
     studies_from: your own study files; by default those of the root's configuration. textures: the
     classes of the factor texture, as in a configuration: `published`, folders of photos, or lists of
     files.
@@ -323,8 +429,18 @@ def load(
         files = ImageFiles(Layout(root).images(definition.name, bound.name))
         _check_current(Layout(root), definition.name, bound.name)
         definition, images = files.together(definition, sample, splits)
+    known_studies = KnownStudies(given=(definition,))
+    sample_classes = known_studies.classes(definition.name, bound.factors, sample)
     return StudyDataset(
-        definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
+        definition,
+        bound,
+        split,
+        sample,
+        images,
+        transform,
+        dtype,
+        metadata == "tensor",
+        dict(zip(bound.factors, sample_classes, strict=False)) if classes == "sample" else None,
     )
 
 
