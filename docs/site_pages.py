@@ -4,9 +4,13 @@ A link to a page of the repository leads to its page on the site, a link to a fi
 shows it, and a link to a table of results to the table.
 """
 
+import base64
+import json
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import typer
 from mkdocs.structure.files import File, Files
@@ -39,6 +43,12 @@ PLAYGROUND = (
     '<iframe src="playground.html" title="Playground" loading="lazy" '
     'style="width: 100%; height: 44rem; border: 1px solid #8a949e; border-radius: 6px"></iframe>'
 )
+# A notebook that becomes a page, and services that open it from a public repository.
+NOTEBOOK = Path("docs/quickstart.ipynb")
+SERVICES = {
+    "Colab": "https://colab.research.google.com/github/{repository}/blob/main/{path}",
+    "Binder": "https://mybinder.org/v2/gh/{repository}/main?labpath={path}",
+}
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 
 # The modules on the page of the library -> their path.
@@ -64,6 +74,7 @@ def on_files(files: Files, config) -> Files:
     """Add the pages that are made here, and every file that a page links to."""
     made = {site: (REPOSITORY / page).read_text() for page, site in OUTSIDE.items()}
     made |= {"commands.md": commands(), "configuration.md": configuration(), "api.md": api()}
+    made |= notebook(config.extra["repository"], config.extra["execute_notebook"])
     texts = {
         **{page: (REPOSITORY / page).read_text() for page in OUTSIDE},
         **{f"docs/{path.name}": path.read_text() for path in (REPOSITORY / "docs").glob("*.md")},
@@ -161,6 +172,8 @@ def _on_site(path: Path) -> str:
     """The path of a repository file on the site."""
     if str(path) in OUTSIDE:
         return OUTSIDE[str(path)]
+    if path == NOTEBOOK:
+        return "quickstart.md"
     if path.parts[0] == "docs":
         return str(path.relative_to("docs"))
     return f"files/{path}.md" if path.suffix in SHOWN or not path.suffix else f"files/{path}"
@@ -168,6 +181,42 @@ def _on_site(path: Path) -> str:
 
 def _shown(path: Path) -> str:
     return f"# {path}\n\n````{SHOWN.get(path.suffix, 'text')}\n{(REPOSITORY / path).read_text()}\n````\n"
+
+
+def notebook(repository: str, execute: bool) -> dict[str, str | bytes]:
+    """The notebook's page and its pictures. repository: OWNER/NAME on GitHub, if it has such an
+    address; execute: run it, if nbclient is installed, else take the output that it was saved with."""
+    path = REPOSITORY / NOTEBOOK
+    content = executed(path) if execute and find_spec("nbclient") else json.loads(path.read_text())
+    links = [f"<a href='{NOTEBOOK.name}' download>Download the notebook</a>"]
+    for service, address in SERVICES.items() if repository else ():
+        link = address.format(repository=repository, path=NOTEBOOK)
+        links.append(f"<a href='{link}'>Open it in {service}</a>")
+    pictures, parts = {}, []
+    for cell in content["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/png" in data:
+                name = f"{NOTEBOOK.stem}-{len(pictures)}.png"
+                pictures[name] = base64.b64decode("".join(data["image/png"]))
+                parts.append(f"![Figure of the cell above]({name})")
+            elif text := "".join(output.get("text") or data.get("text/plain", "")):
+                parts.append(f"```text\n{text}\n```")
+    parts.insert(1, " · ".join(links))
+    return {"quickstart.md": "\n\n".join(parts), **pictures}
+
+
+def executed(path: Path) -> dict:
+    """A notebook with the output of its cells, run now in an empty folder."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    content = nbformat.read(path, as_version=4)
+    with TemporaryDirectory() as folder:
+        NotebookClient(content, timeout=1800, resources={"metadata": {"path": folder}}).execute()
+    return content
 
 
 def api() -> str:

@@ -3,12 +3,15 @@ exist."""
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import markdown
 import pytest
@@ -20,6 +23,8 @@ from diagvib.cli import app
 from diagvib.settings.keys import Configuration
 from test_docs import PAGES
 
+PLAYGROUND = REPOSITORY / "docs/playground.html"
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
@@ -27,6 +32,7 @@ def site(tmp_path_factory) -> Path:
     process = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
         cwd=REPOSITORY,
+        env={**os.environ, "EXECUTE_NOTEBOOK": "false", "REPOSITORY": "a/b"},
         text=True,
         capture_output=True,
         check=False,
@@ -98,11 +104,39 @@ HOSTILE = [
 ]
 
 
-def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
+def hooks() -> ModuleType:
+    """docs/site_pages.py."""
     path = REPOSITORY / "docs/site_pages.py"
     spec = importlib.util.spec_from_file_location("site_pages", path)
     site_pages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(site_pages)
+    return site_pages
+
+
+def test_the_first_page_shows_the_playground_and_the_notebooks_page_its_output(site):
+    assert '<iframe src="playground.html"' in (site / "index.html").read_text()
+    assert (site / "playground.html").read_bytes() == PLAYGROUND.read_bytes()
+    page = (site / "quickstart.html").read_text()
+    assert "colab.research.google.com/github/a/b/blob/main/docs/quickstart.ipynb" in page
+    assert "mybinder.org/v2/gh/a/b/main?labpath=docs/quickstart.ipynb" in page
+    assert "ood_accuracy" in Tags(page).text
+    assert {path.name for path in site.glob("quickstart*.png")} == {
+        "quickstart-0.png",
+        "quickstart-1.png",
+    }
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not find_spec("nbclient"), reason="nbclient is not installed")
+def test_the_notebook_runs_and_shows_that_group_dro_helps_against_the_shortcut():
+    page = hooks().notebook("", execute=True)["quickstart.md"]
+    rows = re.findall(r"^(ERM|group DRO) .*'ood_accuracy': '([\d.]+)%'", page, re.M)
+    accuracy = {name: float(value) for name, value in rows}
+    assert accuracy["ERM"] + 5 < accuracy["group DRO"]
+
+
+def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
+    site_pages = hooks()
     monkeypatch.setattr(site_pages, "REPOSITORY", tmp_path)
     entry = json.loads((REPOSITORY / "leaderboard/whac-95/lite0_erm.json").read_text())
     entry |= {"doubts": HOSTILE, "by": " ".join(HOSTILE), "link": "https://a.example/b_(c)?d=*e*&f"}

@@ -309,11 +309,12 @@ function show(to) {
 
 // An image on which this network is wrong and, if possible, one trained without the shortcut right: with another class of the cue
 // alone, else any image; undefined if there is none among many.
-function fooling(network) {
+async function fooling(network) {
   const free = data.networks.find(({ cued }) => !cued) || network, truth = classOf(data.target);
   const others = data.classes[data.cue].filter(name => name !== classOf(data.cue)).map(name => changed(setting, data.cue, name));
   let second;
   for (let draws = 0; draws < DRAWS; draws++) {
+    if (draws % 10 === 9) await new Promise(resume => setTimeout(resume));  // the page stays alive
     const candidate = draws < others.length && truth ? others[draws] : drawn(false), image = render(candidate), label = classOf(data.target, candidate);
     if (answer(network, image).label === label) continue;
     if (network === free || answer(free, image).label === label) return candidate;
@@ -333,10 +334,13 @@ element("controls").addEventListener("click", ({ target: { dataset } }) => {
   if (dataset.again === "texture") show({ ...setting, down: whole(PIECES + 1), across: whole(PIECES + 1) });
 });
 element("controls").addEventListener("submit", event => event.preventDefault());
-element("fool").addEventListener("click", ({ target }) => {
+element("fool").addEventListener("click", async ({ target }) => {
   if (!target.dataset.network) return;
-  const network = data.networks[target.dataset.network], found = fooling(network);
-  if (found) return show(found);
+  const network = data.networks[target.dataset.network], before = setting;
+  element("sentence").textContent = "Searching ...";
+  const image = await fooling(network);
+  if (setting !== before) return;  // changed by hand meanwhile
+  if (image) return show(image);
   element("sentence").textContent = `None of ${DRAWS} images of the trained classes fools this network (${nameOf(network)}).`;
 });
 element("usual").addEventListener("click", () => show(drawn(true)));
