@@ -109,9 +109,8 @@ def rendered(settings: dict[str, np.ndarray], data: dict) -> np.ndarray:
     """What the renderer draws of the page's digits and textures."""
     masks = [np.frombuffer(base64.b64decode(text), np.uint8) for text in data["digits"].values()]
     digits = 255 * np.unpackbits(np.stack(masks)).reshape(-1, 40, 40)
-    side = data["textureSide"]
     pieces = [np.frombuffer(base64.b64decode(text), np.uint8) for text in data["textures"].values()]
-    renderer = Renderer(digits, np.stack(pieces).reshape(-1, side, side), "cpu", data["size"])
+    renderer = Renderer(digits, np.stack(pieces).reshape(-1, 96, 96), "cpu", data["size"])
     light = settings["lightness"] / 100
     numbers = [[*data[name]].index for name in ("digits", "textures")]
     return renderer.render(

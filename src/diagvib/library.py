@@ -429,7 +429,7 @@ def load(
         files = ImageFiles(Layout(root).images(definition.name, bound.name))
         _check_current(Layout(root), definition.name, bound.name)
         definition, images = files.together(definition, sample, splits)
-    known_studies = KnownStudies(given=(definition,))
+    known_studies = KnownStudies(definitions=(definition,))
     sample_classes = known_studies.classes(definition.name, bound.factors, sample)
     return StudyDataset(
         definition,

@@ -13,7 +13,7 @@ const floats = text => Float64Array.from(new Float32Array(bytes(text).buffer));
 
 const textures = Object.fromEntries(Object.entries(data.textures).map(([name, text]) => [name, bytes(text)]));
 const masks = Object.fromEntries(Object.entries(data.digits).map(([name, text]) => [name, bytes(text)]));
-const HANDS = bytes(Object.values(data.digits)[0]).length * 8 / SIDE ** 2, PIECES = data.textureSide - SIDE;
+const HANDS = bytes(Object.values(data.digits)[0]).length * 8 / SIDE ** 2, TEXTURE_SIDE = Math.sqrt(Object.values(textures)[0].length), PIECES = TEXTURE_SIDE - SIDE;
 
 function mirrored(i) {
   i = Math.abs(i) % (2 * (SIDE - 1));
@@ -77,7 +77,7 @@ function render(setting) {
   const colours = lightness.map(level => colour(hue, level)), mask = new Float64Array(SIDE ** 2);
   const planes = [0, 1, 2].map(() => new Float64Array(SIDE ** 2)), start = setting.hand * SIDE ** 2;
   for (let y = 0, i = 0; y < SIDE; y++) for (let x = 0; x < SIDE; x++, i++) {
-    const t = texture[(setting.down + y) * data.textureSide + setting.across + x], bit = start + i;
+    const t = texture[(setting.down + y) * TEXTURE_SIDE + setting.across + x], bit = start + i;
     planes.forEach((plane, channel) => {
       plane[i] = Math.floor((colours[0][channel] * t + colours[1][channel] * (255 - t)) / 255);
     });

@@ -15,20 +15,17 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.files import read_json, read_metadata, write_text
+from diagvib.foundation.plug_ins import imported
 from diagvib.provenance.finished import RUN_RECORD
 from diagvib.report.report_data import ReportData
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.factors import REGIONS, classes
-from diagvib.scenes.digits.prepare import load_catalogue, load_pixels
-from diagvib.scenes.digits.resizing import MASK_THRESHOLD
 from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.layout import WEIGHTS_FILE
 from diagvib.studies.known_studies import sample_of
 
 FILE = "playground.html"
-_SCENE = "digits"
-# What fits into 1.5 MB: networks, digits of each class, and pixels per side of a texture.
-_NETWORKS, _DIGITS, _TEXTURE_SIDE = 3, 6, 96
+_SCENE, _SOURCES = "digits", "diagvib.scenes.digits.browser:browser_sources"
+_NETWORKS = 3  # as many as fit into 1.5 MB
 _BODY = "model.body"
 # The positions in the body of small_cnn's convolutions, each followed by its batch norm; their
 # strides; and the names of all tensors. A method with more of them does not only run this network.
@@ -95,35 +92,21 @@ def write_playground(report_data: ReportData, runs: Sequence[dict], out: Path) -
 def playground_data(report_data: ReportData, runs: Sequence[dict]) -> dict:
     """What the page's script reads."""
     networks = [_network(report_data, run) for run in runs]
-    cued = max((n for n in networks if n["labels"]), key=lambda network: network["share"])
+    strongest = max(networks, key=lambda network: network["share"])
     target, cue = next(run["binding"] for run in runs if "-" in run["binding"]).split("-")
+    sources = imported(_SOURCES, "function")(report_data.prepared(_SCENE))
     return {
         "size": report_data.settings["image_size"],
         "target": target,
         "cue": cue,
-        "logits": classes(target),
+        "logits": load_scene(_SCENE).factors[target],
         "classes": sample_of(_SCENE, 0).classes,
-        "regions": REGIONS,
-        "labels": cued["labels"],
-        "share": cued["share"],
-        **_sources(report_data.prepared(_SCENE)),
+        "labels": strongest["labels"],
+        "share": strongest["share"],
+        "regions": sources["regions"],
+        "digits": {name: _base64(masks) for name, masks in sources["digits"].items()},
+        "textures": {name: _base64(part) for name, part in sources["textures"].items()},
         "networks": networks,
-    }
-
-
-def _sources(prepared: Path) -> dict:
-    """Masks of test digits, of each class, 40 x 40 bits each, and a part of each texture."""
-    names, catalogue = classes("texture"), load_catalogue(prepared)
-    digits, textures = load_pixels(prepared, names)
-    masks = {}
-    for shape in classes("shape"):
-        rows = np.flatnonzero((catalogue.split == "test") & (catalogue.label == int(shape)))
-        masks[shape] = _base64(np.packbits(digits[rows[:_DIGITS]] > MASK_THRESHOLD))
-    parts = textures[:, :_TEXTURE_SIDE, :_TEXTURE_SIDE]
-    return {
-        "digits": masks,
-        "textures": dict(zip(names, map(_base64, parts), strict=True)),
-        "textureSide": _TEXTURE_SIDE,
     }
 
 
