@@ -113,23 +113,21 @@ def hooks() -> ModuleType:
     return site_pages
 
 
-def test_the_first_page_shows_the_playground_and_the_notebooks_page_its_output(site):
+def test_the_first_page_shows_the_playground_and_a_page_the_notebook(site):
     assert '<iframe src="playground.html"' in (site / "index.html").read_text()
     assert (site / "playground.html").read_bytes() == PLAYGROUND.read_bytes()
     page = (site / "quickstart.html").read_text()
     assert "colab.research.google.com/github/a/b/blob/main/docs/quickstart.ipynb" in page
     assert "mybinder.org/v2/gh/a/b/main?labpath=docs/quickstart.ipynb" in page
-    assert "ood_accuracy" in Tags(page).text
-    assert {path.name for path in site.glob("quickstart*.png")} == {
-        "quickstart-0.png",
-        "quickstart-1.png",
-    }
+    assert "def network():" in Tags(page).text
 
 
 @pytest.mark.integration
 @pytest.mark.skipif(not find_spec("nbclient"), reason="nbclient is not installed")
 def test_the_notebook_runs_and_shows_that_group_dro_helps_against_the_shortcut():
-    page = hooks().notebook("", execute=True)["quickstart.md"]
+    files = hooks().notebook("", execute=True)
+    page = files.pop("quickstart.md")
+    assert [*files] == ["quickstart-0.png", "quickstart-1.png"]
     rows = re.findall(r"^(ERM|group DRO) .*'ood_accuracy': '([\d.]+)%'", page, re.M)
     accuracy = {name: float(value) for name, value in rows}
     assert accuracy["ERM"] + 5 < accuracy["group DRO"]
