@@ -21,6 +21,7 @@ HOW_TOS = (
     "containers",
     "data",
     "extend",
+    "generate",
     "imagenet_w",
     "library",
     "new_metrics",

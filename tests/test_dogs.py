@@ -15,7 +15,7 @@ from diagvib.foundation.files import definition_path, read_table, write_table
 from diagvib.papers.spawrious.published import read_spawrious_tables
 from diagvib.results.published import beside_papers
 from diagvib.scenes import load_scene
-from diagvib.scenes.photos.listing import write_listing
+from diagvib.scenes.photos.listing import GENERATED, write_listing
 from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue
 from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import bind
@@ -131,6 +131,10 @@ def test_only_the_published_numbers_are_comparable(tmp_path, missing):
     write_listing(tmp_path, pa.Table.from_pandas(frame, preserve_index=False), tmp_path, len(frame))
     DOGS.make(tmp_path, tmp_path / "prepared", "official")
     assert DOGS.catalogue(tmp_path / "prepared").comparable == (not missing)
+    if not missing:
+        (tmp_path / GENERATED).touch()
+        DOGS.make(tmp_path, tmp_path / "prepared", "official")
+        assert not DOGS.catalogue(tmp_path / "prepared").comparable
 
 
 def test_a_catalogue_that_is_not_the_described_one_is_refused(tmp_path):

@@ -14,6 +14,7 @@ import typer
 
 from diagvib import __version__, stages
 from diagvib.commands.cutout import cutout
+from diagvib.commands.generate import generate
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.slots import slot_devices, take_slot
@@ -529,6 +530,7 @@ def imagenet_w(
 
 
 app.command()(cutout)
+app.command()(generate)
 
 new = typer.Typer(no_args_is_help=True, help="Write the files for a benchmark of your own photos.")
 app.add_typer(new, name="new")

@@ -11,6 +11,7 @@ import yaml
 from diagvib.foundation.files import definition_path, read_yaml, write_text
 from diagvib.scenes.fetch import SourceFiles
 from diagvib.scenes.photos.definition import PhotoSet
+from diagvib.scenes.photos.generation import Generation
 from diagvib.settings.baselines import baselines_schema
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import default_path
@@ -23,6 +24,7 @@ def schema_texts() -> dict[str, str]:
         "config": _config_schema(),
         "studies": StudyFile.model_json_schema(),
         "scenes": PhotoSet.model_json_schema(),
+        "generation": Generation.model_json_schema(),
         "sources": SourceFiles.model_json_schema(),
         "baselines": baselines_schema(),
     }

@@ -24,6 +24,8 @@ from diagvib.scenes.photos.decoding import Glance, check_photo, in_threads, phot
 LISTING = "files.parquet"
 # Where the photos are, apart from the list, so that moving them does not change it.
 FOLDER = "folder.json"
+# In a folder of photos from a text-to-image model: what made them.
+GENERATED = ".generation.json"
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
 SHOWN = 10  # files, or values of a column, that are named
 _NUMBER = re.compile(r"\d[\d,.]*")

@@ -31,6 +31,7 @@ from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.labels import table_paths
 from diagvib.scenes.photos.listing import (
     FOLDER,
+    GENERATED,
     LISTING,
     read_listed,
     read_listing,
@@ -139,7 +140,9 @@ class Photos(Scene):
         if sources == "official":
             listed, folder, sources = read_listing(raw)
             photos = listed.to_pandas()
-            comparable = self.is_published(photos)
+            generated = (folder / GENERATED).exists()
+            comparable = self.is_published(photos) and not generated
+            sources += " (from a text-to-image model)" if generated else ""
             write_json(prepared / FOLDER, {"folder": str(folder)})
             if groups := read_groups(definition, folder):
                 write_json(prepared / GROUPS, groups)
