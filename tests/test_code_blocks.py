@@ -26,7 +26,9 @@ import yaml
 from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.commands.run import shipped_configurations
+from diagvib.foundation.validation import read_valid
 from diagvib.scenes import load_scene
+from diagvib.scenes.photos.generation import Generation
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import load_config
@@ -159,7 +161,8 @@ def _write_files(page: str, folder: Path) -> None:
 
 
 def check_yaml(block: Block, folder: Path) -> None:
-    """A configuration, or a file of studies, of photos or of baselines, read by what reads it."""
+    """A configuration, or a file of studies, of photos, of their generation or of baselines, read by
+    what reads it."""
     value = yaml.safe_load(block.text)
     path = folder / (block.file or "shown.yaml")
     path.write_text(block.text)
@@ -169,6 +172,10 @@ def check_yaml(block: Block, folder: Path) -> None:
         assert read_study_file(path).studies.keys() == value["studies"].keys()
     elif "factors" in value:
         assert load_scene(path.name).factors.keys() == value["factors"].keys()
+    elif "template" in value:
+        assert read_valid(Generation, path).prompts(
+            *(next(iter(value[key])) for key in ("classes", "backgrounds"))
+        )
     else:
         assert all(entry.keys() & {"model", "method"} for entry in value.values()), (
             f"{block.title}: what kind of file is it?"

@@ -139,7 +139,15 @@ def test_on_imagenet_r_only_its_classes_compete():
 
 LEARNED = [
     f"last-layer-{name}"
-    for name in ("erm", "cutmix", "watermark_augmentation", "augmix", "lle", "eiil")
+    for name in (
+        "erm",
+        "cutmix",
+        "watermark_augmentation",
+        "augmix",
+        "lle",
+        "lle_watermark",
+        "eiil",
+    )
 ]
 
 
@@ -148,7 +156,8 @@ def checkout(tmp_path_factory, font) -> Path:
     """Runs on plain photos: networks as published, and last layers from theirs."""
     top = tmp_path_factory.mktemp("imagenet_w")
     folders = write_others(top / "photos")
-    write_photos(top / "photos/train", item=8)
+    for name in ("train", "train_texture", "train_background"):
+        write_photos(top / "photos" / name, item=8)
     for name in ("mixed_same", "mixed_rand"):
         (folders["in9"] / name / "val").rename(top / "photos" / name)
     (folders["in9"] / "in_to_in9.json").rename(top / "photos/in_to_in9.json")
@@ -157,7 +166,7 @@ def checkout(tmp_path_factory, font) -> Path:
     (top / "imagenet.yaml").write_text(yaml.safe_dump({**scene, "folder": "photos"}))
     studies = read_yaml(definition_path("imagenet_w/studies.yaml"))
     study = studies["studies"]["in-w-last-layer"] | {"scene": str(top / "imagenet.yaml")}
-    study["roles"] = {"target": 4, "watermark": 2, "photos": 6}
+    study["roles"] = {"target": 4, "watermark": 2, "photos": 8}
     (top / "studies.yaml").write_text(
         yaml.safe_dump({"title": "t", "studies": {"mine": study}}, sort_keys=False)
     )
@@ -384,7 +393,7 @@ def test_weights_of_ones_own_have_no_published_numbers():
 
 
 def test_only_the_shipped_last_layers_have_published_numbers():
-    config = load_config(definition_path("imagenet_w.yaml"), ["mirror=null"])
+    config = load_config(definition_path("tables/imagenet_w_4_7.yaml"), ["mirror=null"])
     configured = stage_settings(config, "tabulate").plain()["baselines"]
     shipped = {row["name"]: row["settings"] for row in configured if "last" in row["name"]}
 
@@ -392,13 +401,17 @@ def test_only_the_shipped_last_layers_have_published_numbers():
         row = {"method": settings["method"]["name"], "baseline": baseline, "metric": "in_w_gap"}
         return paper_number(row, None, settings)
 
-    assert len(shipped) == 12 and all(numbers(*item) for item in shipped.items())
-    erm = shipped["last-layer-erm"]
-    printed = [
-        numbers(f"last-layer-{name}", shipped[f"last-layer-{name}"]) for name in ("lle", "erm")
-    ]
-    assert printed[0]["printed"] == "-6.18 (paper: four heads, here two)"
-    assert printed[1]["printed"] == "-25.40" and "note" not in printed[1]
+    assert len(shipped) == 17 and all(numbers(*item) for item in shipped.items())
+    erm, two_heads = (
+        shipped["last-layer-erm"],
+        shipped["last-layer-lle"]["method"] | {"views": ["watermark"]},
+    )
+    printed = {
+        name: numbers(f"last-layer-{name}", shipped[f"last-layer-{name}"])["printed"]
+        for name in ("lle", "lle_with_augmix", "erm")
+    }
+    assert printed == {"lle": "-6.18", "lle_with_augmix": "-7.27", "erm": "-25.40"}
+    assert numbers("last-layer-lle", {**shipped["last-layer-lle"], "method": two_heads}) == {}
     for alternative in (
         {"max_epochs": 89},
         {"method": shipped["last-layer-jtt"]["method"]},

@@ -274,7 +274,9 @@ def evaluate(
     model: Annotated[
         str,
         argument(
-            "A classifier of torchvision, timm/NAME, or your own package.module:function.", "MODEL"
+            "A classifier of torchvision, timm/NAME, clip/NAME-TAG, or your own "
+            "package.module:function.",
+            "MODEL",
         ),
     ],
     studies: Annotated[list[str], argument("Studies from config/studies.", "STUDY...")],
@@ -479,7 +481,7 @@ def imagenet_w(
     model: Annotated[
         list[str],
         option(
-            "A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable.",
+            "A torchvision name, timm/NAME, clip/NAME-TAG, small_cnn, or package.module:function; repeatable.",
         ),
     ],
     weights: Annotated[

@@ -17,12 +17,15 @@ _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_ep
 
 
 def frozen_baseline(model: str, weights: str | None = None, size: int | None = None) -> dict:
-    """The entry for config/baselines. weights: a published name, a file, or an installed package;
+    """The entry for config/baselines, of a linear layer. weights: a published name, a file, or an installed package;
     None: random. size: pixels per side to which images are resized; None: as they are.
     DiagvibError for an unknown network or name of weights."""
     input_settings = {"size": size} if size else {}
+    model, weights = with_tag(model, weights)
     _, trained = published_input(model, weights)
-    if weights and family(model) == "timm":
+    if family(model) == "clip":  # which takes images of one size
+        input_settings = {key: value for key, value in trained.items() if key != "resize"}
+    elif weights and family(model) == "timm":
         input_settings |= {key: trained[key] for key in ("mean", "std")}
     network = {"name": model, "frozen": True, "input": input_settings or None}
     return {
@@ -32,6 +35,22 @@ def frozen_baseline(model: str, weights: str | None = None, size: int | None = N
         **_TRAINED,
         "origin": "diagvib evaluate; not tuned",
     }
+
+
+def zero_shot(entry: dict) -> dict:
+    """The entry for a CLIP network whose classifier is made of the names of classes."""
+    published_head = {**entry["model"], "head": "published"}
+    method = {"method": "diagvib.methods.views:Published", "max_epochs": 1}
+    return {**entry, "model": published_head, **method, "origin": "diagvib evaluate; not trained"}
+
+
+def with_tag(model: str, weights: str | None) -> tuple[str, str | None]:
+    """`clip/NAME-TAG` as `clip/NAME` and the tag of its weights; others as they are."""
+    if family(model) != "clip":
+        return model, weights
+    from diagvib.models.clip import split_tag
+
+    return split_tag(model, weights)
 
 
 def write_configuration(
@@ -49,20 +68,23 @@ def write_configuration(
     if isinstance(weights, dict):
         weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
-    name = f"frozen_{_in_paths(network['name'].removeprefix('timm/'))}"
+    network_name = _in_paths(network["name"].removeprefix("timm/"))
+    entries = {f"frozen_{network_name}": entry}
     frozen_settings = definition_path("frozen.yaml")
     settings = overridden(base or frozen_settings, overrides)
     if any("max_epochs" in override for override in overrides or ()):
-        entry = {key: value for key, value in entry.items() if key != "max_epochs"}
+        entry.pop("max_epochs", None)
+    if family(network["name"]) == "clip" and weights:
+        entries[f"zero_shot_{network_name}"] = zero_shot(entry)
     if settings.get("root") != read_yaml(frozen_settings)["root"]:
         root = root or settings.get("root")
     network_words = " ".join(str(part) for part in (network["name"], weights, size) if part)
     root = Path(root or f"outputs/evaluate/{_in_paths(network_words)}")
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
-    configuration = {"root": str(root), "studies": studies, "baselines": [name]}
+    configuration = {"root": str(root), "studies": studies, "baselines": [*entries]}
     baseline_files = settings.get("baselines_from") or []
     configuration["baselines_from"] = [*dict.fromkeys([*baseline_files, str(baselines)])]
-    write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
+    write_text(baselines, yaml.safe_dump(entries, sort_keys=False))
     write_text(file, yaml.safe_dump({**settings, **configuration}, sort_keys=False))
     return file, load_config(file)
 
@@ -97,6 +119,10 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
         from diagvib.models.timm_models import timm_input
 
         tag, input_settings = timm_input(model, tag_name)
+    elif kind == "clip":
+        from diagvib.models.clip import clip_input
+
+        tag, input_settings = clip_input(model, tag_name)
     else:
         return weights, None
     return weights or tag, input_settings

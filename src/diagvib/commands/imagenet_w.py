@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
-from diagvib.commands.evaluate import published_input, weights_of
+from diagvib.commands.evaluate import published_input, weights_of, with_tag
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
@@ -23,7 +23,14 @@ from diagvib.models.encoder import Encoder
 from diagvib.models.registry import PACKAGES, family, make_network
 from diagvib.models.weights import located
 from diagvib.papers.imagenet_w.published import imagenet_w_tables
-from diagvib.papers.imagenet_w.watermark import CARTON, MEASURES, METRIC_SET, measure, number
+from diagvib.papers.imagenet_w.watermark import (
+    AVERAGE,
+    CARTON,
+    MEASURES,
+    METRIC_SET,
+    measure,
+    number,
+)
 from diagvib.results.reader_tables import PAPER, Table, markdown
 from diagvib.scenes.photos.answers import answers
 from diagvib.scenes.photos.decoding import Crop
@@ -132,11 +139,14 @@ def load_classifier(
     and for a function, are cropped to `size`, and scaled as timm does for its model, or else as for
     ImageNet. DiagvibError for other weights, or another number of classes.
     """
+    name, weights = with_tag(name, weights)
     file = isinstance(weights_of(weights), dict) and weights not in PACKAGES
     scaling = _IMAGENET
     if file:
         shown_weights, prepared = Path(weights).name, None
-        if family(name) == "timm":
+        if family(name) == "clip":
+            prepared = published_input(name, None)[1]
+        elif family(name) == "timm":
             scaling = published_input(name, None)[1] or scaling
     else:
         shown_weights, prepared = published_input(name, weights)
@@ -175,6 +185,9 @@ def network_table(measured: Sequence[Mapping], font: Font) -> Table:
         if theirs := imagenet_w_tables().get((*names, "")):
             numbers = [f"{theirs[name]:.2f}" if name in theirs else "" for name in MEASURES]
             rows.append([PAPER, "", *numbers])
+    if len(measured) > 1:
+        means = pd.DataFrame(measured)[[*MEASURES]].astype(float).mean()
+        rows.append([AVERAGE, "", *(number(name, means[name]) for name in MEASURES)])
     notes = [*METRIC_SET.introduction, f"Watermark drawn with {font.name}."]
     if not font.published:
         notes.append(
@@ -210,7 +223,10 @@ def measure_networks(
         scene, has_classes = photo_set(photo_folders, font and str(font), text, work / "photos")
         classes = len(scene.factors["class"])
         classifiers = [
-            (model, *load_classifier(model, weights, classes, size, weights_folder))
+            (
+                with_tag(model, weights)[0],
+                *load_classifier(model, weights, classes, size, weights_folder),
+            )
             for model, weights in models
         ]
         scene.fetch(work / "raw", None)

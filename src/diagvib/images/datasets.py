@@ -149,7 +149,7 @@ class RenderedRecipes:
         **options: object,
     ):
         """options: of the scene's renderer."""
-        self._path = path
+        self._path, self.prepared = path, prepared
         self._recipes, self._noted = read_recipes(path)
         sources = scene.catalogue(prepared)
         if self._noted.get("sources_digest") != sources.digest:

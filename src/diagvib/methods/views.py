@@ -95,17 +95,18 @@ class CueEnsemble(Lle):
 
 
 class WatermarkEnsemble(CueEnsemble):
-    """lle with random watermarks as its only shift: with equal probability, an image is unchanged or
-    replaced by its view."""
+    """lle with views as its shifts, by default random watermarks alone: with equal probability, an
+    image is unchanged or replaced by one of them."""
 
     supervision = ("none",)
+    options = {"views": {"type": "array", "items": {"type": "string"}, "default": [MARK]}}
 
     def setup(self, data):
         Method.setup(self, data)
-        self.add_heads(2, data.labels.device)
+        self.add_heads(1 + len(self.options.views), data.labels.device)
 
     def shifts(self):
-        return [MARK]
+        return self.options.views
 
 
 class EiilOfLargeBatches(Eiil):

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from diagvib.models.network import Network
 
 # Family -> function(settings, n_classes, image_size), a Network. The name determines the family:
-# `timm/NAME` and `package.module:function` (own) by their form, small_cnn and linear are ours, any
+# `timm/NAME`, `clip/NAME` and `package.module:function` (own) by their form, small_cnn and linear are ours, any
 # other name is torchvision's.
 MODELS = {
     "small_cnn": "diagvib.models.small_cnn:small_cnn",
     "linear": "diagvib.models.linear:linear",
     "torchvision": "diagvib.models.torchvision_models:torchvision_model",
     "timm": "diagvib.models.timm_models:timm_model",
+    "clip": "diagvib.models.clip:clip_model",
     "own": "diagvib.models.own:own_model",
 }
 # Installed packages with weights (the extra `pretrained`) -> the sha256 of their file.
@@ -33,8 +34,8 @@ def family(name: str) -> str:
     """The key of MODELS for a model's name."""
     if ":" in name:
         return "own"
-    if name.startswith("timm/"):
-        return "timm"
+    if name.startswith(("timm/", "clip/")):
+        return name[:4]
     return name if name in ("small_cnn", "linear") else "torchvision"
 
 
@@ -63,7 +64,7 @@ def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":
     """
     module, _, function = MODELS[family(settings["name"])].partition(":")
     make = getattr(importlib.import_module(module), function)
-    if isinstance(settings.get("weights"), dict):
+    if isinstance(settings.get("weights"), dict) and family(settings["name"]) != "clip":
         from diagvib.models.weights import of_file
 
         network = of_file(make, settings, n_classes, image_size)

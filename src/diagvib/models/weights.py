@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +45,7 @@ def load_weights(
                 f"with network access, get that file, then put it at {path}, or into `weights/` of the "
                 "mirror, or name it (model.weights_file in config/baselines, --weights of a command)"
             ) from None
-    _check_hash(path, expected, bool(file))
+    check_hash(path, expected, bool(file))
     # The published densenets still use an older torchvision's names: norm.1 for norm1.
     saved, state = read_state(path), net.state_dict()
     renamed = {
@@ -71,8 +72,8 @@ def of_file(
     """
     weights, plain = settings["weights"], {**settings, "weights": None}
     path = Path(weights["file"]) if weights["file"] else _in_package(weights["package"])
-    _check_hash(path, weights["sha256"].lower(), True)
-    tensors = read_state(path)
+    check_hash(path, weights["sha256"].lower(), True)
+    tensors = read_state(path, weights.get("key"))
     tensors.pop("n_averaged", None)  # of torch's AveragedModel
     published_head = settings.get("head") == "published"
 
@@ -140,10 +141,13 @@ def _in_package(name: str) -> Path:
     return files[0]
 
 
-def read_state(path: Path) -> dict[str, Tensor]:
-    """A state dict. DiagvibError if the file holds none."""
+def read_state(path: Path, key: str | None = None) -> dict[str, Tensor]:
+    """A state dict, in some files under a key. DiagvibError if the file holds none."""
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        # Training scripts also save their arguments.
+        with torch.serialization.safe_globals([Namespace]):
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+        saved = saved if key is None else saved[key]
         if saved and all(isinstance(value, Tensor) for value in saved.values()):
             return saved
         reason = "no dict of tensors"
@@ -221,7 +225,7 @@ def published(model: str, name: str) -> WeightsEnum:
     return published_weights[name]
 
 
-def _check_hash(path: Path, expected: str, local: bool) -> None:
+def check_hash(path: Path, expected: str, local: bool) -> None:
     if not path.is_file():
         raise DiagvibError(f"{path}: no such file; name the file with the weights")
     digest = file_sha256(path)

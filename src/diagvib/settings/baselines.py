@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.files import definition_path, text_sha256
+from diagvib.foundation.files import definition_path, file_sha256, text_sha256
 from diagvib.foundation.validation import (
     Filled,
     InvalidField,
@@ -41,7 +41,7 @@ from diagvib.foundation.validation import (
 from diagvib.foundation.versions import once_per_version
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import PACKAGES, check_model, family
-from diagvib.scenes.scene import MARK
+from diagvib.scenes.scene import MARK, TWINS
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
 BatchSize = Annotated[int, Field(ge=2, le=65536)]
@@ -58,25 +58,34 @@ AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 _OWN_CLASS = r"\w+(\.\w+)*:\w+"
 
 
-VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", MARK, "cue.1", "cue.2")
+VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", MARK, "cue.1", "cue.2", *TWINS)
+RECORDED = "recorded"
 SHA256 = "^[0-9a-fA-F]{8,64}$"
 Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=3, max_length=3)]
 
 
-class WeightsFile(Strict):
+class WeightsFile(Sparse):
     """A file with a network's state dict: on disk, or the only one in an installed package."""
 
+    nullable = ("file", "package", "sha256")
     file: str | None = None
     """A local file."""
+    key: str | None = None
+    """The key of the file under which its state dict is, such as model."""
     package: str | None = None
     """An installed Python package, by the name under which it is imported."""
-    sha256: str | None = Field(None, pattern=SHA256)
-    """The file's sha256, or its first digits."""
+    sha256: str | None = Field(None, pattern=f"{SHA256}|^{RECORDED}$")
+    """The file's sha256, or its first digits; `recorded`: whatever it is, which the run records."""
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, value):
-        digest = isinstance(value, dict) and PACKAGES.get(str(value.get("package")))
+    def _digested(cls, value):
+        if not isinstance(value, dict):
+            return value
+        if value.get("sha256") == RECORDED:
+            path = Path(str(value.get("file")))  # if it is missing, its reader says so
+            return value | {"sha256": file_sha256(path)} if path.is_file() else value
+        digest = PACKAGES.get(str(value.get("package")))
         return {"sha256": digest, **value} if digest else value
 
     @model_validator(mode="after")
@@ -132,8 +141,8 @@ class ModelSettings(Sparse):
     name: Annotated[
         str,
         TextLike(
-            rf"(timm/)?[\w.-]+|{_OWN_CLASS}",
-            "small_cnn, a torchvision classifier, timm/NAME, or your own as "
+            rf"((timm|clip)/)?[\w.-]+|{_OWN_CLASS}",
+            "small_cnn, a torchvision classifier, timm/NAME, clip/NAME, or your own as "
             "package.module:function is needed",
         ),
     ]
@@ -180,13 +189,14 @@ class ModelSettings(Sparse):
                 )
         if self.dropout and self.frozen:
             raise InvalidField("dropout", "this is for networks that are trained, not frozen ones")
-        if is_name and kind not in ("torchvision", "timm"):
+        if is_name and kind not in ("torchvision", "timm", "clip"):
             raise InvalidField(
                 "weights",
                 f"{self.name} has no published weights; name a file of yours: "
                 "{file: PATH, sha256: HASH}",
             )
-        if self.head == "published" and not self.weights and kind in ("torchvision", "timm"):
+        shared = kind in ("torchvision", "timm", "clip")
+        if self.head == "published" and not self.weights and shared:
             raise InvalidField("head", "without weights, its last layer is random; name them")
         if self.weights_sha256 and not self.weights_file:
             raise InvalidField(

@@ -15,7 +15,7 @@ from diagvib.methods.registry import check_scene, declaration
 from diagvib.methods.sizes import check_batch, check_held_out, halvings
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
-from diagvib.scenes.scene import ABILITIES, MARK
+from diagvib.scenes.scene import ABILITIES, MARK, TWINS
 from diagvib.settings.baselines import baseline_names, load_settings, prepared_input
 from diagvib.settings.keys import (
     BaselineChoice,
@@ -310,6 +310,11 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
             )
             cue_views = [f"cue.{number + 1}" for number in range(exchanged)]
             for view in model.get("views", ()):
+                if view in TWINS and not (prepared_input(model) and hasattr(scene, "twins")):
+                    raise DiagvibError(
+                        f"model.views: {view} is read from files of changed photos; it needs a scene of "
+                        "photos and model.input.resize"
+                    )
                 if view.startswith("cue.") and view not in cue_views:
                     raise DiagvibError(
                         f"model.views: {view} needs a study with that cue, `images: render` in the "

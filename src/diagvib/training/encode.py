@@ -35,7 +35,7 @@ from diagvib.models.weights import located, state_digest
 from diagvib.provenance.code import code_for, of_encoder, package_versions
 from diagvib.provenance.finished import digest_of_images
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import Scene
+from diagvib.scenes.scene import TWINS, Scene
 from diagvib.studies.study import SPLITS, TARGET
 from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
@@ -188,8 +188,8 @@ def feature_chunks(
             if not view:
                 view_features[view] = features_of(encoder, pixels)
                 continue
-            if view in CUES:
-                changed = with_cue(part, view, rows)
+            if view in CUES or view in TWINS:
+                changed = with_cue(part, view, rows) if view in CUES else _twins(part, view, rows)
                 view_features[view] = features_of(encoder, changed.to(encoder.mean.device))
                 continue
             number = int(rows[0]) // BATCH
@@ -213,6 +213,12 @@ def with_cue(part: Part, view: str, rows: torch.Tensor) -> torch.Tensor:
         donors = Partners(zeros(labels), labels).draw(zeros(rows), labels[rows])
     recipes, donor_recipes = (part.table.take(rows_taken.numpy()) for rows_taken in (rows, donors))
     return part.datasets.renderer(part.scene.exchange(recipes, cue, donor_recipes))
+
+
+def _twins(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
+    """The changed photos in the files of a view, instead of images with these rows."""
+    recipes, datasets = part.table.take(rows.numpy()), part.datasets
+    return datasets.renderer(part.scene.twins(recipes, view, datasets.prepared))
 
 
 @torch.inference_mode()

@@ -54,7 +54,10 @@ def make_method(
     classes = len(train.annotations.classes)
     method = make_baseline({**settings, "model": model}, classes, size, seed)
     if head == "published":
-        model = settings["model"]
+        # A classifier of words chooses among the classes that there are images of.
+        trained = set(train.labels.tolist())
+        names = [name * (k in trained) for k, name in enumerate(train.annotations.classes)]
+        model = {**settings["model"], "classes": names}
         size = (model.get("input") or {}).get("size") or side
         last_layer = make_network(located(model, weights), classes, size).head
         if not isinstance(last_layer, torch.nn.Linear) or last_layer.out_features != classes:

@@ -3,6 +3,7 @@ network, and other shortcuts of ImageNet."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ from diagvib.results.effects import (
     unseen,
 )
 from diagvib.results.metric_sets.metric_set import Finding, MetricSet, Results
-from diagvib.results.reader_tables import Frames, metrics_of, whole_percent
+from diagvib.results.reader_tables import Frames, Table, metrics_of, whole_percent
 from diagvib.studies.known_studies import KnownStudies
 
 # The class of ImageNet that the watermark points to.
@@ -41,6 +42,7 @@ MEASURES = {
     "in_9_gap": "IN-9 gap",
 }
 _SHARES = ("in1k_accuracy", "p_carton")
+AVERAGE = "average"
 
 
 class Watermark(MetricSet):
@@ -78,6 +80,21 @@ class Watermark(MetricSet):
         if row["expected"] == 1 or row["metric"] in self.unbounded:
             return number(row["metric"], row["mean"])
         return super().text(row)
+
+    def shown(
+        self, metric_rows: pd.DataFrame, tables: Frames, known_studies: KnownStudies
+    ) -> Iterator[Table]:
+        """The tables of each study, with the mean over the networks that are measured as published,
+        as in Table 1."""
+        measured = metric_rows[metric_rows["method"] == published.UNTRAINED]
+        for table in super().shown(metric_rows, tables, known_studies):
+            rows = measured[measured["study"].map(known_studies.title) == table.title]
+            means = rows.groupby("metric", sort=False)["mean"].mean()
+            averages = {MEASURES[name]: number(name, value) for name, value in means.items()}
+            if rows["baseline"].nunique() > 1:
+                line = [AVERAGE, *(averages.get(head, "") for head in table.heads[1:])]
+                table = replace(table, rows=[*table.rows, line])
+            yield table
 
     def findings(self, tables: Frames, known_studies: KnownStudies) -> Iterator[Finding]:
         """What the watermark does to the first baseline on the first study."""

@@ -22,7 +22,7 @@ from diagvib.foundation.files import read_json, whole_file, write_json, write_te
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import counting
 from diagvib.foundation.seeding import name_seed
-from diagvib.foundation.validation import Misplaced, Name, Strict, Text, filled
+from diagvib.foundation.validation import Filled, InvalidField, Name, Strict, Text
 from diagvib.scenes.photos.decoding import square
 from diagvib.scenes.photos.listing import GENERATED
 
@@ -71,19 +71,19 @@ class Generation(Strict):
     folder: Text
     """where the photos go, relative to the current folder: [copy/]background/class/NAME.png; the
     table FOLDER.csv is written beside it"""
-    classes: filled(dict[Name, Text])
+    classes: Filled[dict[Name, Text]]
     """name of a class -> its words in prompts"""
-    backgrounds: filled(dict[Name, Text])
+    backgrounds: Filled[dict[Name, Text]]
     """name of a background -> its words in prompts"""
     template: Text
     """a prompt, with {class}, {background} and the names of `details`"""
-    details: dict[str, filled(list[str])] = Field(default_factory=dict)
+    details: dict[str, Filled[list[str]]] = Field(default_factory=dict)
     """name -> its texts; the prompts of a folder are all combinations of them"""
     photos: Annotated[int, Field(ge=1)]
     """of each class on each background, in each copy, divided evenly among the prompts"""
     copies: Annotated[int, Field(ge=1)] = 1
     """with several, the folders 0, 1, ... hold as many sets of photos"""
-    keywords: filled(list[Text]) | dict[Name, filled(list[Text])]
+    keywords: Filled[list[Text]] | dict[Name, Filled[list[Text]]]
     """words of which a caption must have one; or for each class its own"""
     reject: Literal["photo", "batch"] = "photo"
     """whether an unsuitable image is left out alone, or with all images of its batch"""
@@ -107,17 +107,17 @@ class Generation(Strict):
                 if name is not None
             ]
         except ValueError as error:
-            raise Misplaced("template", f"{error}; write {{{{ for a brace") from None
+            raise InvalidField("template", f"{error}; write {{{{ for a brace") from None
         for name in fields:
             if name not in names:
-                raise Misplaced("template", f"has {{{name}}}, which `details` lacks")
+                raise InvalidField("template", f"has {{{name}}}, which `details` lacks")
         for name in names:
             if name not in fields:
-                raise Misplaced("template", f"lacks {{{name}}}")
+                raise InvalidField("template", f"lacks {{{name}}}")
         if {"class", "background"} & {*self.details}:
-            raise Misplaced("details", "class and background have keys of their own")
+            raise InvalidField("details", "class and background have keys of their own")
         if isinstance(self.keywords, dict) and {*self.keywords} != {*self.classes}:
-            raise Misplaced("keywords", "must name each class once, or be one list for all")
+            raise InvalidField("keywords", "must name each class once, or be one list for all")
         return self
 
     def keywords_of(self, class_name: str) -> set[str]:

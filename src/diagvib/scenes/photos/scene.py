@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -263,6 +264,22 @@ class Photos(Scene):
             image.copy_(blend(image.permute(2, 0, 1), overlay).permute(1, 2, 0))
         return marked_pixels
 
+    def twins(self, recipes: pa.Table, view: str, prepared: Path) -> pa.Table:
+        """The recipes with, instead of each photo, its changed version: the one of the same name
+        in the folder of that view, such as train_texture/class/name.png for train/class/name.jpg.
+        DiagvibError for a photo without one."""
+        path = prepared / CATALOGUE
+        paths, numbers = _paths_and_numbers(path, file_version(path))
+        names = [_twin_name(paths[number], view) for number in recipes["photo"].to_pylist()]
+        if missing := next((name for name in names if name not in numbers), None):
+            raise DiagvibError(
+                f"model.views: {view} needs a changed version of every training photo, but there is no "
+                f"{missing}.* in the folder of {self.name}'s photos"
+            )
+        column = recipes.schema.get_field_index("photo")
+        twin_numbers = pa.array([numbers[name] for name in names], pa.int32())
+        return recipes.set_column(column, recipes.schema.field("photo"), twin_numbers)
+
     def source_files(self, recipes, prepared):
         if not (prepared / CATALOGUE).is_file():  # images may be there without their sources
             return None
@@ -349,3 +366,15 @@ class Photos(Scene):
 def photo_scene(path: Path) -> Photos:
     """The scene that a file defines. DiagvibError, naming file and key, for any error in it."""
     return Photos(path, read_valid(PhotoSet, path))
+
+
+@lru_cache(1)
+def _paths_and_numbers(path: Path, version: tuple) -> tuple[list[str], dict[str, int]]:
+    """The paths of a catalogue's photos, and the number of each by its path without extension."""
+    paths = read_table(path, ["path"])["path"].to_pylist()
+    return paths, {name.rpartition(".")[0]: number for number, name in enumerate(paths)}
+
+
+def _twin_name(path: str, view: str) -> str:
+    folder, _, rest = path.rpartition(".")[0].partition("/")
+    return f"{folder}_{view}/{rest}"
