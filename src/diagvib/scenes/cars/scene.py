@@ -33,7 +33,8 @@ class Cars(Scene):
         return [LISTING] if sources == "official" else []
 
     def fetch(self, raw, mirror):
-        """List the photos in `cars/` of the mirror; they stay there, and `raw` gets the list."""
+        """List the photos in `cars/` of the mirror; they stay there, and `raw` gets the list. If the
+        mirror has the authors' sources instead, `cars/` is made of them first."""
         from diagvib.scenes.cars.sources import PLACES, list_sources
 
         if mirror is None:
@@ -42,6 +43,10 @@ class Cars(Scene):
                 f"{', '.join(f'{self.name}/{place}' for place in PLACES)} (docs/urbancars.md), or set "
                 "`sources: embedded`"
             )
+        from diagvib.scenes.cars.archives import Builder, has_archives, is_complete
+
+        if has_archives(mirror) and not is_complete(mirror):
+            Builder(mirror).build()
         hashes, files = list_sources(folder := mirror / self.name)
         table = pa.table({"path": [*hashes], "sha256": [*hashes.values()]})
         write_listing(raw, table, folder, files)

@@ -66,6 +66,8 @@ def list_sources(folder: Path) -> tuple[dict[str, str], int]:
         raise DiagvibError(
             f"{folder / empty[0]}: no photo that can be used ({', '.join(EXTENSIONS)})"
             + (f", nor in {len(empty) - 1} more of the folders" if empty[1:] else "")
+            + f"; `diagvib cutout {folder}/cars` makes masks for photos of cars without one"
+            * any(place.startswith("cars") for place in empty)
         )
     return {path: sha256 for path, sha256 in digests.items() if path in used}, len(files)
 
