@@ -415,6 +415,7 @@ def test_the_written_configuration_is_the_one_that_was_run(monkeypatch):
         *Path("config").glob("methods/*.yaml"),
         *Path("config").glob("photos/*/config.yaml"),
         *Path("config").glob("spawrious_tuning/*.yaml"),
+        *Path("config").glob("tables/*.yaml"),
     ]
     case += [path for path in deeper if path.name != "baselines.yaml"]
     assert len(case) > 11

@@ -14,7 +14,6 @@ from diagvib.methods.eiil import Eiil
 from diagvib.methods.lle import Lle
 from diagvib.methods.method import Batch, Method
 from diagvib.methods.mixup import mixed_labels
-from diagvib.scenes.scene import MARK
 
 
 def seen(method: Method, view: str, batch: Batch) -> Tensor:
@@ -99,7 +98,7 @@ class WatermarkEnsemble(CueEnsemble):
     image is unchanged or replaced by one of them."""
 
     supervision = ("none",)
-    options = {"views": {"type": "array", "items": {"type": "string"}, "default": [MARK]}}
+    options = {"views": {"type": "array", "items": {"type": "string"}, "default": ["watermark"]}}
 
     def setup(self, data):
         Method.setup(self, data)

@@ -99,7 +99,7 @@ class Generation(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> "Generation":
-        names = {"class", "background", *self.details}
+        names = ["class", "background", *self.details]
         try:
             fields = [
                 name
