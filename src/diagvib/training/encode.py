@@ -189,7 +189,7 @@ def feature_chunks(
                 view_features[view] = features_of(encoder, pixels)
                 continue
             if view in CUES or view in TWINS:
-                changed = with_cue(part, view, rows) if view in CUES else _twins(part, view, rows)
+                changed = with_cue(part, view, rows) if view in CUES else twins(part, view, rows)
                 view_features[view] = features_of(encoder, changed.to(encoder.mean.device))
                 continue
             number = int(rows[0]) // BATCH
@@ -215,7 +215,7 @@ def with_cue(part: Part, view: str, rows: torch.Tensor) -> torch.Tensor:
     return part.datasets.renderer(part.scene.exchange(recipes, cue, donor_recipes))
 
 
-def _twins(part: _Part, view: str, rows: torch.Tensor) -> torch.Tensor:
+def twins(part: Part, view: str, rows: torch.Tensor) -> torch.Tensor:
     """The changed photos in the files of a view, instead of images with these rows."""
     recipes, datasets = part.table.take(rows.numpy()), part.datasets
     return datasets.renderer(part.scene.twins(recipes, view, datasets.prepared))
