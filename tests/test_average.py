@@ -216,7 +216,12 @@ def dogs(study: str, scene: str = "dogs", **changed):
 
 SIX = [f"{kind}-{level}" for kind in ("o2o", "m2m") for level in ("easy", "medium", "hard")]
 RESNET = {
-    "model": {"name": "resnet50", "weights": "IMAGENET1K_V1", "frozen_statistics": True},
+    "model": {
+        "name": "resnet50",
+        "weights": "IMAGENET1K_V1",
+        "frozen_statistics": True,
+        "dropout": 0.1,
+    },
     "selection": "val_environment_accuracy",
 }
 CAUSIRL = {"method": {"name": "causirl_coral", "supervision": "environments"}}
@@ -224,8 +229,9 @@ JTT = {"name": "jtt", "supervision": "none", "restart": False}
 PAPERS = {
     "erm": SETTINGS | RESNET,
     "irl": SETTINGS | RESNET | CAUSIRL,
-    "scratch": SETTINGS | RESNET | {"model": {"name": "resnet50", "weights": None}},
+    "scratch": SETTINGS | RESNET | {"model": {"name": "resnet50", "weights": None, "dropout": 0.1}},
     "last": SETTINGS | RESNET | {"selection": "last"},
+    "without dropout": SETTINGS | RESNET | {"model": RESNET["model"] | {"dropout": None}},
     "thawed": SETTINGS | RESNET | {"model": RESNET["model"] | {"frozen_statistics": False}},
     "jtt": SETTINGS | RESNET | {"method": JTT | {"copies": 20}},
     "restarted": SETTINGS | RESNET | {"method": JTT | {"restart": True}},

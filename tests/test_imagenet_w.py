@@ -238,6 +238,31 @@ def test_every_photo_stands_once_in_each_row_that_it_fits(checkout):
     assert not train.is_monotonic_increasing, "in random order"
 
 
+def test_a_view_of_files_has_the_changed_version_of_each_photo(tmp_path):
+    write_photos(tmp_path / "photos/train", item=2)
+    write_photos(tmp_path / "photos/train_texture", item=2, shift=1)
+    definition = read_yaml(definition_path("imagenet_w/imagenet.yaml")) | {"folder": "photos"}
+    definition["factors"]["class"] = [*CLASSES]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(definition))
+    scene = load_scene(str(tmp_path / "mine.yaml"))
+    scene.fetch(tmp_path / "raw", None)
+    scene.make(tmp_path / "raw", tmp_path, "official")
+    catalogue = scene.catalogue(tmp_path)
+    cells = pd.DataFrame({"watermark": ["absent"], "photos": ["train"]})
+    recipes = pa.Table.from_pandas(
+        scene.every_photo(cells, catalogue).sample(frac=1, random_state=0)
+    )
+    changed = scene.twins(recipes, "texture", tmp_path)
+    paths = catalogue.photos["path"]
+    before, after = (paths.take(table["photo"]).tolist() for table in (recipes, changed))
+    assert after == [path.replace("train/", "train_texture/") for path in before]
+    render = scene.rendering(tmp_path, 64, CPU, crop=Crop(64, 64))
+    shift = (render(changed).float() - render(recipes).float()).flatten(1).mean(1)
+    assert {round(float(value)) for value in shift} == {10, -30}
+    with refused("background needs a changed version of every .* no train_background/n0"):
+        scene.twins(recipes, "background", tmp_path)
+
+
 def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, font):
     """A photo's full path to a network's input, compared with plain PIL and torchvision."""
     photo = np.random.default_rng(0).integers(0, 256, (300, 410, 3), dtype=np.uint8)
