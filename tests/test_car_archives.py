@@ -124,7 +124,7 @@ def contents(mirror: Path) -> dict[str, bytes]:
     }
 
 
-MADE = {
+EXPECTED = {
     "cars/country/train-00001.png",
     "cars/country/test-00001.png",
     "cars/urban/train-00002.png",
@@ -146,8 +146,8 @@ def packed(tmp_path_factory) -> Path:
 def test_folders_are_made_and_what_is_left_out_is_named(packed, tmp_path, capsys):
     mirror = shutil.copytree(packed, tmp_path / "mirror")
     Builder(mirror).build()
-    made = contents(mirror)
-    assert {*made} == MADE and is_complete(mirror)
+    photos = contents(mirror)
+    assert {*photos} == EXPECTED and is_complete(mirror)
     cow = Image.open(mirror / "cars/objects/country/cow-1.png")
     assert cow.mode == "RGBA" and cow.size == (73, 73) and cow.getextrema()[3] == (0, 255)
     car = Image.open(mirror / "cars/cars/country/train-00001.png")
@@ -178,8 +178,8 @@ def test_unpacked_folders_give_the_same(packed, tmp_path):
 
 
 def test_a_killed_build_goes_on(packed, tmp_path, monkeypatch):
-    whole, killed = (shutil.copytree(packed, tmp_path / name) for name in ("whole", "killed"))
-    Builder(whole).build()
+    uncut, killed = (shutil.copytree(packed, tmp_path / name) for name in ("whole", "killed"))
+    Builder(uncut).build()
     for limit in (2, 3):
         write, written = archives.whole_file, []
 
@@ -196,8 +196,8 @@ def test_a_killed_build_goes_on(packed, tmp_path, monkeypatch):
         assert not is_complete(killed)
     assert len(contents(killed)) == 5
     Builder(killed).build()
-    assert contents(killed) == contents(whole)
-    assert (killed / LEFT_OUT).read_text() == (whole / LEFT_OUT).read_text()
+    assert contents(killed) == contents(uncut)
+    assert (killed / LEFT_OUT).read_text() == (uncut / LEFT_OUT).read_text()
 
 
 def test_the_authors_lists_and_masks_are_used(packed, tmp_path):
@@ -216,7 +216,7 @@ def test_the_authors_lists_and_masks_are_used(packed, tmp_path):
     Image.fromarray(mask).save(mirror / "mask/cars_train/00001_mask.png")
     Builder(mirror).build()
     without = {"cars/urban/train-00002.png", "backgrounds/urban/train-alley-00000000.jpg"}
-    assert {*contents(mirror)} == MADE - without
+    assert {*contents(mirror)} == EXPECTED - without
     car = Image.open(mirror / "cars/cars/country/train-00001.png")
     assert car.mode == "RGBA" and car.size == (52, 32)
     reasons = pd.read_csv(mirror / LEFT_OUT)["reason"].tolist()

@@ -156,7 +156,7 @@ def checkout(tmp_path_factory, font) -> Path:
     """Runs on plain photos: networks as published, and last layers from theirs."""
     top = tmp_path_factory.mktemp("imagenet_w")
     folders = write_others(top / "photos")
-    for name in ("train", "train_texture", "train_background"):
+    for name in ("train", "train_style", "train_background"):
         write_photos(top / "photos" / name, item=8)
     for name in ("mixed_same", "mixed_rand"):
         (folders["in9"] / name / "val").rename(top / "photos" / name)
@@ -240,7 +240,7 @@ def test_every_photo_stands_once_in_each_row_that_it_fits(checkout):
 
 def test_a_view_of_files_has_the_changed_version_of_each_photo(tmp_path):
     write_photos(tmp_path / "photos/train", item=2)
-    write_photos(tmp_path / "photos/train_texture", item=2, shift=1)
+    write_photos(tmp_path / "photos/train_style", item=2, shift=1)
     definition = read_yaml(definition_path("imagenet_w/imagenet.yaml")) | {"folder": "photos"}
     definition["factors"]["class"] = [*CLASSES]
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(definition))
@@ -252,10 +252,10 @@ def test_a_view_of_files_has_the_changed_version_of_each_photo(tmp_path):
     recipes = pa.Table.from_pandas(
         scene.every_photo(cells, catalogue).sample(frac=1, random_state=0)
     )
-    changed = scene.twins(recipes, "texture", tmp_path)
+    changed = scene.twins(recipes, "style", tmp_path)
     paths = catalogue.photos["path"]
     before, after = (paths.take(table["photo"]).tolist() for table in (recipes, changed))
-    assert after == [path.replace("train/", "train_texture/") for path in before]
+    assert after == [path.replace("train/", "train_style/") for path in before]
     render = scene.rendering(tmp_path, 64, CPU, crop=Crop(64, 64))
     shift = (render(changed).float() - render(recipes).float()).flatten(1).mean(1)
     assert {round(float(value)) for value in shift} == {10, -30}

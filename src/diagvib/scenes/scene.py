@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # The factor of a mark that a scene draws on images, and the view with random ones (`marked`).
 MARK = "watermark"
 # Views that are files: photos with another texture, or on another background.
-TWINS = ("texture", "background")
+TWINS = ("style", "background")
 # Columns of recipes and image files in addition to those of the scene.
 RESERVED = ("sample", "split", "group", "environment", "image")
 

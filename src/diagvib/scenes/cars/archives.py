@@ -46,7 +46,7 @@ class Builder:
 
     mirror: Path
     definition: dict = field(
-        default_factory=lambda: read_yaml(definition_path("papers/urbancars_sources.yaml"))
+        default_factory=lambda: read_yaml(definition_path("scenes/cars/sources.yaml"))
     )
     left_out: dict[str, str] = field(default_factory=dict)
 

@@ -266,7 +266,7 @@ class Photos(Scene):
 
     def twins(self, recipes: pa.Table, view: str, prepared: Path) -> pa.Table:
         """The recipes with, instead of each photo, its changed version: the one of the same name
-        in the folder of that view, such as train_texture/class/name.png for train/class/name.jpg.
+        in the folder of that view, such as train_style/class/name.png for train/class/name.jpg.
         DiagvibError for a photo without one."""
         path = prepared / CATALOGUE
         paths, numbers = _paths_and_numbers(path, file_version(path))
