@@ -22,15 +22,17 @@ def test_combinations_are_of_the_papers_two_kinds():
         parse_study(name, study)
         (tested,), trained = cells(study, "test"), cells(study, "env-1") + cells(study, "env-2")
         if name.startswith("one-to-one"):
-            subject, shared, *others = trained
-            assert others == [subject, shared] and len({place for _, place in shared}) == 1
+            subject, shared, *second_environment = trained
+            assert (
+                second_environment == [subject, shared] and len({place for _, place in shared}) == 1
+            )
             places = [place for _, place in subject]
             assert len({*places, shared[0][1]}) == 5 and {place for _, place in tested} == {*places}
             assert not any(cell in tested for cell in subject)
         else:
-            first, second = trained
-            assert {place for _, place in first} == {place for _, place in second}
-            assert not any(cell in second + tested for cell in first) and len(tested) == 8
+            one_place, exchanged = trained
+            assert {place for _, place in one_place} == {place for _, place in exchanged}
+            assert not any(cell in exchanged + tested for cell in one_place) and len(tested) == 8
 
 
 def test_the_table_lists_the_hardest_first(tmp_path):
