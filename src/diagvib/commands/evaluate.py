@@ -69,11 +69,11 @@ def write_configuration(
         weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
     network_name = _in_paths(network["name"].removeprefix("timm/"))
-    entries = {f"frozen_{network_name}": entry}
     frozen_settings = definition_path("frozen.yaml")
     settings = overridden(base or frozen_settings, overrides)
     if any("max_epochs" in override for override in overrides or ()):
-        entry.pop("max_epochs", None)
+        entry = {key: value for key, value in entry.items() if key != "max_epochs"}
+    entries = {f"frozen_{network_name}": entry}
     if family(network["name"]) == "clip" and weights:
         entries[f"zero_shot_{network_name}"] = zero_shot(entry)
     if settings.get("root") != read_yaml(frozen_settings)["root"]:
