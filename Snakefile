@@ -17,6 +17,7 @@ CONFIG = JOBS.config
 
 include: "rules/common.smk"
 include: "rules/fetch.smk"
+include: "rules/weights.smk"
 include: "rules/prepare.smk"
 include: "rules/draw.smk"
 include: "rules/render.smk"
@@ -30,6 +31,7 @@ include: "rules/plot.smk"
 localrules:
     all,
     fetch,
+    weights,
     prepare,
     fetched,
     prepared,
@@ -61,6 +63,7 @@ rule all:
 rule fetched:
     input:
         RAW,
+        WEIGHTS,
 
 
 rule prepared:

@@ -57,6 +57,7 @@ list() { folder=$1; shift; (cd "$folder"; sha256sum "$@") | sed 's/\\(.*\\)  \\(
 each() { for sample in %(samples)s; do for name; do echo "$sample/$name"; done; done; }
 case $stage in
   fetch) make "$root/data/raw/$a" train.gz; list "$root/data/raw/$a" train.gz ;;
+  weights) mkdir -p "$root/data/raw/weights"; echo "{}" > "$root/data/raw/weights/$a.$b.json" ;;
   prepare) make "$root/data/prepared/$a/textures" %(textures)s
            make "$root/data/prepared/$a" digits.parquet sources.json
            list "$root/data/prepared/$a" digits.parquet sources.json ;;

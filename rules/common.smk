@@ -6,7 +6,7 @@ from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.images import FEATURES_FILE
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import prepared_input
+from diagvib.settings.baselines import prepared_input, published_weights
 from diagvib.settings.layout import folder_name
 from diagvib.provenance.code import renders
 from diagvib.provenance.expected import study_and_baseline
@@ -36,6 +36,7 @@ RAW_DIGESTS, PREPARED_DIGESTS, IMAGE_DIGESTS, RUN_DIGESTS = (
         LAYOUT.runs("{baseline}", "{study}", "{binding}"),
     )
 )
+WEIGHTS_DIGESTS = str(LAYOUT.weights("{model}", "{weights}"))
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
 FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FILE}"
 
@@ -74,6 +75,12 @@ def drawn_on_gpu(study):
     return bool(GPU_SHARES.draws) and load_scene(CONFIG.study(study).scene).draws_on_gpu
 
 
+def weights(model):
+    """A network's published weights. `ancient`: their hash is known, so fetching them again changes nothing."""
+    published = published_weights(model)
+    return [ancient(str(LAYOUT.weights(*published)))] if published else []
+
+
 def images(study, binding, rendered):
     """A dataset's images: the digests of image files, or recipes; and the prepared data if they are rendered."""
     file = IMAGE_DIGESTS if CONFIG.images == "parquet" else RECIPE_FILE
@@ -81,28 +88,38 @@ def images(study, binding, rendered):
 
 
 def encoded_images(study, binding, network):
-    """The input of encode jobs: images; of photos that are prepared for a network, what these are made from."""
-    if prepared_input(JOBS.settings("encode", study, network).plain()["encoder"]["model"]):
-        return [RECIPE_FILE.format(study=study, binding=binding), prepared(study)]
-    return images(study, binding, CONFIG.images == "render")
+    """The input of encode jobs: images; of photos that are prepared for a network, what these are made from; weights."""
+    model = encoder(study, network)
+    if prepared_input(model):
+        return [RECIPE_FILE.format(study=study, binding=binding), prepared(study), *weights(model)]
+    return images(study, binding, CONFIG.images == "render") + weights(model)
+
+
+@cache
+def encoder(study, network):
+    """The model of a frozen network."""
+    return JOBS.settings("encode", study, network).settings["model"]
 
 
 def training_data(stage, study, binding, baseline):
-    """The input of train and tune jobs: images, or the features of a frozen network."""
-    network, rendered = reading(stage, study, baseline)
-    if network:
-        return [FEATURES.format(network=network, study=study, binding=binding)]
-    return images(study, binding, rendered)
+    """The input of train and tune jobs: images and published weights, or the features of a frozen network."""
+    network, rendered, model = reading(stage, study, baseline)
+    if not network:
+        return images(study, binding, rendered) + weights(model)
+    head = weights(model) if model.get("head") == "published" else []
+    return [FEATURES.format(network=network, study=study, binding=binding), *head]
 
 
 @cache
 def reading(stage, study, baseline):
-    """The frozen network whose features the jobs of a baseline read, None without one; and whether they render images."""
+    """The frozen network whose features the jobs of a baseline read, None without one; whether they render images; and
+    the model."""
     job = JOBS.settings(stage, study, baseline)
-    return job.network, renders(CONFIG.images, job.settings)
+    return job.network, renders(CONFIG.images, job.settings), job.settings["model"]
 
 
 RAW = [file for name in CONFIG.scenes for file in fetched(folder_name(name))]
+WEIGHTS = sorted({file for entry in CONFIG.baselines for file in weights(entry.settings["model"])})
 PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in CONFIG.scenes]
 RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in CONFIG.datasets]
 IMAGES = [
@@ -128,3 +145,5 @@ wildcard_constraints:
     binding="[A-Za-z0-9][A-Za-z0-9_.-]*",
     baseline="[A-Za-z0-9][A-Za-z0-9_.-]*",
     network="[A-Za-z0-9][A-Za-z0-9_.-]*",
+    model="[A-Za-z0-9_]+",
+    weights="[A-Za-z0-9_]+",

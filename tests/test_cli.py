@@ -22,6 +22,7 @@ from diagvib.settings.resolve import load_config
 
 COMMANDS = [
     "fetch",
+    "weights",
     "prepare",
     "draw",
     "render",

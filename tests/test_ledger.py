@@ -275,7 +275,7 @@ def test_a_root_that_was_moved_is_made_again(copied):
 
 # Which configuration keys decide what jobs there are, beside those that each job is given.
 GRID_KEYS = {
-    "fetch": {"studies", "textures"},
+    "fetch": {"studies", "textures", "baselines"},
     "prepare": {"studies", "textures"},
     "draw": {"studies", "textures", "bindings", "samples"},
     "render": {"studies", "textures", "bindings", "images"},
@@ -283,7 +283,10 @@ GRID_KEYS = {
     "train": {"studies", "textures", "bindings", "baselines", "keep_weights"},
     "tune": {"textures", "baselines"},
 }
-RULES = {stage: [stage] for stage in JOBS if stage != "plot"} | {"tabulate": ["tabulate", "plot"]}
+RULES = {stage: [stage] for stage in JOBS if stage not in ("weights", "plot")} | {
+    "fetch": ["fetch", "weights"],
+    "tabulate": ["tabulate", "plot"],
+}
 
 
 def test_dvc_yaml_declares_what_the_rules_read(output):

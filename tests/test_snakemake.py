@@ -2,6 +2,7 @@
 command that the jobs call is a stand-in."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -17,7 +18,7 @@ from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
 from diagvib.workflow.failures import what_failed
 from diagvib.workflow.hooks import after_failure
-from stand_in import command, repository_with_stand_in
+from stand_in import change_stand_in, command, repository_with_stand_in
 from toy import environment
 
 BINDINGS = [
@@ -175,6 +176,27 @@ def test_the_last_line_names_a_full_disk(tmp_path, own_disk, folder):
         "then run the same command again"
     )
     assert process.returncode == 1 and process.stdout.splitlines()[-1] == last
+
+
+def test_without_its_weights_only_a_networks_jobs_do_not_run(tmp_path):
+    """A root that was finished before weights were fetched stays as it is."""
+    chosen = f"studies: [zgo], bindings: [{BINDINGS[0]}]"
+    of_both = f"[{{name: small_cnn, {chosen}}}, {{name: resnet50_in, {chosen}}}]"
+    config = CONFIG.partition("baselines:")[0] + f"baselines: {of_both}\n"
+    repository = repository_with_stand_in(tmp_path, config)
+    offline = "echo 'error: no network' >&2; exit 1; "
+    change_stand_in(repository, "  weights) ", f"  weights) {offline}")
+    code, output = ended(repository)
+    page, last = output.splitlines()[-2:]
+    assert code == 1 and page == "tables and page of the other runs: toy/results/report.html"
+    log = "toy/logs/weights/resnet50.IMAGENET1K_V1.log"
+    assert last == f"error: no network (log: {log})"
+    runs, weights = repository / "toy/results/runs", repository / "toy/data/raw/weights"
+    assert [path.name for path in runs.iterdir()] == ["small_cnn"]
+    change_stand_in(repository, offline, "")
+    assert ended(repository)[0] == 0 and (runs / "resnet50_in").exists()
+    shutil.rmtree(weights)
+    assert "Nothing to be done" in ended(repository, "--dry-run")[1]
 
 
 @pytest.mark.parametrize("rule", ["encode", "train"])

@@ -185,7 +185,7 @@ def _job(
 
 _stage("fetch", scene=SceneName)
 _stage("prepare", scene=SceneName)
-for _name in ("draw", "render", "encode", "train"):
+for _name in ("weights", "draw", "render", "encode", "train"):
     _stage(_name)
 _stage("tune", baseline=BaselineNames)
 _stage("tabulate")

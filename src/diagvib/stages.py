@@ -61,6 +61,10 @@ NetworkName = Annotated[
         "A baseline with a frozen network, or that network's folder in data/features.", "NETWORK"
     ),
 ]
+ModelName = Annotated[str, argument("A classifier of torchvision, such as resnet50.", "MODEL")]
+WeightsName = Annotated[
+    str, argument("torchvision's name of weights, such as IMAGENET1K_V1.", "WEIGHTS")
+]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"] | None,
     option("auto, cpu or cuda; default: the configuration's."),
@@ -83,9 +87,12 @@ def cores(threads: int | None = None) -> int:
     return threads or os.cpu_count() or 1
 
 
-def _weights(mirror: Path | None) -> Path | None:
-    """The subfolder of a mirror that may have the published weights of models."""
-    return mirror and Path(mirror, "weights")
+def _weights(layout: Layout, mirror: Path | None, model: dict | None) -> Path | None:
+    """The folder that has a model's published weights: among the sources, or in a mirror."""
+    from diagvib.models.weights import located
+
+    folders = layout.weights("", "").parent, mirror and Path(mirror, "weights")
+    return next((folder for folder in folders if located(model, folder) != model), None)
 
 
 def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) -> None:
@@ -97,6 +104,16 @@ def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) ->
 def prepare(layout: Layout, job: jobs.Fetch, scene: str) -> None:
     """Prepare a scene's source files for rendering."""
     load_scene(scene).make(layout.raw(scene), layout.prepared(scene), job.sources)
+
+
+def weights(
+    layout: Layout, job: jobs.Weights, model: ModelName, name: WeightsName, mirror: Mirror = None
+) -> None:
+    """Fetch the published weights of a network and check their hash. They are taken from a mirror or
+    torch's cache, or downloaded."""
+    from diagvib.models.fetch_weights import fetch_weights
+
+    fetch_weights(model, name, layout.weights(model, name), mirror and Path(mirror))
 
 
 def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName) -> None:
@@ -226,7 +243,10 @@ def encode(
         )
     encode(
         Encoding(
-            job.encoder.model_dump(mode="json"), resolved_device, cores(threads), _weights(mirror)
+            job.encoder.model_dump(mode="json"),
+            resolved_device,
+            cores(threads),
+            _weights(layout, mirror, job.settings["model"]),
         ),
         images,
         job.samples,
@@ -305,7 +325,7 @@ def _training(layout: Layout, job: jobs.Train | jobs.Tune, device: str, mirror: 
         protocol,
         resolve_device(device),
         prepared=prepared,
-        weights=_weights(mirror),
+        weights=_weights(layout, mirror, job.settings["model"]),
     )
 
 

@@ -58,7 +58,7 @@ def reasons(
 def _gone(config: Configuration, job) -> Iterator[str]:
     """The files that a job's output stands for and that are gone."""
     output, rule = Path(job.output[0]), job.rule.name
-    if rule not in ("fetch", "prepare", "render", "encode", "train"):
+    if rule not in ("fetch", "weights", "prepare", "render", "encode", "train"):
         return
     digests = read_json(output)
     names = [name for name, digest in digests.items() if isinstance(digest, str)]

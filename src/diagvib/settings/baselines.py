@@ -208,6 +208,14 @@ class ModelSettings(Sparse):
         return self
 
 
+def published_weights(model: dict | None) -> tuple[str, str] | None:
+    """The model and the name of weights that torchvision publishes, if a baseline's `model` has
+    such weights and names no file of them."""
+    if not model or not isinstance(model["weights"], str) or model["weights_file"]:
+        return None
+    return (model["name"], model["weights"]) if family(model["name"]) == "torchvision" else None
+
+
 class MethodSettings(Strict):
     """How it learns: the method's name, and its own options as further keys; those that are not
     given get their defaults."""

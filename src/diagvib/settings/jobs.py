@@ -55,6 +55,10 @@ class Fetch(JobSettings):
     sources: Sources
 
 
+class Weights(JobSettings):
+    """None: torchvision's names say which weights they are."""
+
+
 class Draw(JobSettings):
     """study: its definition, without texts for readers, which do not affect the recipes."""
 
@@ -131,6 +135,7 @@ class Tabulate(Experiment, JobSettings):
 JOBS: dict[str, type[JobSettings]] = {
     "fetch": Fetch,
     "prepare": Fetch,
+    "weights": Weights,
     "draw": Draw,
     "render": Render,
     "encode": Encode,

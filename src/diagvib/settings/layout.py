@@ -114,6 +114,10 @@ class Layout:
     def raw(self, scene: str) -> Path:
         return self.root / "data/raw" / folder_name(scene)
 
+    def weights(self, model: str, name: str) -> Path:
+        """The sha256 of the file with a network's published weights, which is next to it."""
+        return self.root / "data/raw/weights" / f"{model}.{name}.json"
+
     def prepared(self, scene: str) -> Path:
         return self.root / "data/prepared" / folder_name(scene)
 

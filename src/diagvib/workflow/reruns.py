@@ -29,9 +29,15 @@ def decide_reruns(jobs: ExpectedJobs) -> None:
             return ParamsChange(only_new={reason}, files=files)
         return NO_PARAMS_CHANGE
 
-    _changed = Persistence.params_changed
+    def input_without_weights(self, job):
+        """Jobs that had fetched their weights themselves are not run again."""
+        folder = f"{jobs.layout.weights('', '').parent}/"
+        return [path for path in _input(self, job) if not path.startswith(folder)]
+
+    _changed, _input = Persistence.params_changed, Persistence._input
     # Snakemake compares settings only where there is a record.
     Persistence.has_metadata, Persistence.params_changed = lambda self, job: True, params_changed
+    Persistence._input = input_without_weights
 
 
 def compare_all(workflow) -> None:
