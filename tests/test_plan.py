@@ -1,9 +1,11 @@
 """The plan: numbers from the configuration, times from measurements, and no time where there is no
 measurement."""
 
+import csv
 import json
 from pathlib import Path
 
+import multiply_adds
 import pytest
 
 from conftest import refused
@@ -20,6 +22,7 @@ from diagvib.commands.plan import (
 from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.files import definition_path
 from diagvib.scenes import load_scene
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import load_config
 
@@ -222,6 +225,27 @@ def test_what_was_not_timed_is_scaled_by_operations_from_what_was(measured, caps
     output = printed(plan, config, capsys)
     assert output.count("scaled by operations from small_cnn") == 2
     assert "2 of them scaled by operations" in output
+
+
+def test_the_table_of_operations_is_of_the_baselines_as_they_are():
+    with multiply_adds.TABLE.open(newline="") as file:
+        rows = {row["baseline"]: row for row in csv.DictReader(file)}
+    assert [*rows] == [*multiply_adds.NAMES]
+    for name, table_row in rows.items():
+        assert table_row["settings"] == multiply_adds.settings_digest(load_settings(name)), name
+    for name in ("small_cnn", "alexnet"):
+        values = {key: str(value) for key, value in multiply_adds.row(name).items()}
+        assert rows[name] == {"weights": "", "bytes": "", **values}
+
+
+def test_published_weights_take_their_size_once(capsys):
+    frozen = load_config(overrides=[*SMALL, "baselines=[resnet50_in]"])
+    weights = estimate(frozen)["disk"]["published weights"]
+    assert weights == pytest.approx(102_530_333, rel=1e-4), "resnet50-0676ba61.pth"
+    others = load_config(overrides=[*SMALL, "baselines=[resnet50_in]"])
+    others.baselines[0].settings["model"]["name"] = "resnet101"
+    output = printed(estimate(others), others, capsys)
+    assert "published weights of resnet101 IMAGENET1K_V1, and features of frozen networks" in output
 
 
 def test_no_time_is_invented(monkeypatch, capsys):

@@ -1,18 +1,24 @@
-"""Floating-point operations of a baseline's steps, counted in one step on two black images: for plans
-of baselines that nobody has timed."""
+"""Floating-point operations of a baseline's steps, for plans of baselines that nobody has timed; and
+the size of published weights.
 
+Those of DiagViB-6's baselines are in a table (`python benchmarks/multiply_adds.py`), since counting
+takes seconds for each; others are counted when a plan asks.
+"""
+
+import csv
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext
 from functools import cache
+from pathlib import Path
 
-import torch
-from torch.utils.flop_counter import FlopCounterMode
+from diagvib.foundation.files import text_sha256
 
-from diagvib.methods.method import Batch, Method
-from diagvib.methods.registry import make_baseline
-
+TABLE = Path(__file__).with_suffix(".csv")
+COLUMNS = ("baseline", "settings", "image_size", "predict", "train", "weights", "bytes")
 _IMAGES, _CLASSES = 2, 10
+# What a method's step raises without what `setup` gives it: attributes, or entries of its memory.
+_WITHOUT_DATA = AttributeError, KeyError
 
 
 def operations(settings: dict, image_size: int) -> dict[str, float]:
@@ -21,32 +27,60 @@ def operations(settings: dict, image_size: int) -> dict[str, float]:
     settings: a baseline's. Of a frozen network, only `predict` with its own input size. {} for the
     user's own code, which a plan does not run, and for methods whose steps need more than a batch.
     """
-    return _operations(json.dumps(settings), image_size)
+    row = _table().get((settings_digest(settings), image_size))
+    if row is None:
+        return _counted(json.dumps(settings), image_size)
+    return {step: float(row[step]) for step in ("predict", "train") if row[step]}
+
+
+def weights_bytes(model: str, name: str) -> int | None:
+    """The size of published weights; None if the table lacks it."""
+    sizes = {row["weights"]: int(row["bytes"]) for row in _table().values() if row["weights"]}
+    return sizes.get(f"{model} {name}")
+
+
+def settings_digest(settings: dict) -> str:
+    """Of the settings that decide how much a step computes."""
+    parts = [settings["model"], settings["method"]]
+    return text_sha256(json.dumps(parts, sort_keys=True))[:16]
 
 
 @cache
-def _operations(settings_text: str, image_size: int) -> dict[str, float]:
-    settings = json.loads(settings_text)
+def _table() -> dict[tuple[str, int], dict[str, str]]:
+    with TABLE.open(newline="") as file:
+        return {(row["settings"], int(row["image_size"])): row for row in csv.DictReader(file)}
+
+
+@cache
+def _counted(settings_text: str, image_size: int) -> dict[str, float]:
+    return count(json.loads(settings_text), image_size)
+
+
+def count(settings: dict, image_size: int) -> dict[str, float]:
+    """`operations`, counted in one step on black images."""
+    from diagvib.methods.registry import make_baseline
+
     model, method = settings["model"] or {}, settings["method"]["name"]
     if ":" in method + model.get("name", ""):
         return {}
     frozen, size = model.get("frozen"), (model.get("input") or {}).get("size") or image_size
     plain = {**model, "weights": None, "frozen": False} if model else None
-    counts: dict[str, float] = {}
-    with suppress(Exception):  # a method that needs its training data
-        network = make_baseline({**settings, "model": plain}, _CLASSES, size, seed=0)
-        batch, phases = _batch(size), _phases(network)
-        counts["predict"] = _count(lambda: network.eval().predict(batch))
-        if not frozen:
-            counts["train"] = sum(_count(_step(network.train(), name, batch)) for name in phases)
-    return counts if frozen or "train" in counts else {}
+    network, batch = (
+        make_baseline({**settings, "model": plain}, _CLASSES, size, seed=0),
+        _batch(size),
+    )
+    counts = {"predict": _count(lambda: network.eval().predict(batch))}
+    if frozen:
+        return counts
+    try:
+        phases = [phase.name for phase in network.phases(None)]
+        train = sum(_count(_step(network.train(), phase, batch)) for phase in phases)
+    except _WITHOUT_DATA:
+        return {}
+    return {**counts, "train": train}
 
 
-def _phases(method: Method) -> list[str]:
-    return [phase.name for phase in method.phases(None)]
-
-
-def _step(method: Method, phase: str, batch: Batch) -> Callable[[], object]:
+def _step(method, phase: str, batch) -> Callable[[], object]:
     """A training step; what no optimiser of the phase holds learns nothing."""
     method.requires_grad_(True)
     optimised = {
@@ -57,7 +91,17 @@ def _step(method: Method, phase: str, batch: Batch) -> Callable[[], object]:
     return lambda: method.training_step(phase, batch, lambda name, loss: loss.backward())
 
 
-def _batch(size: int) -> Batch:
+class _Whole(nullcontext):
+    """Counts are not told apart by module."""
+
+    parents = ("Global",)
+
+
+def _batch(size: int):
+    import torch
+
+    from diagvib.methods.method import Batch
+
     indices = torch.zeros(_IMAGES, dtype=torch.int64)
     pixels = torch.zeros(_IMAGES, size, size, 3, dtype=torch.uint8)
     return Batch(
@@ -66,6 +110,11 @@ def _batch(size: int) -> Batch:
 
 
 def _count(compute: Callable[[], object]) -> float:
-    with FlopCounterMode(display=False) as counter:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    # Its own cannot follow a step that asks for gradients of its images.
+    counter.mod_tracker = _Whole()
+    with counter:
         compute()
     return counter.get_total_flops() / _IMAGES

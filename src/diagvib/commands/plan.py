@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from diagvib.commands.multiply_adds import operations, weights_bytes
 from diagvib.commands.rates import Rates, Row, newest_files, read_rates
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.settings.baselines import baseline_names, load_settings, published_weights
 from diagvib.settings.keys import Configuration, ResolvedBaseline
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
@@ -27,7 +28,7 @@ OTHER_RUN_BYTES = 12_000
 SOURCE_BYTES = {"official": 60_000_000, "embedded": 1_000_000}
 # benchmarks/render.py and train.py measure images of this size. With others, small_cnn takes 1.0
 # (224 pixels) to 1.4 times (64) as long on a CPU as the number of pixels says; on a GPU, not measured.
-_MEASURED_SIZE = 128
+MEASURED_SIZE = 128
 
 
 def estimate(
@@ -54,12 +55,15 @@ def estimate(
     runs = Counter(name for name, *_ in jobs for _ in range(config.runs_per_job))
     weights = _weights(config) if config.keep_weights else {}
     disk, images = _disk(config), sum(_images(config, study) for study, _ in pairs)
+    published, unknown = _published_weights(config)
+    if published:
+        disk["published weights"] = published
     if weights:
         disk["weights"] = sum(size * runs[name] for name, size in weights.items())
     counts = {"draw": len(pairs), "render": len(pairs) if config.images == "parquet" else 0}
-    if device == "cuda" and config.image_size != _MEASURED_SIZE:
+    if device == "cuda" and config.image_size != MEASURED_SIZE:
         rates.rows.clear()
-    rate, pixels = rates.best("render to Parquet"), (config.image_size / _MEASURED_SIZE) ** 2
+    rate, pixels = rates.best("render to Parquet"), (config.image_size / MEASURED_SIZE) ** 2
     rendering = pixels * images / rate.images_per_second if rate else None
     seconds = {"render": rendering if config.images == "parquet" else 0.0}
     by_operations = {}
@@ -85,13 +89,14 @@ def estimate(
         "runs_per_baseline": dict(runs),
         "disk": disk,
         "weights_not_known": [name for name in runs if config.keep_weights and name not in weights],
+        "published_not_known": unknown,
         "seconds": seconds,
         "not_measured": [
             stage for stage, stage_seconds in seconds.items() if stage_seconds is None
         ],
         "wall_seconds": sum(stage_seconds or 0 for stage_seconds in seconds.values()) / gpus,
         "rates_from": rates.sources,
-        "scaled_from": None if pixels == 1 else _MEASURED_SIZE,
+        "scaled_from": None if pixels == 1 else MEASURED_SIZE,
         "by_operations": by_operations,
     }
 
@@ -126,6 +131,16 @@ def _disk(config: Configuration) -> dict[str, int]:
         "results": config.runs_per_job * results,
         "sources": sources,
     }
+
+
+def _published_weights(config: Configuration) -> tuple[int, list[str]]:
+    """Bytes of the published weights that are fetched, and the networks whose size is not known."""
+    sizes = {
+        " ".join(published): weights_bytes(*published)
+        for baseline in config.baselines
+        if (published := published_weights(baseline.settings["model"]))
+    }
+    return sum(filter(None, sizes.values())), [name for name, size in sizes.items() if not size]
 
 
 def _weights(config: Configuration) -> dict[str, int]:
@@ -178,9 +193,7 @@ def _scaled_rates(
     """Rates of a baseline that was not timed: those of the timed one whose steps are nearest to its
     own in size, by the number of operations. sources: that one's name. A frozen network computes
     each image once, and its head takes little. None if there is nothing to compare."""
-    from diagvib.commands.multiply_adds import operations  # takes seconds to import
-
-    counts = operations(baseline.settings, _MEASURED_SIZE)
+    counts = operations(baseline.settings, MEASURED_SIZE)
     like = {"precision": config.training.precision} if device == "cuda" else {}
     timed = {
         name: rows
@@ -190,7 +203,7 @@ def _scaled_rates(
     }
     if not counts or not timed:
         return None
-    of_timed = {name: operations(load_settings(name), _MEASURED_SIZE) for name in timed}
+    of_timed = {name: operations(load_settings(name), MEASURED_SIZE) for name in timed}
     largest = "train" if "train" in counts else "predict"
     name = min(timed, key=lambda name: abs(log(of_timed[name][largest] / counts[largest])))
     speeds = {
@@ -224,6 +237,8 @@ def print_plan(plan: dict, config: Configuration) -> None:
     }
     unmeasured = ", ".join(plan["weights_not_known"])
     unknown = [f"weights of {unmeasured} (own code or frozen networks)"] if unmeasured else []
+    if plan["published_not_known"]:
+        unknown.append(f"published weights of {', '.join(plan['published_not_known'])}")
     unknown += ["features of frozen networks"] if "encode" in plan["jobs"] else []
     published = any(config.study(study).as_published for study, _ in config.datasets)
     unknown += ["photos of studies as published"] if published else []
