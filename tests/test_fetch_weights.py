@@ -17,7 +17,7 @@ from diagvib.models.fetch_weights import fetch_weights
 from diagvib.settings.baselines import load_settings, published_weights
 from diagvib.settings.layout import Layout
 
-CONTENT = bytes(range(256)) * 2000
+CONTENT = bytes(range(256)) * 2048  # eight chunks
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 FILE = f"net_x0.5-{SHA256[:8]}.pth"
 

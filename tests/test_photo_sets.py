@@ -25,6 +25,7 @@ from diagvib.scenes.photos.scene import PhotoCatalogue, Photos
 from diagvib.scenes.photos.shares import serving_split, share_out
 from diagvib.scenes.photos.tables import labelled_photos, read_groups
 from diagvib.scenes.scene import STATE
+from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
@@ -600,3 +601,27 @@ def test_predictions_name_the_photos(tmp_path, monkeypatch):
     labels = rows().set_index("name").loc[predictions["path"]]
     assert len(predictions) == 20 and predictions["path"].is_unique
     assert (labels["place"].to_numpy() == predictions["place"]).all()
+
+
+def test_photos_as_published_that_a_method_needs_are_counted_once_they_are_prepared(
+    tmp_path, monkeypatch
+):
+    """No waterbird is in a field in the training photos; the rows do not say so."""
+    monkeypatch.chdir(tmp_path)
+    labels = rows(9)
+    absent = labels["y"].eq("1") & labels["place"].eq("field") & labels["split"].eq("train")
+    path = made(tmp_path, labels[~absent], split={})
+    study = yaml.safe_load(STUDIES)
+    study["studies"]["birds"]["as_published"] = True
+    Path("studies.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+    config = {"root": "birds", "studies": ["birds"], "studies_from": ["studies.yaml"]}
+    config |= {"bindings": ["bird-place"], "baselines": ["group_dro"], "image_size": 64}
+    Path("config.yaml").write_text(yaml.safe_dump(config))
+    layout = Layout(load_config("config.yaml").root)
+    scene = load_scene(path.name)
+    scene.fetch(layout.raw(path.name), None)
+    scene.make(layout.raw(path.name), layout.prepared(path.name), "official")
+    says = "group_dro needs train images of every combination .* of the photos water-field has none"
+    with refused(says):
+        load_config("config.yaml")
+    load_config("config.yaml", ["baselines=[erm]"])

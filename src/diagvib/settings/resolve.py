@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from inspect import signature
 from pathlib import Path
@@ -25,6 +25,7 @@ from diagvib.settings.keys import (
     Tuning,
 )
 from diagvib.settings.layout import folder_name
+from diagvib.settings.photo_counts import absent_photos
 from diagvib.settings.ranges import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.scarcity import check_counts, check_names, empty_groups
@@ -292,7 +293,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
         study = config.study(name)
         try:
             check_supervision(method, len(study.cues), len(study.environments))
-            _check_groups(method, study, config.counts)
+            _check_groups(method, study, config)
             _check_images(settings, study, config)
             check_scene(method, study.scene)
             model, scene = settings.get("model") or {}, load_scene(study.scene)
@@ -337,33 +338,50 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
         )
 
 
-def _check_groups(method: dict, study: Study, counts: Mapping[str, int]) -> None:
+def _check_groups(method: dict, study: Study, config: Configuration) -> None:
     """DiagvibError if a method that needs images of every group would get none of one."""
     declared, supervision = declaration(method["name"]), method["supervision"]
     split = "val" if method.get("images") == "validation" else "train"
     if not declared.every_group or not supervision.startswith("cue"):
         return
     pairs = declared.pairs_if and method.items() >= declared.pairs_if.items()
-    images = 2 if pairs and not study.as_published else 1
-    if empty_groups(study, counts, split, supervision, images):
+    images = 2 if pairs else 1
+
+    def empty(supervision: str, images: int = 1) -> list[tuple]:
+        absent = absent_photos(study, config, split, supervision, images)
+        if absent is not None:
+            return absent
+        return empty_groups(study, config.counts, split, supervision, images)
+
+    if groups := empty(supervision, images):
         words = (word for word in declared.supervision if word in ("none", "environments"))
         cues = [f"cue-{number + 1}" for number in range(len(study.cues))]
         possible = [word for word in words if word == "none" or len(study.environments) > 1]
         if "cue" in declared.supervision:
-            possible += [cue for cue in cues if not empty_groups(study, counts, split, cue, images)]
+            possible += [cue for cue in cues if not empty(cue, images)]
         remedy = (
             f"choose `supervision: {' or '.join(possible)}`"
             if possible
             else "choose another method"
         )
-        if images == 2 and not empty_groups(study, counts, split, supervision):
-            remedy = f"raise counts.{split}, or change {' or '.join(declared.pairs_if)}"
+        if images == 2 and not empty(supervision):
+            change = f"change {' or '.join(declared.pairs_if)}"
+            remedy = change if study.as_published else f"raise counts.{split}, or {change}"
         number = "two " if images == 2 else ""
         raise DiagvibError(
             f"method: {method['name']} needs {number}{split} images of every combination of the "
-            f"target's classes with those of {supervision}, but by the study's rows and "
-            f"counts.{split} some have {'fewer' if number else 'none'}; {remedy}"
+            f"target's classes with those of {supervision}, but {_lacking(study, split, groups)} "
+            f"{'fewer' if number else 'none'}; {remedy}"
         )
+
+
+def _lacking(study: Study, split: str, groups: list[tuple]) -> str:
+    """What says that groups lack images: rows, or photos that are counted by the names of classes."""
+    names = ["-".join(group) for group in groups if isinstance(group[0], str)]
+    if names:
+        return f"of the photos {', '.join(names[:3])}{' and others have' if names[3:] else ' has'}"
+    counts = "" if study.as_published else f" and counts.{split}"
+    return f"by the study's rows{counts} some have"
 
 
 def _check_images(settings: dict, study: Study, config: Configuration) -> None:
