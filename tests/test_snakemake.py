@@ -208,7 +208,7 @@ def test_the_tables_of_runs_on_other_machines_are_made_by_hand(rule, monkeypatch
     )
     tabulate.input = [str(tmp_path)]
     workflow = SimpleNamespace(
-        scheduler=SimpleNamespace(failed=[failed]),
+        scheduler=SimpleNamespace(failed=[failed], running=[]),
         dag=SimpleNamespace(needrun_jobs=lambda: [failed, tabulate]),
         local_exec=False,
         config_settings=SimpleNamespace(config={"samples": [0, 1]}),

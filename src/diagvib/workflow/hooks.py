@@ -166,7 +166,9 @@ def after_failure(workflow) -> None:
     if _STOPPED.is_set():
         message = "error: stopped by SIGTERM; the same command goes on from there"
     atexit.register(print, message, file=sys.stderr)
-    if not _STOPPED.is_set() and (line := _report_finished_runs(workflow)):
+    # Ctrl-C leaves jobs that are running.
+    stopped = _STOPPED.is_set() or workflow.scheduler.running
+    if not stopped and (line := _report_finished_runs(workflow)):
         atexit.register(print, line, file=sys.stderr)  # is printed before
 
 
