@@ -26,16 +26,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     """As many answers as `server.cuts` says end half way."""
 
     def do_GET(self):
-        wanted, size = self.headers.get("Range"), len(self.server.content)
-        self.server.asked.append(wanted)
-        start = int(wanted[len("bytes=") : -1]) if wanted and self.server.knows_ranges else 0
+        byte_range, size = self.headers.get("Range"), len(self.server.content)
+        self.server.ranges.append(byte_range)
+        start = (
+            int(byte_range[len("bytes=") : -1]) if byte_range and self.server.knows_ranges else 0
+        )
         if start >= size:
             self.send_error(416)
             return
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(size - start))
         self.end_headers()
-        end = (start + size) // 2 if len(self.server.asked) <= self.server.cuts else size
+        end = (start + size) // 2 if len(self.server.ranges) <= self.server.cuts else size
         self.wfile.write(self.server.content[start:end])
 
     def log_message(self, *_):
@@ -49,7 +51,7 @@ def server(monkeypatch, tmp_path):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        server.asked, server.cuts, server.content, server.knows_ranges = [], 0, CONTENT, True
+        server.ranges, server.cuts, server.content, server.knows_ranges = [], 0, CONTENT, True
         url = f"http://127.0.0.1:{server.server_port}/models/{FILE}"
         monkeypatch.setattr(module, "published", lambda *_: SimpleNamespace(url=url))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -71,8 +73,8 @@ def test_a_download_that_is_cut_continues_where_it_was(tmp_path, server):
     server.cuts = 2
     assert fetched(tmp_path) == CONTENT
     half, quarter = len(CONTENT) // 2, len(CONTENT) // 4
-    assert server.asked == [None, f"bytes={half}-", f"bytes={half + quarter}-"]
-    assert fetched(tmp_path) == CONTENT and len(server.asked) == 3, "it is kept"
+    assert server.ranges == [None, f"bytes={half}-", f"bytes={half + quarter}-"]
+    assert fetched(tmp_path) == CONTENT and len(server.ranges) == 3, "it is kept"
 
 
 def test_the_next_run_continues_a_download_that_failed(tmp_path, server):
@@ -83,19 +85,19 @@ def test_the_next_run_continues_a_download_that_failed(tmp_path, server):
         fetched(tmp_path)
     server.cuts = 0
     assert fetched(tmp_path) == CONTENT
-    assert server.asked[-1] == f"bytes={len(CONTENT) * 7 // 8}-"
+    assert server.ranges[-1] == f"bytes={len(CONTENT) * 7 // 8}-"
 
 
 def test_a_server_without_ranges_begins_again(tmp_path, server):
     server.cuts, server.knows_ranges = 1, False
-    assert fetched(tmp_path) == CONTENT and len(server.asked) == 2
+    assert fetched(tmp_path) == CONTENT and len(server.ranges) == 2
 
 
 def test_wrong_content_is_not_kept(tmp_path, server):
     server.content = b"a page of a login"
     with pytest.raises(DiagvibError, match="wrong content, sha256"):
         fetched(tmp_path)
-    assert server.asked == [None] * 3, "nothing of it is continued"
+    assert server.ranges == [None] * 3, "nothing of it is continued"
     server.content = CONTENT
     assert fetched(tmp_path) == CONTENT
 
@@ -105,12 +107,12 @@ def test_weights_on_this_machine_are_copied(tmp_path, server):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / FILE).write_bytes(CONTENT)
         assert fetched(tmp_path / f"from/{folder}", mirror) == CONTENT
-    assert server.asked == []
+    assert server.ranges == []
     (tmp_path / "mirror/weights" / FILE).write_bytes(b"other")
     with pytest.raises(DiagvibError, match=rf"{FILE}: has sha256 .* replace it in the mirror"):
         fetched(tmp_path, tmp_path / "mirror")
     (tmp_path / "hub/checkpoints" / FILE).write_bytes(b"cut")
-    assert fetched(tmp_path) == CONTENT and len(server.asked) == 1
+    assert fetched(tmp_path) == CONTENT and len(server.ranges) == 1
 
 
 def test_without_a_network_it_says_where_to_put_them(tmp_path, server, monkeypatch):
