@@ -198,7 +198,10 @@ def test_a_cpus_times_are_scaled_by_pixels_and_say_so(tmp_path, capsys):
     assert printed(plan, config, capsys).count(message) == 2  # of the baseline and in all
     plan = estimate(small_config(), "cpu", rate_files=[file])
     assert "scaled" not in printed(plan, small_config(), capsys)
-    config.baselines[0].settings["model"] = {"name": "resnet18", "input": {"size": 64}}
+    config.baselines[0].settings["model"] = small_config().baselines[0].settings["model"] | {
+        "name": "resnet18",
+        "input": {"size": 64},
+    }
     plan = estimate(config, "cpu", rate_files=[file])
     assert plan["seconds"]["train small_cnn"] == 2 * JOB
 

@@ -96,6 +96,7 @@ def test_publishing_again_changes_nothing_but_what_nobody_needs(repository):
     assert git(repository, "status", "--porcelain", "--", "published") == ""
 
 
+@pytest.mark.integration
 def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repository, tmp_path):
     clone = clone_of(repository, tmp_path)
     display = dvc(clone, "metrics", "show")

@@ -184,6 +184,7 @@ def test_a_device_and_other_devices_contradict_each_other():
         load_config(None, ["devices=[cuda:0, cuda:0]"])
 
 
+@pytest.mark.integration
 def test_two_snakemakes_use_every_slot_and_none_twice_and_a_kill_frees_it(tmp_path, monkeypatch):
     slots = tmp_path / "slots"
     monkeypatch.setenv(FOLDER, str(slots))

@@ -6,13 +6,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 
-from conftest import REPOSITORY
 from toy import BASELINES, RUN, command, count, environment, hashes, toy, write
 
 # One study and one baseline are enough for what goes wrong on the way.
@@ -77,18 +75,6 @@ def test_rendering_on_the_training_device_needs_no_image_files(finished):
         "train": 1,
         "runs": 1,
     }
-
-
-def test_without_snakemake_several_processes_make_the_same_runs(finished, output):
-    for folder in ("data/recipes", "data/images", "results"):
-        shutil.rmtree(finished / "toy" / folder)
-    jobs = ("small_cnn/two-places/corner-colour", "tiny/zgo/hue-shape")
-    run = [sys.executable, REPOSITORY / "benchmarks/gpu_jobs.py", "--config", "toy.yaml", *jobs]
-    options = ("--set", "images=render", "--device", "cpu", "--processes", "2")
-    subprocess.run([*run, *options], cwd=finished, env=environment(finished), check=True)
-    again, undisturbed = (hashes(root / "toy") for root in (finished, output))
-    case = {name for name in again if name.endswith("predictions.parquet")}
-    assert len(case) == 4 and all(again[name] == undisturbed[name] for name in case)
 
 
 def test_tuning_searches_with_the_images_that_are_there(finished):

@@ -144,7 +144,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         rows = np.asarray(indices, dtype=np.int64)
         pixels = self.pixels.numpy()[rows]
         if self.dtype == "float32":
-            pixels = np.multiply(pixels, np.float32(1 / 255), dtype=np.float32)
+            pixels = np.divide(pixels, np.float32(255), dtype=np.float32)
         images: Any = torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind()
         images = images if self.transform is None else map(self.transform, images)
         metadata: Any = self.metadata_array[rows].unbind()

@@ -69,10 +69,10 @@ def count(settings: dict, image_size: int) -> dict[str, float]:
         make_baseline({**settings, "model": plain}, _CLASSES, size, seed=0),
         _batch(size),
     )
-    counts = {"predict": _count(lambda: network.eval().predict(batch))}
-    if frozen:
-        return counts
     try:
+        counts = {"predict": _count(lambda: network.eval().predict(batch))}
+        if frozen:
+            return counts
         phases = [phase.name for phase in network.phases(None)]
         train = sum(_count(_step(network.train(), phase, batch)) for phase in phases)
     except _WITHOUT_DATA:
