@@ -9,7 +9,6 @@ sha256 of its bytes; a job with other bytes is named, and has no line. A renamin
 it reaches further than one function (src/diagvib/foundation/program.py).
 """
 
-import base64
 import os
 import re
 import subprocess
@@ -23,8 +22,8 @@ import typer
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import file_sha256, read_json, text_sha256, write_text
 from diagvib.provenance.code import COLUMNS, EQUAL_CODE, read_equal_code
+from diagvib.workflow.records import snakemake_records
 
-_METADATA = Path(".snakemake/metadata")
 _DIGEST = re.compile(r"'([0-9a-f]{64})'")
 # What a job computes; other files say when, where and by which code.
 _CONTENT = ("*.parquet", "*.npy", "*.npz", "*.pt", "*.safetensors")
@@ -73,11 +72,8 @@ def made(checkout: Path, config: Path, folder: Path, target: str) -> dict[str, t
     if done.returncode:
         raise DiagvibError(f"{checkout}: {one_line(done.stderr[-400:])}")
     found = {}
-    for record in (path for path in (folder / _METADATA).rglob("*") if path.is_file()):
-        name = "".join(
-            part.removeprefix("@") for part in record.relative_to(folder / _METADATA).parts
-        )
-        output, kept = base64.urlsafe_b64decode(name).decode(), read_json(record)
+    for output, record in snakemake_records(folder):
+        kept = read_json(record)
         codes = [match[1] for text in kept["params"] if (match := _DIGEST.fullmatch(text))]
         path = folder / output
         files = [path] if path.suffix == ".parquet" else sorted(contents(path.parent))

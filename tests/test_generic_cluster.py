@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from toy import copy_of_the_repository, environment, hashes, run_here
+from toy import CLUSTER_TOY, copy_of_the_repository, environment, hashes, run_here
 
 pytestmark = [
     pytest.mark.integration,
@@ -15,16 +15,8 @@ pytestmark = [
         reason="needs snakemake-executor-plugin-cluster-generic",
     ),
 ]
-TOY = """
-root: toy
-sources: embedded
-studies: [zgo, chgo]
-bindings: [hue-shape]
-samples: 2
-counts: {train: 64, val: 18, id: 18, ood: 18}
-image_size: 64
-baselines: [small_cnn]
-training: {max_epochs: 2}
+CONFIG = f"""{CLUSTER_TOY}training:
+  max_epochs: 2
 device: cpu
 """
 # Notes what a job asks for, and starts its script as a cluster would: later, elsewhere, alone.
@@ -38,7 +30,7 @@ echo $!
 def test_jobs_are_submitted_by_a_sites_command(tmp_path):
     (repository := tmp_path / "cluster").mkdir()
     copy_of_the_repository(repository)
-    (repository / "toy.yaml").write_text(TOY)
+    (repository / "toy.yaml").write_text(CONFIG)
     (repository / "submit").write_text(SUBMIT)
     request = "{threads} {resources.mem_mb} {resources.runtime} {resources.gpu}"
     options = {

@@ -14,20 +14,12 @@ import slurm
 
 from conftest import BIN, REPOSITORY
 from diagvib.foundation.files import read_yaml
-from toy import copy_of_the_repository, environment, hashes, run_here
+from toy import CLUSTER_TOY, copy_of_the_repository, environment, hashes, run_here
 
 pytestmark = pytest.mark.integration
 
-TOY = """
-root: toy
-sources: embedded
-studies: [zgo, chgo]
-bindings: [hue-shape]
-samples: 2
-counts: {train: 64, val: 18, id: 18, ood: 18}
-image_size: 64
-baselines: [small_cnn]
-training: {max_epochs: 20}
+CONFIG = f"""{CLUSTER_TOY}training:
+  max_epochs: 20
 device: cpu
 devices: [cpu]
 """
@@ -70,7 +62,7 @@ def repository(tmp_path) -> Path:
     folder = tmp_path / "cluster"
     folder.mkdir()
     copy_of_the_repository(folder)
-    (folder / "toy.yaml").write_text(TOY)
+    (folder / "toy.yaml").write_text(CONFIG)
     return folder
 
 

@@ -42,6 +42,17 @@ baselines: [small_cnn, {name: tiny, studies: [zgo]}, {name: focal, studies: [zgo
 baselines_from: [lab/baselines.yaml]
 training: {max_epochs: 2}
 """
+# Two small jobs, for clusters.
+CLUSTER_TOY = """
+root: toy
+sources: embedded
+studies: [zgo, chgo]
+bindings: [hue-shape]
+samples: 2
+counts: {train: 64, val: 18, id: 18, ood: 18}
+image_size: 64
+baselines: [small_cnn]
+"""
 MODELS = """
 from torch import nn
 

@@ -70,7 +70,7 @@ def record_of(kind: str, path: str) -> Path:
 def pack(root: str) -> None:
     """Write the records of a root's data/ and results/ to its file."""
     path = Path(root) / PROVENANCE
-    write_json(path, dict(sorted(_records(root))))
+    write_json(path, dict(sorted(_records_of(root))))
     write_text(_note(path), file_sha256(path))
 
 
@@ -91,17 +91,24 @@ def copy_records(root: str, copy: str) -> None:
     """Give the copy of a root the root's records, without commands, which may name folders of this
     machine."""
     inside = re.compile(rf"(?<![\w./-]){re.escape(root)}/")
-    for output, content in [*_records(root)]:
+    for output, content in [*_records_of(root)]:
         text = json.dumps({**content, "shellcmd": None}, ensure_ascii=False)
         _write(inside.sub(f"{copy}/", output), json.loads(inside.sub(f"{copy}/", text)))
 
 
-def _records(root: str) -> Iterator[tuple[str, dict]]:
+def _records_of(root: str) -> Iterator[tuple[str, dict]]:
     """The outputs in a root's data/ and results/ with their records."""
-    for record in _METADATA.rglob("*"):
-        name = "".join(part.removeprefix("@") for part in record.relative_to(_METADATA).parts)
-        if record.is_file() and _is_of(output := base64.urlsafe_b64decode(name).decode(), root):
+    for output, record in snakemake_records():
+        if _is_of(output, root):
             yield output, read_json(record)
+
+
+def snakemake_records(folder: Path = Path()) -> Iterator[tuple[str, Path]]:
+    """The outputs of a folder's workflows, each with the file of Snakemake's record."""
+    metadata = folder / _METADATA
+    for record in (path for path in metadata.rglob("*") if path.is_file()):
+        name = "".join(part.removeprefix("@") for part in record.relative_to(metadata).parts)
+        yield base64.urlsafe_b64decode(name).decode(), record
 
 
 def _write(output: str, content: dict) -> None:
