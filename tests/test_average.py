@@ -38,6 +38,9 @@ ALIASES = {
     "paper_table2_m2m_easy": "m2m-hard",
     "paper_table2_m2m_medium": "m2m-easy",
     "paper_table2_m2m_hard": "m2m-medium",
+    "paper_table2_dogs_m2m_easy": "dogs-m2m-hard",
+    "paper_table2_dogs_m2m_medium": "dogs-m2m-easy",
+    "paper_table2_dogs_m2m_hard": "dogs-m2m-medium",
 }
 
 

@@ -87,6 +87,18 @@ def test_no_two_trials_are_the_same_and_choices_are_exhausted():
     assert distinct_trials(settings, space("coral"), 0, 9) == [drawn("coral", n) for n in range(9)]
 
 
+def test_a_grid_of_choices_is_whole_whatever_is_drawn(monkeypatch):
+    monkeypatch.setattr("diagvib.settings.ranges._ATTEMPTS", 1)  # the second draw may be the first
+    nine = "{coral: {method.gamma: {choice: [1, 2, 3]}, batch_size: {choice: [8, 16, 32]}}}"
+    settings = load_settings("coral")
+    trials = distinct_trials(settings, space("coral", nine), 0, 100)
+    grid = {(g, size) for g in (1.0, 2.0, 3.0) for size in (8, 16, 32)}
+    own_values = tuple(drawn("coral", 0, nine).values())
+    assert {tuple(trial.values()) for trial in trials} == grid | {own_values}
+    for count in range(1, len(trials)):
+        assert distinct_trials(settings, space("coral", nine), 0, count) == trials[:count]
+
+
 def test_ranges_may_be_those_of_a_baseline(tmp_path):
     display = (
         "{small_cnn: {optimiser.lr: {log10: [-4, -3]}}, all: {optimiser.lr: {log10: [-2, -1]}}}"

@@ -150,10 +150,22 @@ class Visualisation:
 # Inputs, float[N, 3, H, W] z-scored like a batch's, back to uint8[N, H, W, 3].
 Denormalise = Callable[[Tensor], Tensor]
 
-# update(name, loss, forget=None): one step of the optimiser of that name on a loss, float[]; gradients
-# reach its own parameters only. forget, bool[] on the device: where it is true, the optimiser is reset
-# before this step.
-Update = Callable[..., None]
+
+class Update(Protocol):
+    """One step of the optimiser of that name, or only a part of it."""
+
+    def __call__(
+        self,
+        name: str,
+        loss: Tensor | None = None,
+        forget: Tensor | None = None,
+        step: bool = True,
+    ) -> None:
+        """loss: float[], whose gradients replace the earlier ones, of the optimiser's own parameters
+        only; None: the gradients that are there. forget, bool[] on the device: where it is true, the
+        optimiser is reset first. step: False only computes the gradients, as each parameter's `grad`,
+        for a step that asks twice before it moves."""
+
 
 # The results that `Method.sampling` may return.
 Sampling = Tensor | list[Tensor] | None

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
+from itertools import islice, product
 from typing import Annotated
 
 from pydantic import Field, JsonValue, model_validator
@@ -96,6 +97,7 @@ class RandomSearch(Strict):
     bindings: Unique[str]
     """which factor plays which role in the study"""
     trials: Annotated[int, Field(ge=1, le=10_000)]
+    """no two are the same; lists (`choice`) alone are a grid, all of which is tried if these suffice"""
     seed: Seed = 0
     """another seed draws other trials"""
     ranges: Name | Ranges = "domainbed"
@@ -197,7 +199,8 @@ def trial_values(
 def distinct_trials(
     settings: dict, space: Mapping[str, Range], seed: int, trials: int
 ) -> list[dict[str, JsonValue]]:
-    """The values of this many trials, or of fewer if a space has no others; no two are the same."""
+    """The values of this many trials, or of fewer if a space has no others; no two are the same.
+    Choices alone are a grid, all of which is tried if the trials suffice."""
     distinct: dict[str, dict] = {}
     for trial in range(trials):
         for attempt in range(_ATTEMPTS):
@@ -207,8 +210,21 @@ def distinct_trials(
                 distinct[text] = values
                 break
         else:
+            distinct |= _grid(settings, space)
             break
-    return [*distinct.values()]
+    return [*islice(distinct.values(), trials)]
+
+
+def _grid(settings: dict, space: Mapping[str, Range]) -> dict[str, dict[str, JsonValue]]:
+    """All combinations of a space of choices alone, by their text; none of another space."""
+    if not all(range_.choice for range_ in space.values()):
+        return {}
+    choices = [
+        [_fitting(settings, key, range_, value) for value in range_.choice]
+        for key, range_ in space.items()
+    ]
+    combinations = [dict(zip(space, values, strict=True)) for values in product(*choices)]
+    return {json.dumps(values, sort_keys=True): values for values in combinations}
 
 
 def described(space: Mapping[str, Range]) -> Iterator[str]:

@@ -277,16 +277,29 @@ class Trainer:
         self.timings.append(Timing(self.phase.name, images, time.perf_counter() - started))
         return means
 
-    def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
-        self._updated = True
+    def _update(
+        self,
+        name: str,
+        loss: Tensor | None = None,
+        forget: Tensor | None = None,
+        step: bool = True,
+    ) -> None:
+        self._updated |= step
         optimiser = self.optimisers[name]
         if forget is not None:
             forget_where(optimiser, forget)
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
-        optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, enabled=False):
-            loss.backward(inputs=parameters)
-        optimiser.step()
+        if loss is not None:
+            optimiser.zero_grad(set_to_none=True)
+            with torch.autocast(self.device.type, enabled=False):
+                loss.backward(inputs=parameters)
+        elif all(parameter.grad is None for parameter in parameters):
+            raise DiagvibError(
+                f"method: {self.method.name} calls update({name!r}) without a loss, but there are no "
+                "gradients; call update(name, loss, step=False) before"
+            )
+        if step:
+            optimiser.step()
 
     @torch.inference_mode()
     def validate(self) -> dict:
