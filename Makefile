@@ -45,7 +45,7 @@ docs: .venv/installed
 schema: .venv/installed
 	$(BIN)/python -m diagvib.settings.schemas
 
-# Make what this version of the code makes otherwise of the roots in published/, and publish them anew (docs/published.md).
+# Make what this version of the code makes otherwise of the roots in published/, and publish them anew (CONTRIBUTING.md).
 published: .venv/installed
 	$(BIN)/diagvib pull
 	set -e; for root in $(patsubst %/dvc.lock,%,$(wildcard published/*/dvc.lock)); do \

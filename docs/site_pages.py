@@ -49,6 +49,10 @@ SERVICES = {
     "Colab": "https://colab.research.google.com/github/{repository}/blob/main/{path}",
     "Binder": "https://mybinder.org/v2/gh/{repository}/main?labpath={path}",
 }
+# A picture for light pages with another one for dark pages.
+_PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)" alt="([^"]+)">\s*</picture>'
+)
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 
 # The modules on the page of the library -> their path.
@@ -98,7 +102,8 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     site = page.file.src_uri
     markdown += leaderboard() if site == "leaderboard.md" else ""
     if site == "index.md":
-        markdown = markdown.replace("\n![", f"\n{PLAYGROUND}\n\n![", 1)
+        markdown = home(markdown)
+    markdown = _PICTURE.sub(r"![\3](\2#only-light)\n![\3](\1#only-dark)", markdown)
     own = next((name for name, uri in OUTSIDE.items() if uri == site), f"docs/{site}")
 
     def lead(match: re.Match) -> str:
@@ -115,6 +120,13 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     # Code is left unchanged.
     parts = re.split(r"(```.*?```)", markdown, flags=re.S)
     return "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
+
+
+def home(readme: str) -> str:
+    """The part of README before its list of pages, which are the site's navigation."""
+    return readme.partition("\n## More\n")[0].replace(
+        "\n## Try it\n", f"\n{PLAYGROUND}\n\n## Try it\n", 1
+    )
 
 
 def on_post_template(output: str, template_name: str, config) -> str:

@@ -39,8 +39,8 @@ def paths(text: str) -> list[str]:
 
 
 def links(text: str) -> list[str]:
-    """The targets of a page's relative links, without anchors."""
-    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    """The targets of a page's relative links and pictures, without anchors."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r' src(?:set)?="([^"]+)"', text)
     return [target.partition("#")[0] for target in targets if not target.startswith(("http", "#"))]
 
 

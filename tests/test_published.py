@@ -13,7 +13,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -151,7 +150,7 @@ def test_the_demos_root_is_complete_in_a_clone_and_opens(clone):
     assert "Nothing to be done" in dry_run, ANEW
     assert "failed" not in dvc(clone, "metrics", "show")
     commands = re.findall(
-        r"^\.venv/bin/dvc (plots .*?)(?: +#.*)?$", (REPOSITORY / "README.md").read_text(), re.M
+        r"^dvc (plots .*?)(?: +#.*)?$", (REPOSITORY / "docs/data.md").read_text(), re.M
     )
     for command in commands:
         assert "failed" not in dvc(clone, *command.split())
@@ -170,7 +169,7 @@ def test_the_demos_root_is_complete_in_a_clone_and_opens(clone):
 @pytest.mark.integration
 def test_deleted_runs_of_the_demo_are_made_again_the_same(clone):
     """The same to the byte on the same kind of processor, with the same packages; elsewhere the
-    same each time, and close (docs/published.md)."""
+    same each time, and close (docs/data.md)."""
     runs = clone / "published/demo/results/runs/small_cnn"
     recorded, provenance = contents(runs), read_json(runs / "zgo/shape-hue/0/run.json")
     jobs = {"train": 3, "tabulate": 1, "plot": 1, "all": 1}
@@ -208,8 +207,8 @@ KINDS = {
 }
 
 
-def test_the_page_on_parquet_names_the_columns_that_files_have(output, monkeypatch):
-    text = (REPOSITORY / "docs/parquet.md").read_text()
+def test_the_page_on_sharing_names_the_columns_that_files_have(output, monkeypatch):
+    text = (REPOSITORY / "docs/data.md").read_text()
     rows = re.findall(r"^\| (`.+?) \| (\w+) \| ([RIPV ]+) \|", text, re.M)
     for letter, path in KINDS.items():
         schema = pq.read_schema(output / ROOT / path)
@@ -227,5 +226,5 @@ def test_the_page_on_parquet_names_the_columns_that_files_have(output, monkeypat
     )
     names = {}
     exec(code.replace("zgo/shape-hue", "zgo/hue-shape"), names)
-    assert isinstance(names["predictions"], pd.DataFrame) and names["image"].shape == (64, 64, 3)
-    assert len(names["recipes"]) == len(names["dataset"])
+    assert len(names["predictions"]) == len(names["images"])
+    assert names["image"].shape == (64, 64, 3)

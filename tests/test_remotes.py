@@ -1,7 +1,7 @@
 """A remote: what is pushed is pulled completely, by anyone with access; after kill -9, the same
 command finishes.
 
-With outs like those of dvc.yaml, to a folder. What docs/remote_errors.md says of interrupted
+With outs like those of dvc.yaml, to a folder. What docs/remotes.md says of interrupted
 transfers is checked here as well.
 """
 
