@@ -2,19 +2,12 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
 from toy import CLUSTER_TOY, copy_of_the_repository, environment, hashes, run_here
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(
-        not find_spec("snakemake_executor_plugin_cluster_generic"),
-        reason="needs snakemake-executor-plugin-cluster-generic",
-    ),
-]
+pytestmark = pytest.mark.integration
 CONFIG = f"""{CLUSTER_TOY}training:
   max_epochs: 2
 device: cpu
