@@ -6,7 +6,7 @@ from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.images import FEATURES_FILE
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import prepared_input, published_weights
+from diagvib.settings.baselines import prepared_input, published_weights, tuning_needed
 from diagvib.settings.layout import folder_name
 from diagvib.provenance.code import renders
 from diagvib.provenance.expected import study_and_baseline
@@ -118,6 +118,12 @@ def reading(stage, study, baseline):
     return job.network, renders(CONFIG.images, job.settings), job.settings["model"]
 
 
+def tuned_settings(stage, baseline):
+    """The input of train and tune jobs: the settings that tuning chose, if the baseline refers to any."""
+    names = tuning_needed(JOBS.settings(stage, TUNING_STUDY, baseline).settings, baseline)
+    return [f"{LAYOUT.tuning}/{name}.yaml" for name in names]
+
+
 RAW = [file for name in CONFIG.scenes for file in fetched(folder_name(name))]
 WEIGHTS = sorted({file for entry in CONFIG.baselines for file in weights(entry.settings["model"])})
 PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in CONFIG.scenes]
@@ -135,6 +141,9 @@ ENCODED = [
     if NETWORKS[baseline]
 ]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in CONFIG.tuned for kind in ("csv", "yaml")]
+# Tuned before training; and whatever else was tuned, by `snakemake tuned`.
+TUNED_FIRST = [f"{LAYOUT.tuning}/{name}.csv" for name in dict.fromkeys(CONFIG.tuned_first)]
+OTHER_TUNED = {file: digest for file, digest in LAYOUT.tuned_tables().items() if file not in TUNED_FIRST}
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 METRICS, REPORT, FIGURES, EXPLORER = map(str, (LAYOUT.metrics, LAYOUT.report, LAYOUT.figures, LAYOUT.explorer))
 

@@ -1,6 +1,7 @@
 rule tabulate:
     input:
         RUNS,
+        TUNED_FIRST,
     output:
         report(TABLES, category="Tables", caption="tables.rst"),
         metrics=directory(METRICS),
@@ -12,7 +13,7 @@ rule tabulate:
     params:
         settings=stage("tabulate"),
         code=code("tabulate"),
-        tuned=LAYOUT.tuned_tables(),  # a plain run makes none
+        tuned=OTHER_TUNED,
     message:
         "tabulate"
     shell:

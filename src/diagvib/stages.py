@@ -268,7 +268,7 @@ def train(
 ) -> None:
     """Train and test a baseline on a study and binding. Covers all dataset samples and seeds."""
     names = baseline, study, binding
-    runs, folder = job.runs(*names), layout.runs(*names)
+    runs, folder, job = job.runs(*names), layout.runs(*names), job.with_tuned(baseline, layout)
     training = partial(train_in_turn, layout, job, device, mirror, (keep_weights, tensorboard))
     processes = processes or _processes(layout, job, runs, device)
     if min(processes, len(runs)) == 1:
@@ -342,6 +342,7 @@ def tune(
     from diagvib.training.trials import parts
     from diagvib.training.tuning import candidates, tune
 
+    job = job.with_tuned(baseline, layout)
     tuning, options = job.tuning, (layout, job, baseline, device, mirror)
     task = _tuning_task(*options)
     trainings = parts(*candidates(task)[:2])

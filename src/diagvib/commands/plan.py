@@ -242,6 +242,7 @@ def print_plan(plan: dict, config: Configuration) -> None:
     unknown += ["features of frozen networks"] if "encode" in plan["jobs"] else []
     published = any(config.study(study).as_published for study, _ in config.datasets)
     unknown += ["photos of studies as published"] if published else []
+    unknown += ["tuning, which comes first"] if config.tuned_first else []
     if unknown:
         rows["not known"] = f"{', and '.join(unknown)}; not in these sums"
     for row in (rows | _times(plan, config)).items():

@@ -121,7 +121,8 @@ def missing_jobs(config: ResolvedConfiguration) -> Iterator[tuple[str, dict]]:
             yield "fetch", {"scene": scene}
         if not is_prepared(layout.prepared(scene)):
             yield "prepare", {"scene": scene}
-    for study, binding in config.datasets:
+    tuned = [(config.tuning.study, name) for name in config.tuning.bindings if config.tuned_first]
+    for study, binding in dict.fromkeys([*config.datasets, *tuned]):
         if not layout.recipes(study, binding).exists():
             yield "draw", {"study": study, "binding": binding}
         if config.images == "parquet" and not layout.digests(study, binding).exists():

@@ -3,6 +3,7 @@ configuration and the files on disk."""
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -108,6 +109,8 @@ def _of_features(
 def expected_runs(layout: Layout, job: Train, *names: str) -> dict[Run, dict]:
     """Each run of a train job with its expected provenance, given the files on disk now. names:
     baseline, study and binding."""
+    with suppress(DiagvibError):  # not tuned yet, so that there is no such run
+        job = job.with_tuned(names[0], layout)
     entries = job.plain()
     settings = entries["baseline"]
     code = _run_code(json.dumps(settings), job.scene, job.images)

@@ -318,6 +318,11 @@ class BaselineSettings(Sparse):
     schedule: Literal["cosine"] | None = None
     """cosine: in each phase, the learning rate falls to 0 along half a cosine, after every epoch.
     Default: it is constant."""
+    settings: Literal["tuned"] | None = None
+    """tuned: runs have the settings that this baseline's tuning chooses; the workflow tunes first.
+    Default: those written here."""
+    optimiser_of: Name | None = None
+    """A baseline from whose tuning `optimiser` is taken, before this one is tuned or trained."""
 
     @field_validator("depends")
     @classmethod
@@ -434,6 +439,44 @@ def complete(entry: dict, name: str = "baseline", location: str = "baselines") -
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
     return validated(dict[str, Baseline], {name: entry}, location)[name].model_dump()
+
+
+def tuning_needed(settings: Mapping, baseline: str) -> list[str]:
+    """The baselines that are tuned before this one is trained."""
+    names = [settings.get("optimiser_of"), settings.get("settings") and baseline]
+    return [name for name in names if name]
+
+
+def with_tuned(settings: Mapping, baseline: str, folder: Path) -> dict:
+    """A baseline's settings with those that tuning chose, where they refer to it. folder: of the
+    results of tuning. DiagvibError if they are not there, or are those of another entry."""
+    result = {**settings}
+    tuned, source = result.pop("settings", None), result.pop("optimiser_of", None)
+    if source:
+        result["optimiser"] = _tuned(source, folder)["optimiser"]
+    if not tuned:
+        return result
+    entry = _tuned(baseline, folder)
+    entry.pop("origin")
+    if entry.keys() != result.keys() or any(
+        (entry[key] or {}).get("name") != (result[key] or {}).get("name")
+        for key in ("model", "method", "optimiser")
+    ):
+        raise DiagvibError(
+            f"{folder / baseline}.yaml: not a tuning of this entry, which has been changed since; "
+            f"`diagvib tune {baseline}` with the same configuration makes it again"
+        )
+    return entry
+
+
+def _tuned(baseline: str, folder: Path) -> dict:
+    path = folder / f"{baseline}.yaml"
+    if not path.is_file():
+        raise DiagvibError(
+            f"{path}: not there, but settings are to be those of this tuning; `diagvib tune {baseline}` "
+            "with the same configuration makes it, and so does the workflow"
+        )
+    return complete(read_valid(_Entries, path)[baseline], baseline, str(path))
 
 
 def is_frozen(settings: Mapping) -> bool:

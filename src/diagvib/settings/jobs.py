@@ -6,6 +6,7 @@ job runs again when they change.
 
 import json
 from pathlib import Path
+from typing import Self
 
 from pydantic import JsonValue
 
@@ -19,6 +20,7 @@ from diagvib.settings.baselines import (
     encoder_settings,
     load_settings,
     network_name,
+    with_tuned,
 )
 from diagvib.settings.keys import (
     Counts,
@@ -33,7 +35,7 @@ from diagvib.settings.keys import (
     Training,
     Tuning,
 )
-from diagvib.settings.layout import Run
+from diagvib.settings.layout import Layout, Run
 from diagvib.settings.resolve import check_baseline, check_selection
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
@@ -108,6 +110,13 @@ class _OfBaseline(_OfNetwork):
     def settings(self) -> dict:
         """The baseline's settings as plain data."""
         return self.plain()["baseline"]
+
+    def with_tuned(self, baseline: str, layout: Layout) -> Self:
+        """The job with the settings that tuning chose, where the baseline's refer to it."""
+        if not {"settings", "optimiser_of"} & self.settings.keys():
+            return self
+        settings = with_tuned(self.settings, baseline, layout.tuning)
+        return self.model_copy(update={"baseline": BaselineSettings.model_validate(settings)})
 
 
 class Train(_OfBaseline):
@@ -212,8 +221,10 @@ def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str)
         with within(f"baseline {baseline}"):
             check_baseline(settings, config, [])
         settings_of[baseline] = settings
-    # The origin of the values is for readers; rewording it does not affect results.
-    return {key: value for key, value in settings_of[baseline].items() if key != "origin"}
+    # The origin of the values is for readers; rewording it does not affect results. Tuning begins
+    # with what is written.
+    absent = ("origin", "settings") if stage == "tune" else ("origin",)
+    return {key: value for key, value in settings_of[baseline].items() if key not in absent}
 
 
 def read_settings(path: Path, stage: str) -> JobSettings:

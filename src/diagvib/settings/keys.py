@@ -16,7 +16,7 @@ from diagvib.foundation.validation import (
     no_item_twice,
 )
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
-from diagvib.settings.baselines import BatchSize, Positive, network_name
+from diagvib.settings.baselines import BatchSize, Positive, network_name, tuning_needed
 from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed, read_ranges
 from diagvib.studies.binding import Binding, possible_bindings
 from diagvib.studies.study import Study, load_study
@@ -115,19 +115,22 @@ class Tuning(Strict):
         baseline_ranges = {
             name: ranges[name] for name in (ALL_BASELINES, method, baseline) if name in ranges
         }
-        return self.model_copy(
-            update={"random_search": search.model_copy(update={"ranges": baseline_ranges})}
+        search = search.model_copy(
+            update={"ranges": baseline_ranges, "trials": search.trials_of(baseline, method)}
         )
+        return self.model_copy(update={"random_search": search})
 
 
 class BaselineChoice(Strict):
-    """A baseline for some studies or bindings only, or with another number of epochs or batch size."""
+    """A baseline for some studies or bindings only, with another number of epochs or batch size, or
+    with tuned settings."""
 
     name: Name
     studies: Unique[Name] | None = None
     bindings: Unique[str] | None = None
     max_epochs: Count | None = None
     batch_size: BatchSize | None = None
+    settings: Literal["tuned"] | None = None
 
 
 class ResolvedBaseline(Strict):
@@ -278,10 +281,21 @@ class ResolvedConfiguration(Configuration):
     @property
     def tuned(self) -> list[str]:
         """The baselines that `snakemake tuned` tunes: all of them, but for a random search on one of
-        the configuration's studies only those that it has there."""
+        the configuration's studies only those that it has there; and those whose tuning decides
+        settings."""
         everywhere = not self.tuning.random_search or self.tuning.study not in self.studies
-        return [
+        names = [
             baseline.name
             for baseline in self.baselines
             if everywhere or self.tuning.study in baseline.studies
+        ]
+        return list(dict.fromkeys([*names, *self.tuned_first]))
+
+    @property
+    def tuned_first(self) -> list[str]:
+        """The baselines whose tuning decides settings of runs."""
+        return [
+            name
+            for baseline in self.baselines
+            for name in tuning_needed(baseline.settings, baseline.name)
         ]

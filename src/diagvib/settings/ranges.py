@@ -39,6 +39,7 @@ DIGITS = 4
 _ATTEMPTS = 1000
 
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Trials = Annotated[int, Field(ge=1, le=10_000)]
 
 
 _PAIR = Field(min_length=2, max_length=2)
@@ -96,13 +97,26 @@ class RandomSearch(Strict):
 
     bindings: Unique[str]
     """which factor plays which role in the study"""
-    trials: Annotated[int, Field(ge=1, le=10_000)]
-    """no two are the same; lists (`choice`) alone are a grid, all of which is tried if these suffice"""
+    trials: Trials | Filled[dict[str, Trials]]
+    """a number; or several, under the same names as ranges. No two trials are the same; lists (`choice`)
+    alone are a grid, all of which is tried if the trials suffice"""
     seed: Seed = 0
     """another seed draws other trials"""
     ranges: Name | Ranges = "domainbed"
     """what settings are drawn from: a set of config/search_ranges.yaml, or your own in the same
     form: under `all` for every baseline, under the name of a method or baseline for it alone"""
+
+    def trials_of(self, baseline: str, method: str) -> int:
+        """The number of trials of a baseline with this method."""
+        if isinstance(self.trials, int):
+            return self.trials
+        names = [name for name in (baseline, method, ALL_BASELINES) if name in self.trials]
+        if not names:
+            raise DiagvibError(
+                f"tuning.random_search.trials: no number for {baseline}; add one under its name, or under "
+                f"{ALL_BASELINES}"
+            )
+        return self.trials[names[0]]
 
 
 def read_ranges(ranges: str | Ranges, baselines: Collection[str] = ()) -> Ranges:
@@ -112,12 +126,17 @@ def read_ranges(ranges: str | Ranges, baselines: Collection[str] = ()) -> Ranges
         if ranges not in shipped:
             raise unknown_name("set of ranges", ranges, shipped, "config/search_ranges.yaml")
         return shipped[ranges]
-    for name in ranges:
+    check_names(ranges, baselines)
+    return ranges
+
+
+def check_names(names: Collection[str], baselines: Collection[str]) -> None:
+    """DiagvibError for one that is neither `all` nor a method nor a baseline."""
+    for name in names:
         if ":" in name:
             declaration(name)
         elif name not in (ALL_BASELINES, *METHODS, *baselines):
             raise unknown_name("method or baseline", name, [ALL_BASELINES, *METHODS, *baselines])
-    return ranges
 
 
 @cache

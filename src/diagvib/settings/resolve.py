@@ -26,6 +26,7 @@ from diagvib.settings.keys import (
 )
 from diagvib.settings.layout import folder_name
 from diagvib.settings.photo_counts import absent_photos
+from diagvib.settings.ranges import check_names as check_trial_names
 from diagvib.settings.ranges import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.scarcity import check_counts, check_names, empty_groups
@@ -265,7 +266,13 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
         with within("bindings"):
             definitions = [config.study(name) for name in studies]
             _check_bindings(config, entry.bindings or "all", definitions)
-        settings |= entry.model_dump(include={"max_epochs", "batch_size"}, exclude_none=True)
+        changed_keys = {"max_epochs", "batch_size", "settings"}
+        settings |= entry.model_dump(include=changed_keys, exclude_none=True)
+        source = settings.get("optimiser_of")
+        if source and "optimiser_of" in load_settings(source, config.baselines_from):
+            raise DiagvibError(
+                f"optimiser_of: {source} takes its own optimiser from another; name that one"
+            )
         check_baseline(settings, config, studies)
         check_selection(settings.get("selection", ""), definitions)
     return ResolvedBaseline(name=entry.name, studies=studies, bindings=bindings, settings=settings)
@@ -400,6 +407,14 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     binding, or ranges that a baseline cannot have."""
     study = config.study(tuning.study)
     scene, count = load_scene(study.scene), config.dataset_count
+    settings = {baseline.name: baseline.settings for baseline in config.baselines}
+    for name in config.tuned_first:
+        settings.setdefault(name, load_settings(name, config.baselines_from))
+        if study.scene not in config.scenes:
+            raise DiagvibError(
+                f"tuning.study: {study.name} shows {study.scene}, but {name} is tuned for {config.scenes[0]}; name "
+                "one of the configuration's studies, with random_search"
+            )
     factors = scene.factors
     if scene.replicates == "seeds":
         count = 1
@@ -414,10 +429,14 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
         for name in search.bindings:
             with within("tuning.random_search.bindings"):
                 bind(study, name, factors)
+        names = baseline_names(config.baselines_from)
         with within("tuning.random_search.ranges"):
-            ranges = read_ranges(search.ranges, baseline_names(config.baselines_from))
-        settings = {baseline.name: baseline.settings for baseline in config.baselines}
+            ranges = read_ranges(search.ranges, names)
+        if not isinstance(search.trials, int):
+            with within("tuning.random_search.trials"):
+                check_trial_names(search.trials, names)
         for name in config.tuned:
+            search.trials_of(name, settings[name]["method"]["name"])
             with within(f"tuning.random_search: {name}"):
                 check_baseline(settings[name], config, [study.name])
             search_space(settings[name], ranges, "tuning.random_search.ranges", name)

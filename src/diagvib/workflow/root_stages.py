@@ -46,7 +46,7 @@ def configuration_text(config: Configuration) -> str:
 
 def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
     """A baseline as a configuration names it; its other settings are in config/baselines."""
-    settings = {**entry.settings, **dict(entry)}
+    settings = {**dict(entry), "settings": None, **entry.settings}
     defaults = load_settings(entry.name, config.baselines_from)
     return {
         key: settings[key]

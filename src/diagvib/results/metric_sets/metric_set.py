@@ -305,6 +305,8 @@ def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
 def untuned_notes(baselines: Mapping[str, dict]) -> dict[str, str]:
     """Baseline -> NOT_TUNED if its settings are starting points, else an empty text."""
     return {
-        name: NOT_TUNED if NOT_TUNED in baseline_settings.get("origin", "") else ""
+        name: NOT_TUNED
+        if NOT_TUNED in baseline_settings.get("origin", "") and "settings" not in baseline_settings
+        else ""
         for name, baseline_settings in baselines.items()
     }
