@@ -15,6 +15,7 @@ import typer
 from diagvib import __version__, stages
 from diagvib.commands.cutout import cutout
 from diagvib.commands.generate import generate
+from diagvib.commands.new_code import KINDS, write_new
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.slots import slot_devices, take_slot
@@ -534,8 +535,27 @@ def imagenet_w(
 app.command()(cutout)
 app.command()(generate)
 
-new = typer.Typer(no_args_is_help=True, help="Write the files for a benchmark of your own photos.")
+new = typer.Typer(no_args_is_help=True, help="Write the files for something of your own.")
 app.add_typer(new, name="new")
+
+
+def _new(kind: str, contents: str) -> None:
+    """Register a command that writes files of one kind."""
+
+    def command(
+        name: Annotated[str, argument("Small letters, digits and '_', such as my_method.", "NAME")],
+    ) -> None:
+        paths = write_new(kind, name)
+        print(f"written: {', '.join(map(str, paths))}; the choices are in comments")
+        print(f"  python -m pytest {paths[-1]}")
+        print(f"  diagvib run {paths[-2]}")
+
+    text = f"Write {contents}, a configuration and a test. The choices are in comments."
+    new.command(kind, help=text)(command)
+
+
+for _kind, _contents in KINDS.items():
+    _new(_kind, _contents)
 
 
 @new.command("photos")
