@@ -1,6 +1,7 @@
 """Repository paths on the pages for readers, in backticks or links, exist."""
 
 import re
+import runpy
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ PAGES = [
     "profiles/README.md",
     *sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").glob("*.md")),
 ]
-FOLDERS = ("src", "config", "rules", "tests", "docs", "profiles", "benchmarks", ".ci")
+FOLDERS = ("src", "config", "examples", "rules", "tests", "docs", "profiles", "benchmarks", ".ci")
 # Paths that a page tells its reader to make.
 OF_THE_READER = ("profiles/mysite",)
 # Pages that only the site has.
@@ -85,3 +86,10 @@ def test_intervals_of_means_are_those_of_their_samples():
         mean, stderr, n = estimate(np.array(samples))
         ends = interval_of(mean, stderr, n)
         np.testing.assert_allclose(ends, sample_interval(samples), atol=1e-9)
+
+
+def test_the_reference_of_hooks_is_that_of_the_source():
+    written = runpy.run_path(str(REPOSITORY / "docs/hooks_page.py"))
+    text = written["PAGE"].read_text()
+    assert text == written["page"](text), "python docs/hooks_page.py"
+    assert "def training_step(self, phase: str, batch: Batch, update: Update)" in text
