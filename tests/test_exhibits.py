@@ -3,6 +3,7 @@
 import io
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +16,11 @@ from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import Images
 from diagvib.methods.method import Visualisation
 from diagvib.methods.registry import make_baseline
+from diagvib.report.visualisation_sheets import looking_sheet, read_visualisations
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.layout import LOOKS, RUN_FILES, Run
+from diagvib.settings.layout import LOOKS, RUN_FILES, SMOOTH, Run
+from diagvib.training import visualisations
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.job import Folders, Job
 from diagvib.training.prediction import predict
@@ -140,6 +143,20 @@ def train(root, name, out, **changed):
         Folders(root / out, root / "checkpoints"),
     )
     return root / out / "0"
+
+
+def test_a_run_on_photos_also_has_pictures_by_smooth_grad_cam(root, monkeypatch):
+    monkeypatch.setattr(
+        visualisations, "load_scene", lambda name: SimpleNamespace(replicates="seeds")
+    )
+    frame = read_visualisations(train(root, "small_cnn", "photos") / "exhibits.parquet")
+    kinds = {"input": IMAGES_SHOWN, LOOKS: IMAGES_SHOWN, SMOOTH: IMAGES_SHOWN}
+    assert frame["what"].value_counts().to_dict() == kinds
+    looks, smooth = (frame[frame["what"] == kind] for kind in (LOOKS, SMOOTH))
+    assert smooth["prediction"].to_list() == looks["prediction"].to_list()
+    assert not all(map(np.array_equal, smooth["picture"], looks["picture"]))
+    (axes,) = looking_sheet({"small_cnn": root / "photos/0"}, ["hue", "shape"], "a title").axes
+    assert f"small_cnn\n{SMOOTH}" in [text.get_text() for text in axes.texts]
 
 
 def test_a_run_keeps_its_pictures(root):

@@ -11,6 +11,7 @@ from torch import nn
 from conftest import refused
 from diagvib.images.files import Images
 from diagvib.methods.registry import make_baseline
+from diagvib.models.maps import smooth_evidence
 from diagvib.models.network import Network
 from diagvib.results.saliency_shares import measures, saliency_sentence, saliency_tables
 from diagvib.scenes import load_scene
@@ -20,7 +21,7 @@ from diagvib.studies.known_studies import SHIPPED
 from diagvib.training.batches import Batches
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
-from diagvib.training.saliency import saliency, shares
+from diagvib.training.saliency import saliency, shares, smooth_saliency
 from synthetic_images import SIZE, separable
 
 CPU = torch.device("cpu")
@@ -59,6 +60,28 @@ def test_a_network_that_reads_one_corner_looks_there(batches, method):
     assert torch.allclose(location.sum((1, 2)), torch.ones(20), atol=1e-5)
     assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
     assert torch.equal(logits.argmax(1), predict(method, batches, PROTOCOL)[0])
+
+
+def test_smooth_grad_cam_plus_plus_is_that_of_a_calculation_by_hand():
+    """One image, one channel, two cells 2 and 1; gradients of two copies (1, 0) and (3, 2)."""
+    maps = torch.tensor([[[[2.0, 1.0]]]])
+    copies = [torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[3.0, 2.0]]]])]
+    # Means of the gradients 2 and 1, of their squares 5 and 2, of their cubes 14 and 4; the map's sum 3.
+    weight = 5 / (2 * 5 + 3 * 14) * 2 + 2 / (2 * 2 + 3 * 4) * 1
+    expected = torch.tensor([[[2 * weight, weight]]])
+    assert torch.allclose(smooth_evidence(copies, maps), expected)
+    assert not smooth_evidence([-copy for copy in copies], maps).any(), "nothing speaks for it"
+
+
+def test_smooth_saliency_is_where_the_network_looks(batches, method):
+    read_only(method, corner())
+    before = torch.get_rng_state()
+    heat = smooth_saliency(method, batches, ROWS, PROTOCOL)
+    assert heat.shape == (20, SIZE, SIZE) and (heat >= 0).all() and heat.any()
+    assert torch.equal(heat, smooth_saliency(method, batches, ROWS, PROTOCOL))
+    assert torch.equal(torch.get_rng_state(), before)
+    method.model = Network(Corner(), nn.Identity())
+    assert smooth_saliency(method, batches, ROWS, PROTOCOL) is None, "without a map"
 
 
 class Corner(nn.Module):

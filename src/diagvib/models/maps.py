@@ -1,6 +1,6 @@
 """Maps of a network: features that say where in an image they were found, [B, channels, H, W]."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -44,3 +44,20 @@ def evidence(
     if averaged:
         gradient = gradient.mean((2, 3), keepdim=True)
     return (gradient * maps.detach()).sum(1)
+
+
+def smooth_evidence(gradients: Sequence[Tensor], maps: Tensor) -> Tensor:
+    """Smooth Grad-CAM++ (Omeiza et al., 2019), float[B, H, W], at least 0: the maps weighted by
+    channel, as in Grad-CAM++ (Chattopadhay et al., 2018), with powers of the gradients averaged over
+    noisy copies of the images.
+
+    gradients: of the class's logit, with respect to the map of each copy; maps: of the images. All
+    [B, channels, H, W].
+    """
+    first, second, third = (
+        sum(gradient**power for gradient in gradients) / len(gradients) for power in (1, 2, 3)
+    )
+    below = 2 * second + maps.sum((2, 3), keepdim=True) * third
+    shares = torch.where(below == 0, 0, second / below)
+    weights = (shares * first.clamp_min(0)).sum((2, 3), keepdim=True)
+    return (weights * maps).sum(1).clamp_min(0)

@@ -25,7 +25,7 @@ from diagvib.report.style import (
     write,
 )
 from diagvib.results.saliency_shares import TITLE
-from diagvib.settings.layout import LOOKS
+from diagvib.settings.layout import LOOKS, SMOOTH
 from diagvib.studies.study import Headline
 
 INSIDE = "What some models see in an image"
@@ -116,6 +116,9 @@ def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> D
         if (rows["what"] == LOOKS).any():
             strips += [] if strips else [rows[rows["what"] == "input"].assign(prediction="")]
             strips.append(rows[rows["what"] == LOOKS].assign(what=baseline))
+            if (rows["what"] == SMOOTH).any():
+                name = f"{baseline}\n{SMOOTH}"
+                strips.append(rows[rows["what"] == SMOOTH].assign(what=name))
     return visualisation_sheet(pd.concat(strips), factors, title) if strips else None
 
 
@@ -175,7 +178,7 @@ def visualisation_figures(report_data: ReportData) -> Iterator[Figure]:
 
 def _draw(folder: Path, binding: str, title: str) -> Drawing | None:
     rows = read_visualisations(folder / "exhibits.parquet")
-    of_method = not rows["what"].isin(["input", LOOKS]).all()
+    of_method = not rows["what"].isin(["input", LOOKS, SMOOTH]).all()
     return visualisation_sheet(rows, binding.split("-"), title) if of_method else None
 
 

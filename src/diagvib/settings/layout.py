@@ -169,5 +169,6 @@ def folder_name(name: str) -> str:
 RUN_FILES = ("predictions.parquet", "metrics.json", "history.jsonl", "run.json", "exhibits.parquet")
 # The kind of pictures in exhibits.parquet that show which parts speak for the prediction.
 LOOKS = "where it looks"
+SMOOTH = "Smooth Grad-CAM++"  # the same by another measure, of photos
 # Written by runs whose weights are kept.
 WEIGHTS_FILE = "weights.pt"

@@ -11,13 +11,16 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
 from diagvib.methods.method import Method, Unlabelled
-from diagvib.models.maps import evidence, last_map
+from diagvib.models.maps import evidence, last_map, smooth_evidence
 from diagvib.scenes import load_scene
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol, deterministic
 
 # Images per pass: few, since all activations are kept for the gradient.
 _AT_ONCE = 16
+# Of Smooth Grad-CAM++: noisy copies of an image, and the noise's standard deviation as a share of the
+# image's range, as for SmoothGrad (Smilkov et al., 2017).
+_COPIES, _NOISE = 16, 0.15
 
 
 def saliency(
@@ -47,6 +50,49 @@ def saliency(
             parts.append((logits.detach().float().cpu(), spread.cpu()))
     logits, heat = (torch.cat(part) for part in zip(*parts, strict=True))
     return logits, heat / heat.sum((1, 2), keepdim=True).clamp_min(1e-12)
+
+
+def smooth_saliency(
+    method: Method, batches: Batches, rows: np.ndarray, protocol: Protocol
+) -> Tensor | None:
+    """Smooth Grad-CAM++ of the predicted class of the images in these rows, float32[N, H, W], at least
+    0, on the CPU. None if the method has no map that its logits depend on. Changes neither the method
+    nor any random state."""
+    if batches.pixels.ndim != 4:
+        return None
+    parts, generator = [], torch.Generator().manual_seed(protocol.seed)
+    with deterministic(batches.device, protocol.threads), torch.enable_grad():
+        seed_generators(protocol.seed)
+        method.eval()
+        for index in torch.tensor(rows).split(_AT_ONCE):
+            batch, gradients = batches.batch(index), []
+            low, high = batch.inputs.flatten(1).aminmax(dim=1)
+            with protocol.autocast(batches.device):
+                plain = _map_gradient(method, batch.pixels, batch.inputs)
+                for _ in range(_COPIES if plain else 0):
+                    noise = torch.randn(batch.inputs.shape, generator=generator).to(batch.inputs)
+                    inputs = batch.inputs + _NOISE * (high - low).view(-1, 1, 1, 1) * noise
+                    gradients.append(_map_gradient(method, batch.pixels, inputs, plain[0])[2])
+            if plain is None:
+                return None
+            cells = smooth_evidence(gradients, plain[1])[:, None]
+            parts.append(F.interpolate(cells, batch.inputs.shape[2:], mode="bilinear")[:, 0].cpu())
+    return torch.cat(parts)
+
+
+def _map_gradient(
+    method: Method, pixels: Tensor, inputs: Tensor, classes: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The classes, by default the predicted ones, int64[B]; the last map; and the gradient of these
+    classes' logits with respect to it. None without such a map."""
+    with last_map() as maps:
+        logits = method.predict(Unlabelled(pixels, inputs.clone().requires_grad_()))
+    if not (maps and maps[0].requires_grad and len(maps[0]) == len(inputs)):
+        return None
+    classes = logits.argmax(1) if classes is None else classes
+    class_logits = logits.gather(1, classes[:, None]).sum()
+    (gradient,) = torch.autograd.grad(class_logits, maps[0], allow_unused=True)
+    return None if gradient is None else (classes, maps[0].detach().float(), gradient.float())
 
 
 def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor | None:

@@ -2,7 +2,8 @@
 file."""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ from diagvib.foundation.files import write_table
 from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
 from diagvib.methods.method import Denormalise, Method, Unlabelled, Visualisation
-from diagvib.settings.layout import LOOKS, Run
+from diagvib.scenes import load_scene
+from diagvib.settings.layout import LOOKS, SMOOTH, Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.protocol import Protocol, deterministic
-from diagvib.training.saliency import saliency
+from diagvib.training.saliency import saliency, smooth_saliency
 
 # Number of test images shown, and of those whose saliency is counted, spread evenly over groups,
 # classes and cells.
@@ -72,7 +74,9 @@ def write_visualisations(
             denormalisation(batches.scaling, batches.device),
         )
     if run.folder == "0":
-        pictures = [*pictures, *_looks(method, batches, rows, protocol, pictures)]
+        photos = load_scene(test.metadata["scene"]).replicates == "seeds"
+        looks = _looks(method, batches, rows, protocol, photos)
+        pictures = [*pictures, *islice(looks, bool(pictures), None)]
     content = visualisation_table(pictures, images, test.factors[run.target])
     facts = {key: test.metadata[key] for key in ("sources", "comparable")}
     write_table(path, content, run.names | facts)
@@ -83,20 +87,26 @@ def _looks(
     batches: Batches,
     rows: np.ndarray,
     protocol: Protocol,
-    pictures: Sequence[Visualisation],
+    photos: bool,
 ) -> Iterator[Visualisation]:
-    """The images, unless they are drawn already, and again with everything dimmed that does not speak
-    for the prediction (`saliency`); nothing if there is no saliency."""
+    """The images, and again with everything dimmed that does not speak for the prediction (`saliency`,
+    and of photos `smooth_saliency`); nothing if there is no saliency."""
     saliency_maps = saliency(method, batches, rows, protocol)
     if saliency_maps is None:
         return
     logits, heat = saliency_maps
     pixels = batches.pixels[torch.tensor(rows)].cpu()
-    if not pictures:
-        yield Visualisation("input", pixels)
+    yield Visualisation("input", pixels)
+    yield Visualisation(LOOKS, _dimmed(pixels, heat), logits)
+    smooth = smooth_saliency(method, batches, rows, protocol) if photos else None
+    if smooth is not None:
+        yield Visualisation(SMOOTH, _dimmed(pixels, smooth), logits)
+
+
+def _dimmed(pixels: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
+    """The images, the darker the lower the heat."""
     strength = heat / heat.amax((1, 2), keepdim=True).clamp_min(1e-12)
-    bright = pixels * (_DIM + (1 - _DIM) * strength[..., None])
-    yield Visualisation(LOOKS, bright.round().to(torch.uint8), logits)
+    return (pixels * (_DIM + (1 - _DIM) * strength[..., None])).round().to(torch.uint8)
 
 
 def shown_images(test: Images, run: Run, count: int = IMAGES_SHOWN) -> np.ndarray:
