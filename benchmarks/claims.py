@@ -68,8 +68,9 @@ def found(tables: Path, claim: dict) -> float:
 
     def mean(rows: dict) -> float:
         rows = {**claim.get("where", {}), **rows}
+        column = rows.pop("column", claim.get("column", "mean"))
         own = table[(table[[*rows]] == pd.Series(rows)).all(axis=1)]
-        return own[claim.get("column", "mean")].mean()
+        return own[column].mean()
 
     difference = sum(
         sign * mean(claim[key]) for key, sign in (("of", 1), ("minus", -1)) if key in claim

@@ -1,5 +1,5 @@
 """Draw the pictures of docs/gallery.md: every class of each factor and an image of every cell of some
-studies, from the embedded sources; and the figures of committed runs, from docs/results/*/runs.csv.
+studies, from the embedded sources.
 
     python benchmarks/gallery.py
 """
@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 
 import typer
 from result_file import REPOSITORY
-from result_tables.factor_ranks import save_figures
 
 from diagvib.foundation.files import write_json
 from diagvib.report.sheets import contact_sheet, factor_sheet
@@ -28,7 +27,6 @@ SHOWN = {  # study -> the factors that its picture shows
     "fgo-20": "shape-hue",
     "whac-95": "shape-position-hue",
 }
-RESULTS = ("laptop", "laptop_resnet18")  # folders of docs/results
 SETTINGS = {
     "sources": "embedded",
     "studies": [*SHOWN],
@@ -53,8 +51,6 @@ def main() -> None:
             _diagvib("render", study, binding, config)
             images = layout.images(study, binding) / "0"
             _save(contact_sheet(images, study, factors, known), study)
-    for name in RESULTS:
-        save_figures(name)
 
 
 def _diagvib(*words: object) -> None:

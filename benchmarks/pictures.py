@@ -15,8 +15,8 @@ import typer
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from result_file import REPOSITORY
-from result_tables.committed import read, runs, tested
-from result_tables.comparison import TOLD, compared, label, misled
+from result_tables.committed import GROUPS, read, runs, tested
+from result_tables.comparison import TOLD, beside_erm, compared, label, misled
 
 from diagvib.report.style import (
     INK,
@@ -171,8 +171,12 @@ def trade(theme: Theme) -> Drawing:
     figure = new_figure(11.6, 5.4)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, (network, words) in zip(panels, NETWORKS.items(), strict=True):
-        results = compared(COMPARED[network][0]).query("study == 'cue-1-95' and target == 'shape'")
-        means, share = _agreeing(results)
+        results = beside_erm(COMPARED[network][0]).query(
+            "study == 'cue-1-95' and target == 'shape'"
+        )
+        means = results.groupby("method")[["agrees", "misleads"]].mean()
+        images = results[[f"{group}_n" for group in GROUPS]].sum()
+        share = images[["common_n", "no-cue-2_n"]].sum() / images.sum()
         erm = means.loc["erm"]
         gains = 100 * (means - erm).drop(index="erm")
         told = results.drop_duplicates("method").set_index("method")["told"]
@@ -308,20 +312,6 @@ def _draw_points(
         fontweight=weight,
         color=text_on(to_hex(fill)),
     )
-
-
-def _agreeing(results: pd.DataFrame) -> tuple[pd.DataFrame, float]:
-    """Accuracy where the first cue agrees and where it misleads, by method; and the share of test
-    images in which it agrees."""
-    groups = {"agrees": ("common", "no-cue-2"), "misleads": ("no-cue-1", "neither")}
-    means, sizes = {}, {}
-    for name, parts in groups.items():
-        counts = results[[f"{part}_n" for part in parts]].to_numpy(float)
-        right = counts * results[[f"{part}_accuracy" for part in parts]].to_numpy(float)
-        sizes[name] = np.nansum(counts)
-        means[name] = np.nansum(right, axis=1) / np.nansum(counts, axis=1)
-    table = pd.DataFrame(means, results.index).groupby(results["method"]).mean()
-    return table, sizes["agrees"] / sum(sizes.values())
 
 
 def _draw_equal(axes: Axes, share: float, theme: Theme) -> None:

@@ -3,12 +3,13 @@
     python benchmarks/result_pages.py
 
 Reads docs/results/*/runs.csv and config/papers/diagvib6.csv, writes docs/results/*/claims.csv and
-cue_strength.csv, the intervals in metrics.csv, figures, and the text between `<!-- table NAME -->`
-and `<!-- end -->` on docs/results_*.md.
+cue_strength.csv, docs/results/overall.csv, the intervals in metrics.csv, figures, and the text between
+`<!-- table NAME -->` and `<!-- end -->` on the pages. The site adds the tables of FOLDED.
 """
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import typer
 from result_file import REPOSITORY
@@ -16,15 +17,17 @@ from result_tables.claims import claim_commands, claim_list
 from result_tables.committed import FACTORS, Row
 from result_tables.comparison import (
     controls_table,
-    gains_figure,
     gains_table,
     groups_table,
+    one_cue_table,
+    overall,
+    overall_table,
     rules_table,
 )
 from result_tables.cue_strength import (
     MAPS,
-    falls,
     half_way_table,
+    hidden_table,
     strength_csv,
     strength_figures,
     visibility_table,
@@ -53,6 +56,7 @@ from result_tables.frozen import (
     recovered_table,
 )
 from result_tables.intervals import interval_files
+from result_tables.provenance import provenance_table
 from result_tables.watermark import photo_table, text_table, watermark_conditions
 
 from diagvib.foundation.files import write_text
@@ -67,89 +71,125 @@ TUNED_CELLS = [
     *(("zso", target) for target in ("lightness", "shape", "scale")),
     *(("fgo-20", binding) for binding in ("shape-hue", "scale-hue")),
 ]
+COMPARED = {
+    "cues, small CNN": "cues_tuned",
+    "cues, ImageNet features": "frozen_cues",
+    "environments, small CNN": "environments_tuned",
+    "environments, ImageNet features": "frozen_environments_tuned",
+}
 # Page -> name of a table -> what makes its heads and rows, or a text.
 PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
-    "results_small_cnn": {
-        "accuracy": lambda: accuracy_table("laptop"),
-        "claims": lambda: claim_table("laptop"),
-        "neighbours": lambda: neighbour_table("laptop"),
-        "in-distribution": lambda: in_distribution_table("laptop"),
+    "which_factor_wins": {
         "ranking": lambda: ranking_table("laptop"),
-        "pairs": lambda: pairs_table("laptop"),
-        "asymmetry": lambda: asymmetry_table("laptop"),
-    },
-    "results_full_size": {"full size": full_size_table, "protocol": protocol_table},
-    "results_nine_models": {
-        "without a shortcut": lambda: cells_table("nine_models", ZSO_CELLS),
-        "misled, all cells": lambda: cells_table("nine_models", HUE_CELLS),
-        "in distribution, all cells": lambda: cells_table("nine_models", HUE_CELLS, "id"),
-        "learning hue": lambda: learning_table("nine_models", "hue"),
-        "learning position": lambda: learning_table("nine_models", "position", timed=False),
-        "learning lightness": lambda: learning_table("nine_models", "lightness", timed=False),
+        "protocol": protocol_table,
         "misled": lambda: misled_table("nine_models", "fgo-20", "shape-hue"),
-        "images, lightness": lambda: learning_table(
-            "images_and_steps", "lightness", "resnet18", timed=False
-        ),
-        "vae, lightness": lambda: learning_table("vae_likelihood", "lightness", "vae", timed=False),
-        "images, shape": lambda: misled_table(
-            "images_and_steps", "fgo-20", "shape-hue", "resnet18"
-        ),
-        "rates": lambda: rates_table("nine_models_tuned"),
-        "tuned": lambda: tuned_table("nine_models", "nine_models_tuned", TUNED_CELLS),
-        "likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
-        "pairs": lambda: pairs_table("nine_models"),
-    },
-    "results_frozen": {
-        "factors": frozen_table,
-        "pretraining": lambda: frozen_gains("lite0", "lite0_untrained"),
-        "end to end": lambda: frozen_gains("lite0", "small_cnn"),
         "recovered": recovered_table,
-        "sizes": frozen_sizes_table,
-        "methods": frozen_methods_table,
-        "cues": frozen_cues_table,
     },
+    "counter_examples": {"hidden": lambda: hidden_table("cue_strength")},
     "comparison": {
-        "groups": lambda: groups_table("frozen_cues"),
-        "gains": lambda: gains_table("frozen_cues"),
-        "controls": lambda: controls_table("frozen_cues"),
-        "rules": lambda: rules_table("frozen_cues"),
-        "gains, environments": lambda: gains_table("frozen_environments_tuned"),
-        "controls, environments": lambda: controls_table("frozen_environments_tuned"),
-        "rules, environments": lambda: rules_table("frozen_environments_tuned"),
-        "gains, small_cnn": lambda: gains_table("environments_tuned"),
-        "controls, small_cnn": lambda: controls_table("environments_tuned"),
-        "rules, small_cnn": lambda: rules_table("environments_tuned"),
-        "gains, cues": lambda: gains_table("cues_tuned"),
-        "controls, cues": lambda: controls_table("cues_tuned"),
-        "groups, cues": lambda: groups_table("cues_tuned"),
-        "rules, cues": lambda: rules_table("cues_tuned"),
-    },
-    "results_cue_strength": {
-        "half-way": lambda: half_way_table("laptop", "small_cnn"),
-        "falls": lambda: falls("laptop", "small_cnn"),
-        "half-way, Lite0": lambda: half_way_table("cue_strength", "lite0"),
-        "falls, Lite0": lambda: falls("cue_strength", "lite0"),
-        "half-way, eight": lambda: half_way_table("cue_strength", "small_cnn"),
-        "falls, eight": lambda: falls("cue_strength", "small_cnn"),
-        "visibility": lambda: visibility_table("cue_strength", "small_cnn"),
-        "visibility, Lite0": lambda: visibility_table("cue_strength", "lite0"),
-        "half-way, Lite0, a half": lambda: half_way_table("cue_strength", "lite0", 0.5),
-        "half-way, Lite0, a quarter": lambda: half_way_table("cue_strength", "lite0", 0.25),
-        "half-way, Lite0, a tenth": lambda: half_way_table("cue_strength", "lite0", 0.1),
-        "half-way, a half": lambda: half_way_table("cue_strength", "small_cnn", 0.5),
-        "half-way, a quarter": lambda: half_way_table("cue_strength", "small_cnn", 0.25),
-        "half-way, a tenth": lambda: half_way_table("cue_strength", "small_cnn", 0.1),
+        "overall": lambda: overall_table("cues_tuned", "cue-1-95", "shape", 0.14),
+        "one cue": one_cue_table,
     },
     "claims": {"commands": claim_commands, "claims": claim_list},
-    "watermark": {
-        "texts": text_table,
-        "photos": photo_table,
-        "conditions": watermark_conditions,
+    "provenance": {"provenance": provenance_table},
+    "watermark": {"texts": text_table, "conditions": watermark_conditions},
+}
+NETWORKS = {"small_cnn": "small CNN", "lite0": "ImageNet features"}
+# The same of long tables, by title, which only the site has, folded.
+FOLDED: dict[str, dict[str, Callable[[], list[Row]]]] = {
+    "which_factor_wins": {
+        "Small CNN, nine studies: FAAvg, ours / ResNet-18 in the paper": lambda: accuracy_table(
+            "laptop"
+        ),
+        "Small CNN: the paper's claims, ours / the paper": lambda: claim_table("laptop"),
+        "Small CNN: neighbouring factors in ZGO": lambda: neighbour_table("laptop"),
+        "Small CNN: accuracy in distribution": lambda: in_distribution_table("laptop"),
+        "Small CNN: each pair of factors in ZGO, both ways round": lambda: pairs_table("laptop"),
+        "Small CNN: mean asymmetry of the pairs": lambda: asymmetry_table("laptop"),
+        "Small CNN with all images and epochs": full_size_table,
+        "ResNet-18, a tenth of the images, ours / the paper": lambda: accuracy_table(
+            "laptop_resnet18"
+        ),
+        "Nine models without a shortcut, ours / the paper": lambda: cells_table(
+            "nine_models", ZSO_CELLS
+        ),
+        "Nine models where hue or shape misleads, ours / the paper": lambda: cells_table(
+            "nine_models", HUE_CELLS
+        ),
+        "Nine models where the cue agrees": lambda: cells_table("nine_models", HUE_CELLS, "id"),
+        "Nine models learning hue": lambda: learning_table("nine_models", "hue"),
+        "Nine models learning position": lambda: learning_table(
+            "nine_models", "position", timed=False
+        ),
+        "Nine models learning lightness": lambda: learning_table(
+            "nine_models", "lightness", timed=False
+        ),
+        "ResNet-18 on lightness: images, pixels, epochs, samples": lambda: learning_table(
+            "images_and_steps", "lightness", "resnet18", timed=False
+        ),
+        "ResNet-18 on shape, by hue, FGO-20: images and epochs": lambda: misled_table(
+            "images_and_steps", "fgo-20", "shape-hue", "resnet18"
+        ),
+        "Validation losses by learning rate": lambda: rates_table("nine_models_tuned"),
+        "Models with the better learning rate": lambda: tuned_table(
+            "nine_models", "nine_models_tuned", TUNED_CELLS
+        ),
+        "VAE on hue, by likelihood": lambda: learning_table("vae_likelihood", "hue", "vae"),
+        "VAE on lightness": lambda: learning_table(
+            "vae_likelihood", "lightness", "vae", timed=False
+        ),
+        "Frozen features, nine studies: accuracy": frozen_table,
+        "Frozen features: ImageNet weights minus random ones": lambda: frozen_gains(
+            "lite0", "lite0_untrained"
+        ),
+        "ImageNet features minus small CNN": lambda: frozen_gains("lite0", "small_cnn"),
+        "Frozen features: 128 and 224 pixels": frozen_sizes_table,
     },
-    "results_resnet18": {
-        "accuracy": lambda: accuracy_table("laptop_resnet18"),
-        "in-distribution": lambda: in_distribution_table("laptop_resnet18"),
+    "counter_examples": {
+        **{
+            f"Half-way strengths, {words}: {spread} % of the usual differences": partial(
+                half_way_table, "cue_strength", name, spread / 100
+            )
+            for name, words in NETWORKS.items()
+            for spread in (100, 50, 25, 10)
+        },
+        "Half-way strengths, small CNN with 4,374 images": lambda: half_way_table(
+            "laptop", "small_cnn"
+        ),
+        **{
+            f"What a cue costs, {words}, by its visibility": partial(
+                visibility_table, "cue_strength", name
+            )
+            for name, words in NETWORKS.items()
+        },
     },
+    "comparison": {
+        **{
+            f"Over all test images, {words}: {study.upper()}, {target}": partial(
+                overall_table, folder, study, target
+            )
+            for folder, words in (
+                ("cues_tuned", "small CNN"),
+                ("frozen_cues", "ImageNet features"),
+            )
+            for study in ("cue-1-95", "whac-95")
+            for target in ("shape", "texture")
+        },
+        **{
+            f"{title}, {name}": partial(make, folder)
+            for title, make in (
+                ("Gains over ERM where all cues mislead", gains_table),
+                ("Gains over a simple control", controls_table),
+                ("By rule of selection, sample 0", rules_table),
+            )
+            for name, folder in COMPARED.items()
+        },
+        "WHAC-95 by group of images, small CNN": lambda: groups_table("cues_tuned"),
+        "WHAC-95 by group of images, ImageNet features": lambda: groups_table("frozen_cues"),
+        "WHAC-95, shape, default options, ImageNet features": frozen_cues_table,
+        "Environments, default options, ImageNet features": frozen_methods_table,
+    },
+    "watermark": {"The photos": photo_table},
 }
 
 
@@ -171,13 +211,22 @@ def page(name: str) -> str:
     return text
 
 
+def folded(name: str) -> dict[str, str]:
+    """The long tables of a page, as Markdown, by title."""
+    return {title: markdown(make()) for title, make in FOLDED[name].items()}
+
+
+def overall_csv() -> str:
+    return overall().to_csv(index=False, float_format="%.6g")
+
+
 def main() -> None:
     """Write the tables of the result pages again."""
     write_text(REPOSITORY / "docs/results/laptop/claims.csv", claims_csv())
     for folder in MAPS:
         write_text(REPOSITORY / f"docs/results/{folder}/cue_strength.csv", strength_csv(folder))
-        strength_figures(folder)
-    gains_figure("frozen_cues")
+    strength_figures("cue_strength")
+    write_text(REPOSITORY / "docs/results/overall.csv", overall_csv())
     for path, text in interval_files():
         write_text(path, text)
     for name in PAGES:

@@ -1,16 +1,19 @@
 """Pages of the site that mkdocs makes from the code and from README, and working links.
 
 A link to a page of the repository leads to its page on the site, a link to a file to a page that
-shows it, and a link to a table of results to the table.
+shows it, and a link to a table of results to the table. `<!-- folded -->` becomes the long tables of
+a page of results.
 """
 
 import base64
 import json
 import os
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import indent
 
 import typer
 from mkdocs.structure.files import File, Files
@@ -24,6 +27,9 @@ from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import default_path
 
 REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+import result_pages  # noqa: E402
+
 # Pages of the repository outside docs/ -> their path on the site.
 OUTSIDE = {
     "README.md": "index.md",
@@ -100,7 +106,10 @@ def on_files(files: Files, config) -> Files:
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     """Make the links of a page of the repository lead to the site's pages."""
     site = page.file.src_uri
-    markdown += leaderboard() if site == "leaderboard.md" else ""
+    if site == "leaderboard.md":
+        markdown = markdown.replace("<!-- entries -->", leaderboard())
+    if "<!-- folded -->" in markdown:
+        markdown = markdown.replace("<!-- folded -->", folded(site.removesuffix(".md")))
     if site == "index.md":
         markdown = home(markdown)
     markdown = _PICTURE.sub(r"![\3](\2#only-light)\n![\3](\1#only-dark)", markdown)
@@ -134,6 +143,11 @@ def on_post_template(output: str, template_name: str, config) -> str:
     if template_name != "404.html" or config.site_url:
         return output
     return output.replace('="/', '="').replace('"/"', '"."')
+
+
+def folded(page: str) -> str:
+    tables = result_pages.folded(page).items()
+    return "\n\n".join(f'??? note "{title}"\n\n{indent(table, "    ")}' for title, table in tables)
 
 
 def leaderboard() -> str:

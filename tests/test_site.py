@@ -15,6 +15,7 @@ from types import ModuleType
 
 import markdown
 import pytest
+import result_pages
 import typer
 
 from browser import Browser, find_browser
@@ -131,6 +132,13 @@ def test_the_notebook_runs_and_shows_that_group_dro_helps_against_the_shortcut()
     rows = re.findall(r"^(ERM|group DRO) .*'ood_accuracy': '([\d.]+)%'", page, re.M)
     accuracy = {name: float(value) for name, value in rows}
     assert accuracy["ERM"] + 5 < accuracy["group DRO"]
+
+
+@pytest.mark.parametrize("page", result_pages.FOLDED)
+def test_the_long_tables_of_a_page_of_results_are_folded(site, page):
+    text = (site / f"{page}.html").read_text()
+    parts = re.findall(r"<details.*?<summary>(.*?)</summary>.*?<table>.*?</details>", text, re.S)
+    assert parts == [*result_pages.FOLDED[page]]
 
 
 def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):

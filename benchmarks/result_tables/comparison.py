@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 from result_file import REPOSITORY
 
-from diagvib.report.style import MUTED, add_legend, by_baseline, new_panels
 from diagvib.results.uncertainty import sample_interval
 from result_tables.committed import GROUPS, Row, gain, percent, read, runs
 
@@ -19,6 +18,12 @@ TOLD = {
     "environments": "environments",
     "cue_types": "which factors are cues",
     "cues": "all cues",
+}
+# Groups of test images with two cues, by what the first cue does.
+PARTS = {
+    "all": [*GROUPS],
+    "misleads": ["no-cue-1", "neither"],
+    "agrees": ["common", "no-cue-2"],
 }
 RULES = {
     "val_accuracy": "all validation images",
@@ -41,6 +46,20 @@ def groups_table(folder: str) -> list[Row]:
         means = each[[f"{group}_accuracy" for group in GROUPS]].mean().to_numpy()
         every = np.column_stack([means, means @ images / images.sum()])
         rows.append([told, label(folder, method), *map(percent, every.flat)])
+    return rows
+
+
+def one_cue_table() -> list[Row]:
+    """Methods told one of two cues: accuracy in distribution and the gaps, mean ± standard error."""
+    table = pd.read_csv(REPOSITORY / "benchmarks/results/whac-95-cpu-2026-11-22.csv")
+    columns = ["id_accuracy", "cue_1_gap", "cue_2_gap", "joint_gap"]
+    rows = [["method", "told", "I.D. Acc", "position gap", "hue gap", "joint gap"]]
+    for record in table.drop_duplicates("baseline").to_dict("records"):
+        numbers = (
+            f"{100 * record[name]:.1f} ± {100 * record[f'{name}_stderr']:.1f}" for name in columns
+        )
+        told = {**TOLD, "cue-1": "position", "cue-2": "hue"}.get(record["told"], record["told"])
+        rows.append([record["baseline"], told, *numbers])
     return rows
 
 
@@ -85,29 +104,53 @@ def rules_table(folder: str) -> list[Row]:
     return rows
 
 
-def gains_figure(folder: str) -> None:
-    """The gains over ERM, beside the runs: a panel per study and target with counter-examples."""
-    settings = {name: own for name, own in misled(folder).items() if not name.startswith("ZGO")}
-    listed = [(told, method) for told, method in in_order(folder)[::-1] if method != "erm"]
-    drawing, panels = new_panels(len(settings), 5, (2.1, 4.2), (0.8, 0.5))
-    for axes, (name, own) in zip(panels, settings.items(), strict=True):
-        for told, (colour, marker) in by_baseline(TOLD.values()).items():
-            rows = [at for at, (its, _) in enumerate(listed) if its == told]
-            pairs = [(own[listed[at][1]], own["erm"]) for at in rows]
-            mean = np.array([(one - erm).mean() for one, erm in pairs])
-            ends = np.array([sample_interval(*pair) for pair in pairs]).reshape(-1, 2).T
-            look = {"color": colour, "marker": marker, "linestyle": "none", "elinewidth": 1.2}
-            if rows:
-                axes.errorbar(
-                    100 * mean, rows, xerr=100 * abs(ends - mean), label=f"told {told}", **look
-                )
-        axes.axvline(0, color=MUTED, linewidth=0.9)
-        axes.set_title(name)
-        axes.set_yticks(range(len(listed)), [label(folder, method) for _, method in listed])
-    drawing.supxlabel("more accurate than ERM where the cues mislead, points", fontsize=9)
-    add_legend(drawing)
-    path = REPOSITORY / "docs/results" / folder / "gains.png"
-    drawing.savefig(path, dpi=110, metadata={"Software": None})
+def overall() -> pd.DataFrame:
+    """Accuracy of each method over all test images of the studies with two cues, best first; and what
+    it has more than ERM: over all images, with its interval, where the first cue misleads, and where
+    it agrees."""
+    rows = []
+    for folder in ("cues_tuned", "frozen_cues"):
+        own = beside_erm(folder)
+        for setting, part in own.groupby(["study", "target", "told", "method"], sort=False):
+            low, high = sample_interval(part["all"], part["all_erm"])
+            more = {name: (part[name] - part[f"{name}_erm"]).mean() for name in PARTS}
+            row = dict(zip(("study", "target", "told", "method"), setting, strict=True))
+            row |= {
+                "accuracy": part["all"].mean(),
+                "more": more.pop("all"),
+                "low": low,
+                "high": high,
+            }
+            rows.append({"folder": folder, **row, **more})
+    order = pd.DataFrame(rows).sort_values("accuracy", ascending=False, kind="stable")
+    return order.sort_values(["folder", "study", "target"], kind="stable", ignore_index=True)
+
+
+def beside_erm(folder: str) -> pd.DataFrame:
+    """Accuracy in the PARTS of the test images, of each run and of ERM's on the same sample."""
+    own = compared(folder).query("study in ['whac-95', 'cue-1-95']")
+    for name, groups in PARTS.items():
+        counts = own[[f"{group}_n" for group in groups]].to_numpy(float)
+        right = counts * own[[f"{group}_accuracy" for group in groups]].to_numpy(float)
+        own = own.assign(**{name: right.sum(axis=1) / counts.sum(axis=1)})
+    keys = ["study", "target", "sample"]
+    erm = own.query("method == 'erm'").set_index(keys)[[*PARTS]]
+    return own.join(erm.add_suffix("_erm"), on=keys)
+
+
+def overall_table(folder: str, study: str, target: str, least: float = 0) -> list[Row]:
+    """`overall`, of one network on one study and target. least: leaves out methods that are nowhere
+    further from ERM."""
+    own = overall().query("folder == @folder and study == @study and target == @target")
+    far = own[["more", "misleads", "agrees"]].abs().max(axis=1) >= least
+    rows = [["method", "told", "all images", "more than ERM", "cue misleads", "cue agrees"]]
+    for row in own[far | (own["method"] == "erm")].itertuples():
+        more = f"{100 * row.more:+z.1f} ({100 * row.low:+z.1f} to {100 * row.high:+z.1f})"
+        parts = (f"{100 * change:+z.1f}" for change in (row.misleads, row.agrees))
+        rows.append([label(folder, row.method), row.told, percent(row.accuracy), more, *parts])
+        if row.method == "erm":
+            rows[-1][3:] = [""] * 3
+    return rows
 
 
 def label(folder: str, method: str) -> str:

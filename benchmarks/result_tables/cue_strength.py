@@ -1,17 +1,15 @@
 """The map of shortcuts: how strong, and how visible, a cue must be."""
 
-from itertools import chain, pairwise, permutations
+from itertools import chain, permutations, product
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 from result_file import REPOSITORY
 
 from diagvib.report.curves import cue_strength_figures
 from diagvib.results.metric_sets.cue_strength import SMALLEST_LOSS, cue_strength, half_way_tables
-from diagvib.results.uncertainty import sample_interval
 from diagvib.studies.known_studies import SHIPPED
-from result_tables.committed import FACTORS, Row, gain, percent, runs
+from result_tables.committed import FACTORS, Row, gain, percent, runs, tested
 
 # Folders with a map.
 MAPS = ("laptop", "frozen", "cue_strength")
@@ -60,32 +58,30 @@ def visibility_table(folder: str, baseline: str) -> list[Row]:
     return rows
 
 
-def falls(folder: str, baseline: str) -> str:
-    """Whether accuracy rises with the share of counter-examples."""
-    usual = strength(folder).query("spread == 1")
-    shares = usual.drop_duplicates("study").set_index("study")["counter_examples"]
-    own = runs(folder).query("baseline == @baseline and study in @shares.index")
-    own = own.assign(share=own["study"].map(shares))
-    steps = []
-    for _, curve in own.groupby("binding"):
-        values = curve.pivot(index="share", columns="sample", values="ood_accuracy").to_numpy()
-        steps += pairwise(values)
-    changes = np.array([(after - before).mean() for before, after in steps])
-    certain = sum(sample_interval(after, before)[1] < 0 for before, after in steps)
-    return (
-        f"In {(changes < -1e-9).sum()} of {len(steps)} steps from one share to the next, the mean accuracy falls, by at "
-        f"most {-100 * changes.min():.1f}\npoints; the 95 % interval of the change, paired by sample, is below 0 in "
-        f"{certain or 'none'} of them."
-    )
+def hidden_table(folder: str) -> list[Row]:
+    """Points lost to position and hue with the usual differences between their classes and with a
+    tenth of them, by network."""
+    own = runs(folder)
+    keys = ["baseline", "study", "target", "cue"]
+    means = own.fillna({"cue": ""}).assign(accuracy=tested(own)).groupby(keys)["accuracy"].mean()
+    rows = [["task", "cue", "small CNN, 100 %", "10 %", "ImageNet features, 100 %", "10 %"]]
+    for target, cue in product(("lightness", "shape", "scale", "texture"), ("position", "hue")):
+        row = [target, cue]
+        for network, end in product(("small_cnn", "lite0"), ("", "-spread-10")):
+            # Without a shortcut, the usual differences have one run for all cues.
+            free = means[network, f"zso{end}", target, cue if end else ""]
+            row.append(f"{100 * (free - means[network, f'zgo{end}', target, cue]):.0f}")
+        rows.append(row)
+    return rows
 
 
 def strength_figures(folder: str) -> None:
-    """The curves, beside the runs: at the usual spread, and of a baseline with several spreads."""
+    """The curves, beside the runs: at the usual spread, and small_cnn's with several spreads."""
     report_data = SimpleNamespace(frames={"cue_strength": strength(folder)}, known_studies=SHIPPED)
     drawn = {figure.name: figure for figure in cue_strength_figures(report_data)}
     names = {"cue_strength/spread_100": "cue_strength", "cue_strength/small_cnn": "visibility"}
-    for figure in names.keys() & drawn.keys():
-        path = REPOSITORY / "docs/results" / folder / f"{names[figure]}.png"
+    for figure, name in names.items():
+        path = REPOSITORY / "docs/results" / folder / f"{name}.png"
         drawn[figure].draw().savefig(path, dpi=110, metadata={"Software": None})
 
 

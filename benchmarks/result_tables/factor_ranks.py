@@ -1,20 +1,12 @@
-"""Which factor wins in committed runs, beside what the paper's tables say of it; and the figures of
-these runs."""
+"""Which factor wins in committed runs, beside what the paper's tables say of it."""
 
-from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pandas as pd
-from result_file import REPOSITORY
 
 from diagvib.papers.diagvib6.factor_ranks import factor_pairs, factor_ranks, factor_tables
 from diagvib.papers.diagvib6.shortcut import means_over_cues, p_matrix
-from diagvib.report.curves import shown_routes, study_curves
-from diagvib.report.dot_plots import pair_dots, rank_dots
-from diagvib.report.matrix import heat_map
-from diagvib.report.report_data import Figure
-from diagvib.report.style import save_figure
 from diagvib.results.reader_tables import Frames, interval, points
 from diagvib.results.uncertainty import sample_interval
 from diagvib.studies.known_studies import SHIPPED
@@ -74,25 +66,3 @@ def asymmetry_table(folder: str) -> list[Row]:
             row.append(f"{points(min(published.values()))} to {points(max(published.values()))}")
         rows.append(row + [""] * (len(rows[0]) - len(row)))
     return rows
-
-
-def figures(folder: str) -> Iterator[Figure]:
-    """Heat maps, curves, ranks and pairs of committed runs."""
-    tables = tidy_tables(folder)
-    p, metrics = tables["p_matrix"], tables["metrics"]
-    for baseline in p["baseline"].unique():
-        for study in ("zgo", "zso"):
-            draw = partial(heat_map, p, study, baseline, SHIPPED)
-            yield Figure(f"p_matrix_{study}_{baseline}", "", draw)
-    for metric in ("faavg", "famin"):
-        for route, names in shown_routes(metrics, SHIPPED).items():
-            draw = partial(study_curves, metrics, metric, names, SHIPPED, True)
-            yield Figure(f"curves_{metric}_{route}", "", draw)
-    for name, draw in (("ranking", rank_dots), ("asymmetry", pair_dots)):
-        part = tables[name].query("study == 'zgo'")
-        yield Figure(f"{name}_zgo", "", partial(draw, part, SHIPPED.title("zgo")))
-
-
-def save_figures(folder: str) -> None:
-    for figure in figures(folder):
-        save_figure(figure.draw(), REPOSITORY / "docs/results" / folder / figure.name, ("png",))

@@ -23,7 +23,7 @@ class Vae(Method):
     batch 64, Adam with lr 1e-4. Choices where the paper is silent: their convolutions for 64 pixels
     get one more stage for 128, so that the code is again read from a map of 4 x 4; a Gaussian
     likelihood of unit variance on the z-scored inputs, summed over pixels (theirs, Bernoulli on
-    pixels in 0..1, is the option `bernoulli`; docs/results_nine_models.md compares them); the phase
+    pixels in 0..1, is the option `bernoulli`; docs/which_factor_wins.md compares them); the phase
     `encode` uses no labels and keeps the weights of lowest validation loss (reconstruction + beta
     KL, the negative ELBO, with one noise draw, the same in every epoch); in the phase `classify`
     encoder and decoder are frozen and an MLP with one hidden layer learns from the posterior means.
