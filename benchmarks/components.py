@@ -38,8 +38,8 @@ def main(configuration: Path, runs_file: Path, out: Path = OUT) -> None:
     rows = pd.DataFrame(components(runs)).assign(
         protocol=protocol, command=command, date=date.today().isoformat()
     )
-    others = pd.read_csv(out).query("protocol != @protocol") if out.exists() else rows[:0]
-    table = pd.concat([others, rows])[COLUMNS]
+    others = [pd.read_csv(out).query("protocol != @protocol")] if out.exists() else []
+    table = pd.concat([*(part for part in others if len(part)), rows])[COLUMNS]
     write_text(out, table.to_csv(index=False, float_format="%.4g"))
     text = PAGE.read_text(encoding="utf-8")
     head, _, rest = text.partition("<!-- detect -->\n")

@@ -162,22 +162,23 @@ def _ranking(entries: list[Entry]) -> str:
     columns = list(dict.fromkeys((one.metric, one.binding) for e in entries for one in e.metrics))
     several = len({binding for _, binding in columns}) > 1
     names = [f"{metric} {binding}" if several else metric for metric, binding in columns]
+    order = [column for column in columns if column[0] == "worst_group"] or columns
     rows = []
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: -_mean(entry, order[:1])):
         found = {(one.metric, one.binding): _number(one) for one in entry.metrics}
         n = min((one.n for one in entry.metrics), default=0)
         doubts = [*entry.doubts, *([] if entry.counted else ["not computed again"])]
         row = [entry.baseline, entry.supervision, *(found.get(column, "") for column in columns)]
-        row += [str(n), "; ".join(doubts), entry.model, entry.method, entry.by, entry.date]
-        *cells, by, day = map(_entry_cell, row)
+        row += [str(n), "; ".join(doubts), entry.by, entry.date]
+        *cells, by, day = map(markdown_text, row)
         rows.append([*cells, f'<a href="{entry.link}">{by}</a>' if entry.link else by, day])
-    heads = ["baseline", "supervision", *names, "n", "doubts", "model", "method", "by", "date"]
-    return "\n".join(markdown_table([*map(markdown_text, heads)], rows))
+    heads = ["baseline", "supervision", *names, "n", "doubts", "by", "date"]
+    heads = [markdown_text(head.replace("_", " ")) for head in heads]
+    return "\n".join(markdown_table(heads, rows))
 
 
-def _entry_cell(text: str) -> str:
-    """Of a file that anybody may have written: what it says, not what it would do on a page."""
-    return markdown_text(text).replace(" ", "&nbsp;")
+def _mean(entry: Entry, columns: list[tuple[str, str]]) -> float:
+    return sum(one.mean for one in entry.metrics if (one.metric, one.binding) in columns)
 
 
 def _number(one: Number) -> str:

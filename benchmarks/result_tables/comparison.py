@@ -1,5 +1,7 @@
 """The comparison of methods: each beside ERM and beside the simple control that knows as much."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 from result_file import REPOSITORY
@@ -104,6 +106,7 @@ def rules_table(folder: str) -> list[Row]:
     return rows
 
 
+@cache
 def overall() -> pd.DataFrame:
     """Accuracy of each method over all test images of the studies with two cues, best first; and what
     it has more than ERM: over all images, with its interval, where the first cue misleads, and where

@@ -1,5 +1,6 @@
 """The map of shortcuts: how strong, and how visible, a cue must be."""
 
+from functools import cache
 from itertools import chain, permutations, product
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ MAPS = ("laptop", "frozen", "cue_strength")
 SPREADS = {100: "", 50: "-spread-50", 25: "-spread-25", 10: "-spread-10"}
 
 
+@cache
 def strength(folder: str) -> pd.DataFrame:
     """The map of shortcuts of all its baselines."""
     return cue_strength(runs(folder).fillna({"cue": ""}), SHIPPED)
