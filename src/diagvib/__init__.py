@@ -8,11 +8,11 @@ import importlib
 
 from diagvib.foundation.version import __version__
 
-__all__ = ["StudyDataset", "__version__", "load", "methods", "models", "probe", "studies"]
+__all__ = ["StudyDataset", "__version__", "load", "methods", "models", "probe", "score", "studies"]
 
 
 def __getattr__(name: str):
-    if name in ("load", "probe", "StudyDataset"):
+    if name in ("load", "probe", "score", "StudyDataset"):
         return getattr(importlib.import_module("diagvib.library"), name)
     if name in ("studies", "models", "methods"):
         return importlib.import_module(f"diagvib.{name}")

@@ -60,6 +60,12 @@ Devices = Annotated[
     str | None,
     option("Those to take it of, such as cuda:0,cuda:3; default: the configuration's."),
 ]
+Classes = Annotated[
+    str | None,
+    option(
+        "Which output or prediction means which class: OUTPUT=CLASS,..., or a .yaml or .csv file.",
+    ),
+]
 SceneName = Annotated[
     str | None,
     argument(
@@ -249,6 +255,35 @@ def compare(
 
 
 @app.command()
+def table(
+    root: Annotated[Path, argument("The root of a finished configuration, such as outputs/demo.")],
+    out: Annotated[
+        Path | None, option("A file to write, in the format of its ending: .tex, .md or .csv.")
+    ] = None,
+    study: Annotated[
+        list[str] | None, option("A column; repeatable. Default: all studies.")
+    ] = None,
+    metric: Annotated[
+        str | None, option("A column of the study's metrics; default: the main one.")
+    ] = None,
+    spread: Annotated[
+        Literal["stderr", "interval", "none"],
+        option("Standard error, 95 % interval, or none."),
+    ] = "stderr",
+    average: Annotated[bool, option("With a column for the mean over studies.")] = True,
+    label: Annotated[str, option("LaTeX's label.")] = "tab:results",
+    caption: Annotated[str, option("The caption; default: the metrics.")] = "",
+) -> None:
+    """Make one table for a paper: methods by studies, the best in bold. Prints it, and writes LaTeX
+    (which needs booktabs), Markdown or CSV."""
+    from diagvib.commands.table import Choices, methods_table, write_table
+    from diagvib.results.reader_tables import print_table
+
+    choices = Choices(study or [], metric, spread, average, label, caption)
+    print_table(write_table(root, choices, out) if out else methods_table(root, choices))
+
+
+@app.command()
 def submit(
     root: Annotated[Path, argument("The root of a finished configuration, such as outputs/demo.")],
     by: Annotated[str, option("Who submits.")],
@@ -275,12 +310,17 @@ def evaluate(
     model: Annotated[
         str,
         argument(
-            "A classifier of torchvision, timm/NAME, clip/NAME-TAG, or your own "
-            "package.module:function.",
+            "A classifier of torchvision, timm/NAME, clip/NAME-TAG, transformers/FOLDER, or your own "
+            "package.module:function or FILE.py:function.",
             "MODEL",
         ),
     ],
     studies: Annotated[list[str], argument("Studies from config/studies.", "STUDY...")],
+    head: Annotated[
+        Literal["linear", "own"],
+        option("linear: a layer is trained on its features; own: its own outputs, as they are."),
+    ] = "linear",
+    classes: Classes = None,
     weights: Annotated[
         str | None,
         option("The name of published weights, a file, or an installed package; default: random."),
@@ -301,33 +341,46 @@ def evaluate(
     ] = None,
     cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
 ) -> None:
-    """Train linear layers on the features of a frozen network, in every binding of some studies.
+    """Train linear layers on the features of a frozen network, in every binding of some studies; or,
+    with `--head own`, measure a fitted classifier as it is.
     Writes a configuration to the root, runs the workflow with it and prints the tables."""
     from diagvib.commands import evaluate as command
-    from diagvib.commands.run import run_workflow
-    from diagvib.results.reader_tables import by_section, describe_doubtful, print_table
-    from diagvib.results.tidy_tables import read_tables, result_tables
-    from diagvib.studies.known_studies import KnownStudies
+    from diagvib.commands.fitted import fitted_baseline, write_fitted
 
-    entry = command.frozen_baseline(model, weights, input_size)
-    file, resolved = command.write_configuration(entry, studies, config, override, root)
-    if run_workflow(str(file), ["--cores", str(stages.cores(cores))]):
-        raise DiagvibError(f"the workflow stopped; `diagvib run {quote(str(file))}` continues it")
-    known_studies = KnownStudies(
-        files=tuple(resolved.studies_from), textures=tuple(resolved.textures)
-    )
-    layout = Layout(resolved.root)
-    frames = read_tables(layout.tables)
-    shown_tables = [
-        table for table in result_tables(frames, known_studies) if table.rows and not table.folded
-    ]
-    for _, sentences, tables in by_section(shown_tables):
-        for table in tables:
-            print_table(table)
-        print(*sentences, sep="\n")
-    for line in describe_doubtful(frames["runs"]):
-        print(line)
-    print(f"All tables, figures and the report: {layout.report}")
+    if classes and head != "own":
+        raise DiagvibError("--classes: this is for --head own; a new layer has the study's classes")
+    if head == "own":
+        entry, write = fitted_baseline(model, weights, input_size, classes), write_fitted
+    else:
+        entry = command.frozen_baseline(model, weights, input_size)
+        write = command.write_configuration
+    command.run_and_print(*write(entry, studies, config, override, root), stages.cores(cores))
+
+
+@app.command()
+def score(
+    predictions: Annotated[
+        Path,
+        argument("CSV with the columns file and prediction, and perhaps confidence.", "CSV"),
+    ],
+    config: Annotated[Path, option("Configuration of the images that were predicted.", "--config")],
+    study: Annotated[
+        list[str] | None, option("One of its studies; repeatable. Default: all of them.")
+    ] = None,
+    classes: Classes = None,
+    override: Override = None,
+    root: Annotated[
+        str | None, option("Folder for data/ and results/; default: outputs/score/NAME.")
+    ] = None,
+    cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
+) -> None:
+    """Measure predictions that were made elsewhere, for test images of `diagvib export --png` or for
+    photos, by their files' names. Runs the workflow and prints the tables."""
+    from diagvib.commands.evaluate import run_and_print
+    from diagvib.commands.score import score
+
+    cores = stages.cores(cores)
+    run_and_print(*score(predictions, config, study, classes, override, root, cores), cores)
 
 
 @app.command()

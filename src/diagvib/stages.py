@@ -213,9 +213,10 @@ class _Data:
 
 def _features_or_images(data: _Data) -> Datasets:
     from diagvib.images.features import FeatureFiles
+    from diagvib.methods.registry import as_read
 
     if data.job.network is None:
-        return data.images()
+        return as_read(data.job.settings, data.images())
     return FeatureFiles(data.layout.features(data.job.network, data.study, data.binding))
 
 

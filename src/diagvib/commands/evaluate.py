@@ -3,6 +3,7 @@ user could have written, runs the workflow with it, and prints the tables."""
 
 import re
 from pathlib import Path
+from shlex import quote
 
 import yaml
 
@@ -14,6 +15,9 @@ from diagvib.settings.resolve import load_config, overridden
 
 # Of each frozen baseline's head; not tuned.
 _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_epochs": 100}
+PUBLISHED = "diagvib.methods.views:Published"
+# Of a baseline that trains nothing, of however few images.
+OWN_OUTPUTS = {**_TRAINED, "batch_size": 8, "max_epochs": 1}
 
 
 def frozen_baseline(model: str, weights: str | None = None, size: int | None = None) -> dict:
@@ -40,7 +44,7 @@ def frozen_baseline(model: str, weights: str | None = None, size: int | None = N
 def zero_shot(entry: dict) -> dict:
     """The entry for a CLIP network whose classifier is made of the names of classes."""
     published_head = {**entry["model"], "head": "published"}
-    method = {"method": "diagvib.methods.views:Published", "max_epochs": 1}
+    method = {"method": PUBLISHED, "max_epochs": 1}
     return {**entry, "model": published_head, **method, "origin": "diagvib evaluate; not trained"}
 
 
@@ -63,27 +67,33 @@ def write_configuration(
     """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
     returns the latter's path and content. base: a configuration with all that is not given here;
     `config/frozen.yaml` by default. DiagvibError for whatever is wrong in them."""
-    network = entry["model"]
-    weights, size = network["weights"], (network["input"] or {}).get("size")
+    network, method = entry["model"], entry["method"]
+    trained, fitted = method == "erm", isinstance(method, dict)
+    weights = network.get("weights")
+    size = method.get("size") if fitted else (network["input"] or {}).get("size")
     if isinstance(weights, dict):
         weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
-    network_name = _in_paths(network["name"].removeprefix("timm/"))
+    network_name = _in_paths(re.sub("^(timm|transformers)/", "", network["name"]))
     frozen_settings = definition_path("frozen.yaml")
     settings = overridden(base or frozen_settings, overrides)
     if any("max_epochs" in override for override in overrides or ()):
-        entry = {key: value for key, value in entry.items() if key != "max_epochs"}
-    entries = {f"frozen_{network_name}": entry}
-    if family(network["name"]) == "clip" and weights:
+        entry = {key: value for key, value in entry.items() if key != "max_epochs" or not trained}
+    kind = "frozen" if trained else "fitted" if fitted else "zero_shot"
+    entries = {f"{kind}_{network_name}": entry}
+    if trained and family(network["name"]) == "clip" and weights:
         entries[f"zero_shot_{network_name}"] = zero_shot(entry)
     if settings.get("root") != read_yaml(frozen_settings)["root"]:
         root = root or settings.get("root")
-    network_words = " ".join(str(part) for part in (network["name"], weights, size) if part)
+    words = (network["name"], weights, size, None if trained else "own")
+    network_words = " ".join(str(part) for part in words if part)
     root = Path(root or f"outputs/evaluate/{_in_paths(network_words)}")
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
     configuration = {"root": str(root), "studies": studies, "baselines": [*entries]}
     baseline_files = settings.get("baselines_from") or []
     configuration["baselines_from"] = [*dict.fromkeys([*baseline_files, str(baselines)])]
+    if fitted:  # as precise as it is elsewhere
+        configuration["training"] = {"precision": "fp32", **(settings.get("training") or {})}
     write_text(baselines, yaml.safe_dump(entries, sort_keys=False))
     write_text(file, yaml.safe_dump({**settings, **configuration}, sort_keys=False))
     return file, load_config(file)
@@ -126,3 +136,27 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
     else:
         return weights, None
     return weights or tag, input_settings
+
+
+def run_and_print(file: Path, config: Configuration, cores: int) -> None:
+    """Run the workflow with a configuration and print the tables."""
+    from diagvib.commands.run import run_workflow
+    from diagvib.papers.tabulate import shown_tables
+    from diagvib.results.reader_tables import by_section, describe_doubtful, print_table
+    from diagvib.results.tidy_tables import read_tables
+    from diagvib.settings.layout import Layout
+    from diagvib.studies.known_studies import KnownStudies
+
+    if run_workflow(str(file), ["--cores", str(cores)]):
+        raise DiagvibError(f"the workflow stopped; `diagvib run {quote(str(file))}` continues it")
+    known_studies = KnownStudies(files=tuple(config.studies_from), textures=tuple(config.textures))
+    layout = Layout(config.root)
+    frames = read_tables(layout.tables)
+    tables_shown = [table for table in shown_tables(frames, known_studies) if not table.folded]
+    for _, sentences, tables in by_section(tables_shown):
+        for table in tables:
+            print_table(table)
+        print(*sentences, sep="\n")
+    for line in describe_doubtful(frames["runs"]):
+        print(line)
+    print(f"All tables, figures and the report: {layout.report}")

@@ -24,6 +24,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 
 if TYPE_CHECKING:
+    from diagvib.images.datasets import Datasets
     from diagvib.methods.method import Method
 
 # `method` in a baseline's settings -> class(settings, n_classes, image_size), a Method. Any other
@@ -281,6 +282,31 @@ def _literals(node: ast.ClassDef, path: Path, location: str) -> dict:
 def _typed(schema: dict) -> dict:
     kind = _TYPES.get(type(schema["default"]))
     return {"type": kind, **schema} if kind else schema
+
+
+# The method whose images are predictions.
+PREDICTIONS = "diagvib.methods.predictions:Predictions"
+
+
+def as_read(settings: dict, datasets: "Datasets") -> "Datasets":
+    """Datasets as a baseline's method reads them."""
+    if settings["method"]["name"] != PREDICTIONS:
+        return datasets
+    module, _, _ = PREDICTIONS.partition(":")
+    return imported(f"{module}:PredictedDatasets", "method")(datasets, settings["method"])
+
+
+def has_probabilities(settings: dict | None) -> bool:
+    """Whether the predictions of a baseline have probabilities, given its settings."""
+    method = (settings or {}).get("method") or {}
+    return method.get("name") != PREDICTIONS or bool(method.get("probabilities"))
+
+
+def is_trained(settings: dict | None) -> bool:
+    """Whether anything of a baseline is trained, given its settings; of unknown ones, it is."""
+    with suppress(DiagvibError, KeyError, TypeError):
+        return declaration(settings["method"]["name"]).trains
+    return True
 
 
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":

@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from diagvib.models.network import Network
 
 # Family -> function(settings, n_classes, image_size), a Network. The name determines the family:
-# `timm/NAME`, `clip/NAME` and `package.module:function` (own) by their form, small_cnn and linear are ours, any
-# other name is torchvision's.
+# `timm/NAME`, `clip/NAME`, `transformers/FOLDER` and `package.module:function` (own) by their form, small_cnn and
+# linear are ours, any other name is torchvision's.
 MODELS = {
     "small_cnn": "diagvib.models.small_cnn:small_cnn",
     "linear": "diagvib.models.linear:linear",
     "torchvision": "diagvib.models.torchvision_models:torchvision_model",
     "timm": "diagvib.models.timm_models:timm_model",
     "clip": "diagvib.models.clip:clip_model",
+    "transformers": "diagvib.models.fitted:transformers_model",
     "own": "diagvib.models.own:own_model",
 }
 # Installed packages with weights (the extra `pretrained`) -> the sha256 of their file.
@@ -32,10 +33,11 @@ PACKAGES = {
 
 def family(name: str) -> str:
     """The key of MODELS for a model's name."""
+    prefix, slash, _ = name.partition("/")
+    if slash and prefix in ("timm", "clip", "transformers"):
+        return prefix
     if ":" in name:
         return "own"
-    if name.startswith(("timm/", "clip/")):
-        return name[:4]
     return name if name in ("small_cnn", "linear") else "torchvision"
 
 

@@ -30,7 +30,7 @@ from diagvib.results.reader_tables import (
 from diagvib.results.tidy_tables import (
     baseline_settings,
     make_tables,
-    mark_doubtful,
+    marked,
     result_tables,
     time_table,
     with_warnings,
@@ -75,14 +75,13 @@ def shown_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
     tables.tex and the report. tables: the tidy ones."""
     all_shown = [*result_tables(tables, known_studies), *verdict_tables(tables, known_studies)]
     all_shown.append(time_table(tables["run_times"]))
-    runs = tables["runs"]
-    studies = runs["study"].unique()
+    studies = tables["runs"]["study"].unique()
     return [
         replace(
-            mark_doubtful(table, runs, known_studies),
+            table,
             introduction=[known_studies.in_words(text, studies) for text in table.introduction],
         )
-        for table in all_shown
+        for table in marked(all_shown, tables, known_studies)
         if table.rows
     ]
 

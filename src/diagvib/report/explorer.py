@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 
 from diagvib.foundation.files import read_metadata, read_table, write_text
+from diagvib.methods.registry import has_probabilities
 from diagvib.report.report_data import ReportData
 from diagvib.report.sheets import images_at, webp_address
 from diagvib.results.read_runs import run_folder
@@ -149,7 +150,13 @@ def _predictions_file(report_data: ReportData, run: dict) -> Path:
 
 
 def _predictions(report_data: ReportData, run: dict) -> pd.DataFrame:
-    return read_table(_predictions_file(report_data, run)).to_pandas()
+    settings = {
+        entry["name"]: entry["settings"] for entry in report_data.settings.get("baselines", ())
+    }
+    predictions = read_table(_predictions_file(report_data, run)).to_pandas()
+    if has_probabilities(settings.get(run["baseline"])):
+        return predictions
+    return predictions.drop(columns="confidence")
 
 
 def _counts(predictions: pd.DataFrame, by: list[str], cells: dict) -> list[list[int]]:

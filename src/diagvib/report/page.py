@@ -189,13 +189,21 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
 
 
 def findings(report_data: ReportData) -> list[Finding]:
-    """Those of every set of metrics that has results, of the default set first."""
+    """Those of every set of metrics that has results, of the default set first; before all others,
+    those of the baseline `mine`."""
     sets = sorted(METRIC_SETS.items(), key=lambda entry: entry[0] != DEFAULT)
-    return [
+    frames, mine = report_data.frames, report_data.settings.get("mine")
+    of_mine = {
+        name: frame[frame["baseline"] == mine] if "baseline" in frame else frame
+        for name, frame in frames.items()
+    }
+    all_findings = [
         finding
+        for tables in ([of_mine] if mine else []) + [frames]
         for _, metric_set in sets
-        for finding in metric_set.findings(report_data.frames, report_data.known_studies)
+        for finding in metric_set.findings(tables, report_data.known_studies)
     ]
+    return [*{finding.text: finding for finding in all_findings}.values()]
 
 
 def _sections(

@@ -27,6 +27,11 @@ _INTRODUCTION = [
 ]
 
 
+def is_calibration(name: str) -> bool:
+    """Whether a column of runs is a calibration error."""
+    return name.endswith(_ECE)
+
+
 def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     """confidence: the probability of each predicted class, float[N]; correct: bool[N]."""
     bins = np.ceil(np.clip(confidence, 0, 1) * BINS).astype(int)
@@ -53,7 +58,7 @@ def calibration(runs: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFra
     parts = []
     for _, study_runs in runs.groupby("study", sort=False):
         columns = [
-            name for name in study_runs if name.endswith(_ECE) and study_runs[name].notna().any()
+            name for name in study_runs if is_calibration(name) and study_runs[name].notna().any()
         ]
         parts.append(
             over_samples(study_runs, columns, baselines, {}, dict.fromkeys(columns, (0, 1)))

@@ -17,9 +17,10 @@ from diagvib.foundation.errors import DiagvibError, one_line, some_names
 from diagvib.foundation.files import METADATA_KEY, read_json
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
+from diagvib.methods.registry import has_probabilities, is_trained
 from diagvib.provenance.finished import changed_files, differing
 from diagvib.results import saliency_shares
-from diagvib.results.calibration import calibration_errors
+from diagvib.results.calibration import calibration_errors, is_calibration
 from diagvib.results.cells import (
     RUN_KEYS,
     cells_table,
@@ -35,6 +36,7 @@ from diagvib.studies.known_studies import SHIPPED, KnownStudies
 # if `training.track_test` asks for it, WORST_CLASS, which runs made before it lack, those of cues,
 # and ENVIRONMENTS if a study has several.
 EPOCH_COLUMNS = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
+_ACCURACIES = [EPOCH_COLUMNS.index(name) for name in ("train_accuracy", "val_accuracy")]
 WORST_CLASS, ENVIRONMENTS = "val_worst_class", "val_environment_accuracy"
 SELECTABLE = "selectable"
 # These may differ between runs besides the versions of packages.
@@ -222,11 +224,15 @@ def _read_run(runs: Path, known_studies: KnownStudies, columns: list[str], run: 
             )
         with _reading(folder / "predictions.parquet") as path:
             origin, cells, measures, labels = _read_cells(path, run, known_studies)
+        if not has_probabilities(provenance.get("settings")):
+            measures = {name: value for name, value in measures.items() if not is_calibration(name)}
         with _reading(folder / "metrics.json") as path:
             metrics = _Metrics.model_validate(read_json(path))
         measures |= saliency_shares.measures(metrics.model_dump()["saliency"], run["binding"])
         with _reading(folder / "history.jsonl") as path:
             epochs = read_history(path, columns)
+            if np.isnan(epochs[:, _ACCURACIES]).all():  # nothing was learned
+                epochs = epochs[:0]
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
     origin_fields = origin.sources, origin.comparable
@@ -306,7 +312,9 @@ def run_times(collected: Collected) -> pd.DataFrame:
         {
             **name,
             "device": provenance.get("device"),
-            "images_per_second": provenance.get("images_per_second"),
+            "images_per_second": provenance.get("images_per_second")
+            if is_trained(provenance.get("settings"))
+            else None,
             **{
                 f"seconds_{stage}": value
                 for stage, value in (provenance.get("seconds") or {}).items()

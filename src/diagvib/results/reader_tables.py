@@ -40,6 +40,7 @@ _LATEX = str.maketrans(
         "→": r"$\to$",
         "†": r"$\dagger$",
         "‡": r"$\ddagger$",
+        "§": r"\S{}",
         "=": "$=$",
         "<": "$<$",
         ">": "$>$",
@@ -56,7 +57,8 @@ _LATEX = str.maketrans(
 class Table:
     """heads and rows: texts. notes: lines below the table. section: the title of the part of the
     page that holds it; introduction: paragraphs at the beginning of that part. folded: shown on request on
-    the page."""
+    the page. best: cells in bold, by the number of the row and the head. last_apart: whether a line is
+    drawn above the last row, in LaTeX. label: LaTeX's."""
 
     title: str
     heads: list[str]
@@ -65,6 +67,20 @@ class Table:
     section: str = ""
     introduction: list[str] = field(default_factory=list)
     folded: bool = False
+    best: frozenset[tuple[int, str]] = frozenset()
+    last_apart: bool = False
+    label: str = ""
+
+
+def _bold(table: Table, rows: Sequence[Sequence[str]], around: str) -> list[list[str]]:
+    """The rows, already escaped, with what is best in bold. around: a text with {}."""
+    return [
+        [
+            around.replace("{}", cell) if (number, head) in table.best else cell
+            for head, cell in zip(table.heads, row, strict=True)
+        ]
+        for number, row in enumerate(rows)
+    ]
 
 
 def metrics_of(tables: Frames, name: str) -> pd.DataFrame:
@@ -123,6 +139,7 @@ def markdown(table: Table) -> list[str]:
     """Lines: the title, the rows, the notes."""
     heads, *rows = ([*map(markdown_text, row)] for row in [table.heads, *table.rows])
     rows = [[f"*{PAPER}*", *row[1:]] if row[0] == PAPER else row for row in rows]
+    rows = _bold(table, rows, "**{}**")
     notes = ["", *(f"- {markdown_with_code(line)}" for line in table.notes)] if table.notes else []
     return [f"### {markdown_text(table.title)}", "", *markdown_table(heads, rows), *notes]
 
@@ -162,20 +179,27 @@ def latex(table: Table, remark: str) -> list[str]:
     parts = [table.title, table.section, remark]
     caption = ". ".join(part.removesuffix(".") for part in parts if part)
 
-    def line(row: Sequence[str]) -> str:
+    def escaped(row: Sequence[str]) -> list[str]:
         cells = [_line(cell).translate(_LATEX) for cell in row]
         cells[0] = rf"\emph{{{PAPER}}}" if row[0] == PAPER else cells[0]
+        return cells
+
+    def line(cells: Sequence[str]) -> str:
         return " & ".join(cells) + r" \\"
 
+    lines = [*map(line, _bold(table, [*map(escaped, table.rows)], r"\textbf{{}}"))]
+    if table.last_apart:
+        lines.insert(-1, r"\midrule")
     return [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_line(caption).translate(_LATEX)}.}}",
+        *([rf"\label{{{table.label}}}"] if table.label else []),
         rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
         r"\toprule",
-        line(table.heads),
+        line(escaped(table.heads)),
         r"\midrule",
-        *map(line, table.rows),
+        *lines,
         r"\bottomrule",
         r"\end{tabular}",
         *(f"% {_line(note)}" for note in table.notes),

@@ -2,7 +2,8 @@
 numbers that are small enough for git, results/metrics/{baseline}/{study}.json. `dvc metrics show`
 lists these, and `dvc metrics diff` compares them between commits without pulling any data."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_table, write_json, write_table, write_text
+from diagvib.methods.registry import is_trained
 from diagvib.results import TIDY
 from diagvib.results.calibration import SET, calibration, calibration_tables
 from diagvib.results.combinations import run_warnings
@@ -30,7 +32,13 @@ from diagvib.settings.resolve import command_for
 from diagvib.studies.known_studies import KnownStudies
 
 DIGITS = 4  # of the numbers for git
-DOUBTFUL = "‡"
+DOUBTFUL, UNTRAINED = "‡", "§"
+OWN_OUTPUTS = "own outputs"
+_MEANINGS = {
+    DOUBTFUL: f"{DOUBTFUL} doubtful runs, which are listed with the missing ones",
+    UNTRAINED: f"{UNTRAINED} {OWN_OUTPUTS}, not trained here",
+}
+_SIGNS = re.compile(f"( [{UNTUNED}{DOUBTFUL}{UNTRAINED}])+$")
 _OF_BASELINE = ("baseline", "first", "second")  # the heads of columns that name one
 
 
@@ -85,18 +93,44 @@ def with_warnings(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return metrics.assign(note=notes, warning=warning)
 
 
-def mark_doubtful(table: Table, runs: pd.DataFrame, known_studies: KnownStudies) -> Table:
-    """The table with DOUBTFUL beside each baseline of which runs are doubtful: in the row's study,
-    or that of the title, or in any."""
-    doubted = runs[doubtful(runs)]
-    titles = {known_studies.title(study): study for study in doubted["study"].unique()}
+def marked(tables: Sequence[Table], frames: Frames, known_studies: KnownStudies) -> list[Table]:
+    """The tables with a sign beside each baseline of which runs are doubtful (in the row's study, or
+    that of the title, or in any), and each that trains nothing, and with the signs' meaning."""
+    runs, metrics = frames["runs"], frames["metrics"].drop_duplicates("baseline")
+    untrained = metrics[[not is_trained({"method": {"name": name}}) for name in metrics["method"]]]
+    signs = {DOUBTFUL: doubtful(runs), UNTRAINED: runs["baseline"].isin(untrained["baseline"])}
+    for sign, rows in signs.items():
+        tables = [_marked(table, runs[rows], known_studies, sign) for table in tables]
+    return [_without_classes(table) for table in tables]
+
+
+def _without_classes(table: Table) -> Table:
+    """The table with words for the method and the selection of those that train nothing."""
+    column = table.heads.index("method") if "method" in table.heads else len(table.heads)
+    words = {"method": OWN_OUTPUTS, "selection": "-"}
+    rows = [
+        [words.get(head, cell) for head, cell in zip(table.heads, row, strict=True)]
+        if row[column:] and not is_trained({"method": {"name": row[column]}})
+        else row
+        for row in table.rows
+    ]
+    return replace(table, rows=rows)
+
+
+def bare(name: str) -> str:
+    """A baseline's name without the signs beside it."""
+    return _SIGNS.sub("", name)
+
+
+def _marked(table: Table, runs: pd.DataFrame, known_studies: KnownStudies, sign: str) -> Table:
+    titles = {known_studies.title(study): study for study in runs["study"].unique()}
     of_title = [study for name, study in titles.items() if table.title.startswith(name)]
 
     def mark(text: str, study: str | None) -> str:
         row_studies = [titles.get(study)] if study else of_title or [*titles.values()]
-        name = text.removesuffix(f" {UNTUNED}")
-        in_row = doubted["baseline"].eq(name) & doubted["study"].isin(row_studies)
-        return f"{text} {DOUBTFUL}" if in_row.any() else text
+        name = bare(text)
+        in_row = runs["baseline"].eq(name) & runs["study"].isin(row_studies)
+        return f"{text} {sign}" if in_row.any() else text
 
     column = table.heads.index("study") if "study" in table.heads else None
     rows = [
@@ -107,9 +141,10 @@ def mark_doubtful(table: Table, runs: pd.DataFrame, known_studies: KnownStudies)
         for row in table.rows
     ]
     heads = [mark(head, None) for head in table.heads]
-    marked = (heads, rows) != (table.heads, table.rows)
-    note = [f"{DOUBTFUL} doubtful runs, which are listed with the missing ones"] * marked
-    return replace(table, heads=heads, rows=rows, notes=[*table.notes, *note])
+    has_signs = (heads, rows) != (table.heads, table.rows)
+    return replace(
+        table, heads=heads, rows=rows, notes=[*table.notes, *[_MEANINGS[sign]] * has_signs]
+    )
 
 
 def result_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:

@@ -141,9 +141,9 @@ class ModelSettings(Sparse):
     name: Annotated[
         str,
         TextLike(
-            rf"((timm|clip)/)?[\w.-]+|{_OWN_CLASS}",
-            "small_cnn, a torchvision classifier, timm/NAME, clip/NAME, or your own as "
-            "package.module:function is needed",
+            rf"((timm|clip)/)?[\w.-]+|transformers/.+|{_OWN_CLASS}",
+            "small_cnn, a torchvision classifier, timm/NAME, clip/NAME, transformers/FOLDER, or your "
+            "own as package.module:function is needed",
         ),
     ]
     options: dict[str, JsonValue] = Field({})
@@ -203,7 +203,7 @@ class ModelSettings(Sparse):
                 "weights_sha256", "this needs the key weights_file, the file with this hash"
             )
         for key in ("input", "layer", "dtype", "runtime", "head", "views"):
-            if getattr(self, key) is not None and not self.frozen:
+            if getattr(self, key) not in (None, "published") and not self.frozen:
                 raise InvalidField(key, "this is for features; it needs frozen: true")
         return self
 
@@ -346,9 +346,16 @@ class BaselineSettings(Sparse):
             )
         with misplaced("model"):
             check_model(self.model and self.model.model_dump())
-        if not declared.trains and self.model.head != "published":
+        head = self.model and self.model.head
+        if not declared.trains and not own_network and head != "published":
             raise InvalidField(
                 "model.head", f"method {self.method.name} trains nothing; write head: published"
+            )
+        if declared.trains and head == "published" and not self.model.frozen:
+            raise InvalidField(
+                "model.head",
+                f"published is for frozen networks, and method {self.method.name} trains; add frozen: "
+                "true, or leave it out",
             )
         if self.selection == "val_worst_inferred_group" and not declared.groups_validation:
             raise InvalidField(
@@ -382,6 +389,8 @@ class Baseline(BaselineSettings):
 
     origin: Text
     """Where the values come from."""
+    title: Text | None = None
+    """What it is called in `diagvib table`. Default: its name."""
 
 
 class EncoderSettings(Sparse):

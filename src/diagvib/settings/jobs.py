@@ -221,9 +221,9 @@ def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str)
         with within(f"baseline {baseline}"):
             check_baseline(settings, config, [])
         settings_of[baseline] = settings
-    # The origin of the values is for readers; rewording it does not affect results. Tuning begins
-    # with what is written.
-    absent = ("origin", "settings") if stage == "tune" else ("origin",)
+    # Origin and title are for readers; rewording them does not affect results. Tuning begins with
+    # what is written.
+    absent = ("origin", "title", *(["settings"] if stage == "tune" else []))
     return {key: value for key, value in settings_of[baseline].items() if key not in absent}
 
 

@@ -185,6 +185,8 @@ class Experiment(Strict):
     baselines: Unique[Name | BaselineChoice]
     """names from config/baselines, or entries that restrict a baseline to some studies or bindings,
     or change its max_epochs or batch_size"""
+    mine: Name | None = Field(None, exclude_if=lambda name: name is None)
+    """the baseline that is yours: the page begins with it, and it stands last in tables and figures"""
     training: Training
 
     def study(self, name: str) -> Study:

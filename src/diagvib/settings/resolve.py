@@ -140,6 +140,10 @@ def resolve(values: dict, location: str) -> ResolvedConfiguration:
             _check_bindings(config, config.bindings, studies)
         with within("baselines"):
             baselines = [_resolved(entry, config) for entry in config.baselines]
+        names = [entry.name for entry in baselines]
+        if config.mine and config.mine not in names:
+            raise unknown_name("baseline", config.mine, names, "mine")
+        baselines.sort(key=lambda entry: entry.name == config.mine)
         resolved = ResolvedConfiguration.model_construct(**{**dict(config), "baselines": baselines})
         _check_tuning(resolved, resolved.tuning)
     return resolved

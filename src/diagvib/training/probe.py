@@ -1,4 +1,4 @@
-"""A head on features that a user's own function computes."""
+"""A head on features that a user's own function computes, or that function's own outputs."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,24 +23,27 @@ from diagvib.training.trainer import Trainer
 _BATCH = 64  # images that the user's function gets at a time
 
 
-def features_by(function: Callable[[Tensor], object], images: Images) -> Images:
+def features_by(
+    function: Callable[[Tensor], object], images: Images, caller: str = "probe"
+) -> Images:
     """The same images with features float32[N, D] in place of pixels. function: images uint8[B, 3,
-    H, W] to features [B, D], a tensor or an array. DiagvibError for another shape, values that are
-    not finite, and features that are not an image's own."""
+    H, W] to features [B, D], a tensor or an array. caller: for messages. DiagvibError for another
+    shape, values that are not finite, and features that are not an image's own."""
     pixels = images.pixels.permute(0, 3, 1, 2)
     with torch.inference_mode():
-        check_independent(partial(_features, function), pixels, "probe")
-        parts = [_features(function, part) for part in pixels.split(_BATCH)]
+        features = partial(_features, function, caller)
+        check_independent(features, pixels, caller)
+        parts = [features(part) for part in pixels.split(_BATCH)]
     widths = {part.shape[1] for part in parts}
     if len(widths) > 1:
         raise DiagvibError(
-            f"probe: the function gave {' and '.join(map(str, sorted(widths)))} features of an image; "
+            f"{caller}: the function gave {' and '.join(map(str, sorted(widths)))} features of an image; "
             "as many are needed in each call"
         )
     return Images(torch.cat(parts), images.table, images.metadata)
 
 
-def _features(function: Callable[[Tensor], object], images: Tensor) -> Tensor:
+def _features(function: Callable[[Tensor], object], caller: str, images: Tensor) -> Tensor:
     """float32[B, D] of images uint8[B, 3, H, W], on the CPU."""
     try:
         values = function(images)
@@ -48,19 +51,19 @@ def _features(function: Callable[[Tensor], object], images: Tensor) -> Tensor:
         if not re.search("Byte|uint8|unsigned char", str(error)):
             raise
         raise DiagvibError(
-            f"probe: the function gets images uint8[B, 3, H, W] with values from 0 to 255, which it "
+            f"{caller}: the function gets images uint8[B, 3, H, W] with values from 0 to 255, which it "
             f"scales itself, as in `lambda images: network(images.float() / 255)` ({reason(error)})"
         ) from None
     try:
         features = torch.as_tensor(values).float().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise DiagvibError(
-            f"probe: the function gave {type(values).__name__}; features [B, D] are needed, a tensor "
+            f"{caller}: the function gave {type(values).__name__}; features [B, D] are needed, a tensor "
             "or an array"
         ) from None
     if features.ndim != 2 or len(features) != len(images) or not features.isfinite().all():
         raise DiagvibError(
-            f"probe: for {len(images)} images, the function gave values of shape "
+            f"{caller}: for {len(images)} images, the function gave values of shape "
             f"{[*features.shape]}; finite features of shape [{len(images)}, D] are needed"
         )
     return features

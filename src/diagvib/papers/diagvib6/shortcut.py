@@ -72,6 +72,7 @@ class Shortcut(MetricSet):
     on the only group. The tables `p_matrix`, `overall`, `baselines`, `cue_strength`,
     `asymmetry` and `ranking`."""
 
+    summary = "ood_accuracy"
     title = "Accuracy where the shortcut misleads"
     heads = METRIC_TITLES
 

@@ -57,6 +57,7 @@ class Gaps(MetricSet):
         f"none with fewer than {FEWEST} samples. The intervals are not corrected for the number of methods.",
     )
     differences = DIFFERENCES
+    summary = "worst_group"
 
     def names(self, study: str, known_studies: KnownStudies) -> Sequence[str]:
         return MEASURES

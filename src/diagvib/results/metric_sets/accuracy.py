@@ -26,6 +26,7 @@ class Accuracy(MetricSet):
     each run."""
 
     title = "Accuracy by test group"
+    summary = PLAIN
     introduction = (
         "The mean of the classes' accuracies, and the accuracy of each sample's worst combination of classes, in "
         "percent: mean ± standard error over the {samples}, with the 95 % interval. With n = 1, the brackets have the "

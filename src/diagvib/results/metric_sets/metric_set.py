@@ -65,7 +65,8 @@ class MetricSet:
     accuracies. bounds: metrics that are neither accuracies nor such differences -> the least and the
     greatest value that they may have. heads: metric -> its head in tables, if that is not its name.
     lower_is_better: metrics of which a lower value is better; where results are shared. of_group:
-    test group -> the metric that is its accuracy, if its name is not `{group}_accuracy`."""
+    test group -> the metric that is its accuracy, if its name is not `{group}_accuracy`. summary: the
+    metric of `diagvib table`; by default the first of `names`."""
 
     title: str
     introduction: Sequence[str] = ()
@@ -74,6 +75,7 @@ class MetricSet:
     heads: ClassVar[Mapping[str, str]] = {}
     lower_is_better: ClassVar[Collection[str]] = ()
     of_group: ClassVar[Mapping[str, str]] = {}
+    summary = ""
 
     def __init_subclass__(cls) -> None:
         check_hooks(cls, MetricSet, "metric set")

@@ -1,0 +1,259 @@
+"""`diagvib score`: predictions that were made elsewhere, through the studies of a configuration."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import yaml
+
+from diagvib.commands.evaluate import OWN_OUTPUTS
+from diagvib.commands.fitted import read_classes
+from diagvib.commands.run import run_workflow
+from diagvib.foundation.errors import DiagvibError, some_names, within
+from diagvib.foundation.files import file_sha256, write_text
+from diagvib.foundation.messages import say
+from diagvib.methods.predictions import CONFIDENCE, FILE, PREDICTION, RECIPES, image_name
+from diagvib.methods.registry import PREDICTIONS
+from diagvib.models.fitted import check_names
+from diagvib.scenes import load_scene
+from diagvib.settings.keys import ResolvedConfiguration
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config, overridden
+from diagvib.studies.recipes import read_recipes, select_recipes
+from diagvib.studies.study import SPLITS
+
+_EXAMPLES = 3
+
+
+def score(
+    path: Path,
+    base: Path,
+    studies: Sequence[str] | None = None,
+    classes: str | None = None,
+    overrides: Sequence[str] | None = None,
+    root: str | None = None,
+    cores: int | None = None,
+) -> tuple[Path, ResolvedConfiguration]:
+    """Write configuration.yaml, baselines.yaml and predictions.csv to the root: a baseline, named
+    after the table, whose predictions are these. Draws the images' recipes, to know which images
+    there are. Returns the configuration's path and content.
+
+    classes: as of `read_classes`. DiagvibError for test images without a prediction, and for files
+    and classes that are unknown or there twice.
+    """
+    mapping, table = read_classes(classes), read_predictions(path)
+    name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in path.stem)
+    name = f"scored_{name}"
+    settings = overridden(base, [*overrides] if overrides else None)
+    root = root or f"outputs/score/{name.removeprefix('scored_')}"
+    baselines, file = Path(root, "baselines.yaml"), Path(root, "configuration.yaml")
+    choices = {"studies": [*studies]} if studies else {}
+    baseline_files = [*dict.fromkeys([*(settings.get("baselines_from") or []), str(baselines)])]
+    choices |= {"root": root, "baselines": [name], "baselines_from": baseline_files}
+    method = {"name": PREDICTIONS, "file": str(Path(root, "predictions.csv"))}
+    entry = {"method": method, **OWN_OUTPUTS, "origin": "diagvib score; predictions made elsewhere"}
+    write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
+    write_text(file, yaml.safe_dump({**settings, **choices}, sort_keys=False))
+    config = load_config(file)
+    if config.dataset_count < config.samples or config.seeds > 1:  # which would all be the same
+        repetitions = {"seeds": 1, "samples": config.dataset_count}
+        write_text(file, yaml.safe_dump({**settings, **choices, **repetitions}, sort_keys=False))
+        config = load_config(file)
+    if run_workflow(str(file), ["--quiet", "all", "--cores", str(cores or 1), "recipes"]):
+        raise DiagvibError(f"{base}: the images could not be drawn")
+    with within(str(path)):
+        scored = scored_images(table, datasets(config), mapping)
+    write_text(Path(method["file"]), scored.to_csv(index=False, lineterminator="\n"))
+    method |= {"sha256": file_sha256(Path(method["file"])), "probabilities": CONFIDENCE in scored}
+    write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
+    say(
+        f"{path}: predictions of {len(scored):,} test images, as the baseline {name} of {baselines}"
+    )
+    return file, load_config(file)
+
+
+def read_predictions(path: Path) -> pd.DataFrame:
+    """The columns file, prediction, and confidence if there is one. DiagvibError for a table without
+    the first two, with empty cells, or with a file twice."""
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
+    except (OSError, ValueError) as error:
+        raise DiagvibError(f"{path}: no table of predictions ({error})") from None
+    if lost := [name for name in (FILE, PREDICTION) if name not in table]:
+        raise DiagvibError(
+            f"{path}: no column {lost[0]} among {some_names([*table])}; the columns file and "
+            "prediction are needed"
+        )
+    table = table[[name for name in (FILE, PREDICTION, CONFIDENCE) if name in table]]
+    table = table.apply(lambda column: column.str.strip())
+    empty = (table[FILE] == "") | (table[PREDICTION] == "")
+    _refuse(
+        path,
+        "rows without a file or a prediction",
+        [f"line {k + 2}" for k in np.flatnonzero(empty)],
+    )
+    doubled = table.loc[table[FILE].duplicated(), FILE].unique()
+    _refuse(path, "files with several predictions", doubled)
+    if CONFIDENCE in table:
+        values = pd.to_numeric(table[CONFIDENCE], errors="coerce")
+        invalid = table.loc[~values.between(0, 1), FILE]
+        _refuse(path, "rows whose confidence is no probability from 0 to 1", invalid)
+    return table
+
+
+def _refuse(location: object, problem: str, names: Sequence[str], remedy: str = "") -> None:
+    """DiagvibError with the number and the first three of these names, if there are any."""
+    if len(names):
+        where = f"{location}: " if location else ""
+        raise DiagvibError(
+            f"{where}{len(names):,} {problem}: {some_names([*names], _EXAMPLES)}{remedy}"
+        )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The images of a dataset. names: by split, of each image, its own and, of a photo, that of its
+    file. classes: all of the target; present: those that there are images of. recipes: the digest
+    of the test images'."""
+
+    title: str
+    names: Mapping[str, Sequence[tuple[str, ...]]]
+    classes: Sequence[str]
+    present: Sequence[str]
+    recipes: str
+
+
+def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
+    """Those of a configuration whose recipes are drawn."""
+    layout = Layout(config.root)
+    for study, binding in config.datasets:
+        scene_name = config.study(study).scene
+        scene, prepared = load_scene(scene_name), layout.prepared(scene_name)
+        target, path = binding.split("-")[0], layout.recipes(study, binding)
+        recipes, metadata = read_recipes(path)
+        for sample in range(config.dataset_count):
+            names, labels = {}, set()
+            for split in SPLITS:
+                rows = select_recipes(recipes, sample, split, path)
+                labels |= set(rows[target].to_pylist())
+                image = {"study": study, "binding": binding, "sample": sample, "split": split}
+                names[split] = _names(image, rows, scene.source_files(rows, prepared))
+            present = [name for name in scene.factors[target] if name in labels]
+            digest = metadata["digests"][f"{sample}/test"]
+            title = f"{study} {binding} {sample}"
+            yield Dataset(title, names, scene.factors[target], present, digest)
+
+
+def _names(image: dict, rows: pa.Table, files: Sequence[str] | None) -> list[tuple[str, ...]]:
+    names = [image_name(image, row) for row in range(len(rows))]
+    return [*zip(names, files, strict=True)] if files else [(name,) for name in names]
+
+
+def scored_images(
+    table: pd.DataFrame, scored_datasets: Iterator[Dataset], mapping: Mapping[str, str]
+) -> pd.DataFrame:
+    """The predictions of all test images, by the images' names and the classes' names. table: from
+    `read_predictions`; mapping: a prediction -> a class.
+
+    A file may have more folders in front than an image's name, or fewer if that names one image.
+    """
+    scored_datasets = [*scored_datasets]
+    rows = rows_of_files(table[FILE], scored_datasets)
+    lost = [
+        images[-1]
+        for dataset in scored_datasets
+        for images in dataset.names["test"]
+        if not any(name in rows for name in images)
+    ]
+    total = sum(len(dataset.names["test"]) for dataset in scored_datasets)
+    _refuse("", f"of {total:,} test images have no prediction", lost)
+    parts = []
+    for dataset in scored_datasets:
+        numbers = [
+            next(rows[name] for name in images if name in rows) for images in dataset.names["test"]
+        ]
+        part = table.iloc[numbers].reset_index(drop=True)
+        labels = class_names(part[PREDICTION], dataset, mapping)
+        names = [images[0] for images in dataset.names["test"]]
+        part = part.assign(**{FILE: names, PREDICTION: labels, RECIPES: dataset.recipes})
+        if CONFIDENCE in part:
+            low = part[CONFIDENCE].astype(float) < 1 / len(dataset.classes)
+            problem = (
+                f"confidences below 1/{len(dataset.classes)}, so another class would be predicted"
+            )
+            _refuse("", problem, part.loc[low, FILE])
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def rows_of_files(files: Sequence[str], scored_datasets: Sequence[Dataset]) -> dict[str, int]:
+    """The row of each test image that a file is of, by the image's name. DiagvibError for files that
+    are of no image of these datasets, and images that several files are of."""
+    tested = {n for d in scored_datasets for images in d.names["test"] for n in images}
+    learned = {
+        n
+        for d in scored_datasets
+        for split in ("train", "val")
+        for images in d.names[split]
+        for n in images
+    }
+    rows, unknown, doubled = {}, dict(enumerate(files)), []
+    for names in (tested, learned - tested):
+        endings = _endings(names)
+        for row, file in [*unknown.items()]:
+            if name := _named(file, names, endings):
+                del unknown[row]
+                doubled += [file] if rows.setdefault(name, row) != row and names is tested else []
+    unknown = [*unknown.values()]
+    example = min(tested, key=len)
+    _refuse(
+        "", "files are of no image of these studies", unknown, f"; images are called like {example}"
+    )
+    _refuse("", "files are of an image that another row is of, too", doubled)
+    return rows
+
+
+def _endings(names: set[str]) -> dict[str, str]:
+    """Ends of paths -> the name that alone ends so."""
+    endings = {}
+    for name in names:
+        parts = name.split("/")
+        for start in range(1, len(parts)):
+            ending = "/".join(parts[start:])
+            endings[ending] = "" if ending in endings else name
+    return endings
+
+
+def _named(file: str, names: set[str], endings: Mapping[str, str]) -> str:
+    """The name of the image that a file is of; empty if there is none."""
+    parts = file.replace("\\", "/").removeprefix("./").split("/")
+    paths = ["/".join(parts[start:]) for start in range(len(parts))]
+    whole = next((path for path in paths if path in names), "")
+    return whole or endings.get(paths[0], "")
+
+
+def class_names(predictions: pd.Series, dataset: Dataset, mapping: Mapping[str, str]) -> list[str]:
+    """The classes that predictions mean: those of the mapping; or by name; or by number, counted
+    among the classes that there are images of, as in the tables of `diagvib export --png`."""
+    values = [*predictions.unique()]
+    numbers = {str(number): name for number, name in enumerate(dataset.present)}
+    names = {name: name for name in dataset.classes}
+    called = f"{dataset.title}: the classes are {some_names(dataset.present, 10)}"
+    if mapping:
+        check_names("class", mapping.values(), names, called)
+        check_names("prediction", values, mapping, "give each one a class by --classes")
+        return [*predictions.map(mapping)]
+    by_name, by_number = ({*values} <= {*known} for known in (names, numbers))
+    if by_name and by_number and any(numbers[value] != value for value in values):
+        raise DiagvibError(
+            f"{dataset.title}: predictions such as {values[0]} may be names or numbers of classes; say "
+            f"which class each means by --classes, such as {values[0]}={values[0]}"
+        )
+    if not by_name and not by_number:
+        remedy = f"{called}, or numbers from 0 to {len(numbers) - 1}; or use --classes"
+        check_names("class", values, {*names} | {*numbers}, remedy)
+        check_names("class", values, names, remedy)
+    return [*predictions.map(names if by_name else numbers)]

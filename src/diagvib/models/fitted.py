@@ -1,0 +1,189 @@
+"""Classifiers that were fitted elsewhere, as they are, and which of their outputs mean which
+class."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import Parameter, signature
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from diagvib.foundation.errors import DiagvibError, some_names
+from diagvib.foundation.plug_ins import imported, reason
+from diagvib.models.independence import check_independent
+from diagvib.models.network import Whole, check_logits
+from diagvib.models.registry import family, make_network
+
+# All of torchvision's published classifiers have as many; a file of weights says itself how many.
+_IMAGENET_CLASSES = 1000
+# The logit of a class that no output means.
+NEVER = -1e4
+# What transformers calls an output without a name.
+_NAMELESS = re.compile(r"LABEL_\d+")
+_EXAMPLES = 3
+
+
+class Logits(nn.Module):
+    """Images to logits, also of a network that returns an object with `logits`, or a tuple.
+    names: of the outputs, if the network has them."""
+
+    def __init__(self, net: nn.Module, names: Sequence[str] = ()):
+        super().__init__()
+        self.net, self.names = net, tuple(names or output_names(net))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = self.net(inputs)
+        outputs = getattr(outputs, "logits", outputs)
+        return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
+def output_names(net: object) -> tuple[str, ...]:
+    """The names of a network's outputs: transformers' `config.id2label`, or an attribute `classes`;
+    () if it has none."""
+    labels = getattr(getattr(net, "config", None), "id2label", None) or {}
+    names = [str(labels[number]) for number in sorted(labels)] or getattr(net, "classes", None)
+    names = [*map(str, names)] if isinstance(names, list | tuple) else []
+    return () if all(map(_NAMELESS.fullmatch, names)) else tuple(names)
+
+
+def fitted_network(settings: dict, image_size: int) -> Logits:
+    """A classifier with all its own outputs, in evaluation mode. settings: a baseline's `model`.
+
+    The network of a name, with its published weights or those of a file; without weights, what a
+    function of your own returns, which takes no arguments but the options. DiagvibError if it
+    cannot be made, or does not turn images of this size into logits, each image by itself.
+    """
+    name, weights, names = settings["name"], settings["weights"], ()
+    if family(name) == "own" and not weights:
+        network = _returned(name, settings["options"])
+    else:
+        network = make_network({**settings, "head": "published"}, _IMAGENET_CLASSES, image_size)
+        names = output_names(getattr(network.body, "net", None))
+        if family(name) == "torchvision" and isinstance(weights, str):
+            from diagvib.models.weights import published
+
+            names = published(name, weights).meta["categories"]
+    network = Logits(network, names).eval()
+    location = f"model: {name}"
+    check_logits(network, location, _outputs(network, location, image_size), image_size)
+    images = torch.rand(4, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
+    check_independent(network, images, f"{location} in evaluation mode")
+    return network
+
+
+def _returned(name: str, options: Mapping) -> nn.Module:
+    function, location = imported(name, "model"), f"model: {name}"
+    if isinstance(function, nn.Module):
+        return function
+    try:
+        signature(function).bind(**options)
+    except (TypeError, ValueError) as error:
+        parameters = signature(function).parameters.values() if callable(function) else ()
+        required = [p.name for p in parameters if p.default is Parameter.empty]
+        raise DiagvibError(
+            f"{location} must return a fitted network when it is called without arguments ({error})"
+            + "; or give its --weights" * bool(required)
+        ) from None
+    network = function(**options)
+    if not isinstance(network, nn.Module):
+        raise DiagvibError(f"{location} returned {type(network).__name__}, not a torch.nn.Module")
+    return network
+
+
+@torch.no_grad()
+def _outputs(network: nn.Module, location: str, image_size: int) -> int:
+    """How many outputs it has; 0 if that cannot be seen, of which `check_logits` says why."""
+    try:
+        return network(torch.zeros(2, 3, image_size, image_size)).shape[1]
+    except Exception:
+        return 0
+
+
+def transformers_model(settings: dict, n_classes: int, image_size: int) -> Whole:
+    """`transformers/FOLDER`: an image classifier that `save_pretrained` wrote to this folder, with
+    its own outputs. DiagvibError if there is none."""
+    name = settings["name"]
+    try:
+        from transformers import AutoModelForImageClassification
+
+        folder = name.removeprefix("transformers/")
+        net = AutoModelForImageClassification.from_pretrained(
+            folder, local_files_only=True, **settings["options"]
+        )
+    except Exception as error:  # of many kinds, also if the package is missing
+        raise DiagvibError(
+            f"model: {name}: holds no image classifier of transformers ({reason(error)}); name a folder "
+            "that save_pretrained wrote"
+        ) from None
+    network = Whole(Logits(net), net.config.num_labels)
+    check_logits(network.eval(), f"model: {name}", net.config.num_labels, image_size)
+    return network
+
+
+def transformers_input(folder: Path) -> dict:
+    """size, mean, std and interpolation with which the images of a saved classifier are prepared, as
+    far as its folder says."""
+    file = folder / "preprocessor_config.json"
+    saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    size = saved.get("size") if saved.get("do_resize", True) else None
+    if isinstance(size, dict):
+        size = size.get("height") or size.get("shortest_edge")
+    scaled = saved.get("do_normalize", True) and "image_mean" in saved
+    return {
+        "size": size,
+        "mean": [*saved["image_mean"]] if scaled else [0.0] * 3,
+        "std": [*saved["image_std"]] if scaled else [1.0] * 3,
+        "interpolation": "bicubic" if saved.get("resample") == 3 else "bilinear",
+    }
+
+
+def outputs_of_classes(
+    mapping: Mapping[str, str], names: Sequence[str], count: int, classes: Sequence[str]
+) -> list[list[int]]:
+    """For each of a factor's classes, the numbers of the outputs that mean it.
+
+    mapping: an output, by its name or number -> a class; without one, outputs with the names of
+    the classes, or as many outputs without names as there are classes, in their order. DiagvibError
+    otherwise, saying how to map them.
+    """
+    if not mapping and sorted(names) == sorted(classes):
+        return [[names.index(name)] for name in classes]
+    if not mapping and not names and count == len(classes):
+        return [[number] for number in range(count)]
+    numbers = {str(number): number for number in range(count)}
+    numbers |= {name: number for number, name in enumerate(names)}
+    outputs = f"{count:,} outputs" + f" ({some_names(names, _EXAMPLES)})" * bool(names)
+    example = f"{names[0] if names else 0}={classes[0]}"
+    if not mapping:
+        raise DiagvibError(
+            f"the classifier has {outputs}, and there are {len(classes)} classes: "
+            f"{some_names(classes, _EXAMPLES)}; say which output means which class, such as {example}"
+        )
+    check_names("output", mapping, numbers, f"the classifier has {outputs}")
+    check_names("class", mapping.values(), classes, f"there are {some_names(classes, 20)}")
+    return [
+        sorted(numbers[output] for output, name in mapping.items() if name == class_name)
+        for class_name in classes
+    ]
+
+
+def check_names(kind: str, names: Iterable[str], valid: Iterable[str], remedy: str) -> None:
+    """DiagvibError with the number and the first three of the names that are not valid."""
+    valid = {*valid}
+    unknown = [*dict.fromkeys(name for name in names if name not in valid)]
+    if unknown:
+        plural = "es" if kind.endswith("s") else "s"
+        raise DiagvibError(
+            f"{len(unknown):,} unknown {kind}{plural if len(unknown) > 1 else ''}: "
+            f"{some_names(unknown, _EXAMPLES)}; {remedy}"
+        )
+
+
+def class_logits(logits: Tensor, outputs: Sequence[Sequence[int]]) -> Tensor:
+    """Logits [B, classes], given those of all outputs: the probability of a class is that of its
+    outputs together, among the outputs that mean a class."""
+    never = logits.new_full((len(logits),), NEVER)
+    columns = [logits[:, numbers].logsumexp(1) if numbers else never for numbers in outputs]
+    return torch.stack(columns, 1)

@@ -1,0 +1,232 @@
+"""Classifiers that were fitted elsewhere, with their own outputs, and tables of predictions."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from torch import nn
+
+import diagvib
+from conftest import refused
+from diagvib import stages
+from diagvib.commands.fitted import fitted_baseline, read_classes, write_fitted
+from diagvib.commands.score import read_predictions, score
+from diagvib.models.fitted import class_logits, outputs_of_classes
+from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
+from toy import images_here, run_here, runs_here
+
+COUNTS = {"train": 45, "val": 18, "id": 18, "ood": 36}
+SMALL = {"sources": "embedded", "image_size": 64, "counts": COUNTS}
+CONFIG = {"root": "outputs/small", "studies": ["zgo"], "bindings": ["shape-hue", "hue-shape"]}
+CONFIG |= {"samples": 1, "images": "render", "baselines": ["small_cnn"], **SMALL}
+MODULE = """
+import torch
+from torch import nn
+
+def network(outputs=10):
+    pool, norm = nn.AvgPool2d(16), nn.LayerNorm(48, elementwise_affine=False)
+    net = nn.Sequential(pool, nn.Flatten(), norm, nn.Linear(48, outputs, bias=False))
+    net[-1].weight.data = torch.arange(48.0 * outputs).sin().view(outputs, 48)  # as if loaded
+    return net
+"""
+
+
+def draw(file: str, options: list[str]) -> None:
+    """Recipes, without Snakemake."""
+    config = load_config(file)
+    if not Path(config.root, "data").exists():
+        images_here(config, Path(config.root))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a configuration and a module."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("diagvib.commands.score.run_workflow", draw)
+    Path("small.yaml").write_text(yaml.safe_dump(CONFIG))
+    Path("lab").mkdir()
+    Path("lab/nets.py").write_text(MODULE)
+    return tmp_path
+
+
+def network(outputs=10) -> nn.Module:
+    names: dict = {}
+    exec(MODULE, names)
+    return names["network"](outputs)
+
+
+def evaluated(entry: dict, *overrides: str, root: str = "root"):
+    """The run of an entry on shape-hue: its predictions, metrics and record; and the layout."""
+    path, config = write_fitted(entry, ["zgo"], "small.yaml", [*overrides], root)
+    assert [binding for *_, binding in config.train_jobs] == ["shape-hue"]
+    layout = run_here(path, root=Path(root))
+    run = layout.runs(config.baselines[0].name, "zgo", "shape-hue") / "0"
+    facts = [json.loads((run / f"{name}.json").read_text()) for name in ("metrics", "run")]
+    return pd.read_parquet(run / "predictions.parquet"), *facts, layout
+
+
+def test_a_function_of_a_file_is_measured_as_it_is_and_so_are_its_predictions(folder):
+    """Its own logits decide; the same predictions, as a table, give the same metrics exactly."""
+    rows, metrics, record, layout = evaluated(fitted_baseline("lab/nets.py:network"))
+    test = diagvib.load("zgo", "shape-hue", "test", **SMALL)
+    with torch.inference_mode():
+        logits = network()(test.pixels.permute(0, 3, 1, 2).float() / 255)
+    expected = np.array(test.classes)[logits.argmax(1).numpy()]
+    assert rows["prediction"].tolist() == expected.tolist() and len(set(expected)) > 2
+    assert record["settings"]["method"]["trained"] == "elsewhere"
+    assert record["training"]["precision"] == "fp32"
+    scored = diagvib.score(network(), "zgo", "shape-hue", **SMALL)
+    for group in ("id", "ood"):
+        assert scored[f"{group}_accuracy"] == metrics["groups"][group]["accuracy"]
+    assert len([name for name in scored if name.count("-") == 1]) == 9 and "follows_hue" in scored
+    page = (layout.tables / "tables.md").read_text()
+    assert "fitted_lab.nets-network §" in page and "§ own outputs, not trained here" in page
+    runs = pd.read_csv(layout.tables / "runs.csv")
+    assert (
+        runs["ood_ece"].notna().all()
+        and pd.read_csv(layout.tables / "run_times.csv")["images_per_second"].isna().all()
+    )
+
+    files = [f"export/zgo/shape-hue/0/png/test/{row:06}.png" for row in range(len(rows))]
+    table = pd.DataFrame({"file": files, "prediction": rows["prediction"]})
+    table.sample(frac=1, random_state=0).to_csv("mine.csv", index=False)
+
+    path, _ = score(
+        Path("mine.csv"), Path("small.yaml"), None, None, ["bindings=[shape-hue]"], "scored"
+    )
+    config, scored_layout = load_config(path), Layout("scored")
+    runs_here(config, scored_layout)
+    stages.tabulate(scored_layout, stage_settings(config, "tabulate"), 1)
+    (again,) = scored_layout.all_runs.rglob("metrics.json")
+    again = json.loads(again.read_text())
+    assert again["groups"] == metrics["groups"] and again["trained"] == metrics["trained"]
+    ours, theirs = (
+        pd.read_csv(place.tables / "metrics.csv").query("metric_set != 'calibration'")["mean"]
+        for place in (layout, scored_layout)
+    )
+    assert ours.tolist() == theirs.tolist() and len(ours)
+    assert "ood_ece" not in pd.read_csv(scored_layout.tables / "runs.csv")
+
+
+def test_a_saved_classifier_of_transformers_is_matched_by_its_names(folder):
+    transformers = pytest.importorskip("transformers")
+    settings = {"layer_type": "basic", "depths": [1] * 2, "hidden_sizes": [8, 16]}
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(embedding_size=8, **settings)
+    config.id2label = {number: str((number + 1) % 10) for number in range(10)}
+    config.label2id = {name: number for number, name in config.id2label.items()}
+    model = transformers.ResNetForImageClassification(config).eval()
+    model.classifier[-1].weight.data *= 50
+    model.save_pretrained("saved")
+    scaling = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    Path("saved/preprocessor_config.json").write_text(
+        json.dumps({**scaling, "size": {"height": 32, "width": 32}})
+    )
+    rows, _, record, _ = evaluated(fitted_baseline("saved"))
+    test = diagvib.load("zgo", "shape-hue", "test", **SMALL)
+    images = nn.functional.interpolate(
+        test.pixels.permute(0, 3, 1, 2).float() / 255, (32, 32), mode="bilinear", antialias=True
+    )
+    with torch.inference_mode():
+        numbers = model((images - 0.5) / 0.25).logits.argmax(1).tolist()
+    assert rows["prediction"].tolist() == [config.id2label[number] for number in numbers]
+    assert record["settings"]["depends"] == sorted(map(str, Path("saved").iterdir()))
+    scored = diagvib.score(model, "zgo", "shape-hue", transform=lambda x: x / 255, **SMALL)
+    assert 0 <= scored["follows_hue"] <= 1
+
+
+def test_weights_of_timm_have_their_own_scaling_and_a_mapping(folder):
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    net = timm.create_model("resnet10t", num_classes=4).eval()
+    torch.save(net.state_dict(), "net.pt")
+    classes = "0=red,1=green,2=red,3=blue"
+    entry = fitted_baseline("timm/resnet10t", "net.pt", None, classes)
+    assert entry["method"]["mean"] == pytest.approx([0.485, 0.456, 0.406])
+    _, config = write_fitted(entry, ["zgo"], "small.yaml", None, "root")
+    assert [binding for *_, binding in config.train_jobs] == ["hue-shape"]
+    with refused(
+        "--classes: shape: the classifier has 4 outputs, and there are 10 classes: 0, 1, 2"
+    ):
+        write_fitted(
+            fitted_baseline("timm/resnet10t", "net.pt"), ["zgo"], "small.yaml", None, "root"
+        )
+
+
+def test_outputs_of_a_class_count_together_and_the_others_never():
+    outputs = outputs_of_classes(
+        {"a": "x", "2": "x", "b": "y"}, ["a", "b", "c"], 3, ["x", "y", "z"]
+    )
+    assert outputs == [[0, 2], [1], []]
+    logits = class_logits(torch.tensor([[0.0, 0.5, 0.0], [0.0, 1.0, 0.0]]), outputs)
+    assert logits.argmax(1).tolist() == [0, 1] and logits[:, 2].max() < -1000
+    assert torch.equal(logits[:, 1], torch.tensor([0.5, 1.0]))  # exactly
+    assert outputs_of_classes({}, ["y", "x"], 2, ["x", "y"]) == [[1], [0]]
+    with refused("say which output means which class, such as cat=x"):
+        outputs_of_classes({}, ["cat", "dog"], 2, ["x", "y"])
+    with refused("4 unknown outputs: c, d, e and 1 more; the classifier has 1 outputs"):
+        outputs_of_classes(dict.fromkeys("cdef", "x"), [], 1, ["x"])
+    with refused("1 unknown class: q; there are x"):
+        outputs_of_classes({"0": "q"}, [], 1, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name,prediction\na,1", "no column file among name, prediction"),
+        ("file,prediction\na,\nb,2", "1 rows without a file or a prediction: line 2"),
+        ("file,prediction\na,1\na,2\nb,1\nb,1", "2 files with several predictions: a, b"),
+        ("file,prediction,confidence\na,1,2", "1 rows whose confidence is no probability .*: a"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(tmp_path, text, says):
+    (tmp_path / "p.csv").write_text(text)
+    with refused(says):
+        read_predictions(tmp_path / "p.csv")
+
+
+def test_files_and_classes_that_do_not_fit_are_named(folder):
+    def scored(files, predictions, classes=None):
+        pd.DataFrame({"file": files, "prediction": predictions}).to_csv("p.csv", index=False)
+        return score(Path("p.csv"), Path("small.yaml"), None, classes, ["bindings=[hue-shape]"])
+
+    files = [f"{row:06}.png" for row in range(54)]  # one dataset: enough of a name
+    with refused("p.csv: 51 of 54 test images have no prediction: zgo/hue-shape/0/png/test/000003"):
+        scored(files[:3], ["red"] * 3)
+    with refused("2 files are of no image of these studies: x.png, y.png; images are called like"):
+        scored([*files, "x.png", "y.png"], ["red"] * 56)
+    with refused("1 files are of an image that another row is of, too: test/000000.png"):
+        scored([*files, "test/000000.png"], ["red"] * 55)
+    with refused("zgo hue-shape 0: .*|2 unknown classes: mauve, puce; .* numbers from 0 to 2"):
+        scored(files, ["mauve", "puce"] * 27)
+    with refused("1 unknown prediction: b; give each one a class"):
+        scored(files, ["a", "b"] * 27, "a=red")
+    numbered = Path(scored(files, ["2", "0", "1"] * 18)[0]).with_name("predictions.csv")
+    present = pd.read_csv(numbered)["prediction"][:3].tolist()
+    hues = diagvib.load("zgo", "hue-shape", "test", **SMALL)
+    ordered = [name for name in hues.classes if name in hues.table["hue"].to_pylist()]
+    assert present == [ordered[2], ordered[0], ordered[1]]
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ("red", "--classes red: red; write output=class"),
+        ("0=red,0=blue", "1 outputs mean several classes: 0"),
+        ("none.csv", "none.csv: no such file"),
+    ],
+)
+def test_a_mapping_that_is_none_is_refused(folder, classes, says):
+    with refused(says):
+        read_classes(classes)
+    Path("map.csv").write_text("output,class\ntabby,cat\n7,dog\n")
+    Path("map.yaml").write_text("tabby: cat\n7: dog\n")
+    expected = {"tabby": "cat", "7": "dog"}
+    assert read_classes("map.csv") == read_classes("map.yaml") == expected
+    assert read_classes("tabby=cat,7=dog") == expected
