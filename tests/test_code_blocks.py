@@ -25,6 +25,7 @@ import yaml
 
 from conftest import REPOSITORY
 from diagvib.cli import app
+from diagvib.commands.new_code import write_new
 from diagvib.commands.run import shipped_configurations
 from diagvib.foundation.validation import read_valid
 from diagvib.scenes import load_scene
@@ -158,6 +159,8 @@ def _write_files(page: str, folder: Path) -> None:
                 shutil.copytree(REPOSITORY / source, folder / copy)
             for name in re.findall(r" > ([\w.]+)", block.text):
                 (folder / name).touch()
+            for kind, name in re.findall(r"^diagvib new (\w+) (my_\w+)", block.text, re.M):
+                write_new(kind, name)
 
 
 def check_yaml(block: Block, folder: Path) -> None:
