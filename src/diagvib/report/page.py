@@ -44,6 +44,7 @@ from diagvib.results.metric_sets import cue_strength
 from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.reader_tables import (
+    Frames,
     Table,
     by_section,
     describe_doubtful,
@@ -52,6 +53,7 @@ from diagvib.results.reader_tables import (
     html,
     metrics_of,
     narrowed,
+    untrained,
     whole_percent,
     with_code,
 )
@@ -160,7 +162,9 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
         "note": source_note(runs, settings),
         "stand_ins": settings.get("sources") == "embedded",
         "paper": paper,
-        "remarks": " ".join(filter(None, [versions["mixed"], scratch_note(runs, settings)])),
+        "remarks": " ".join(
+            filter(None, [_untrained_note(frames), versions["mixed"], scratch_note(runs, settings)])
+        ),
         "differences": protocol_differences(settings) if paper else [],
         "headline": known_studies.headline(studies),
         "known": known_studies,
@@ -186,6 +190,11 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
         "settings": settings,
         "playground": f"explorer/{PLAYGROUND}" if playground_runs(report_data) else "",
     }
+
+
+def _untrained_note(frames: Frames) -> str:
+    names = untrained(frames)
+    return f"{', '.join(names)}: own outputs, not trained here." if names else ""
 
 
 def findings(report_data: ReportData) -> list[Finding]:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import print_rows
+from diagvib.methods.registry import is_trained
 from diagvib.results.uncertainty import image_interval, sample_interval
 from diagvib.settings.layout import run_folder_name
 
@@ -86,6 +87,14 @@ def _bold(table: Table, rows: Sequence[Sequence[str]], around: str) -> list[list
 def metrics_of(tables: Frames, name: str) -> pd.DataFrame:
     """The rows of the table `metrics` that belong to one set of metrics."""
     return tables["metrics"][tables["metrics"]["metric_set"] == name]
+
+
+def untrained(tables: Frames) -> list[str]:
+    """The baselines of which nothing is trained here."""
+    methods = tables["metrics"].drop_duplicates("baseline").set_index("baseline")["method"]
+    return [
+        name for name, method in methods.items() if not is_trained({"method": {"name": method}})
+    ]
 
 
 def narrowed(table: Table) -> Table:

@@ -21,7 +21,7 @@ from diagvib.results.combinations import run_warnings
 from diagvib.results.metric_sets.metric_set import COLUMNS, UNTUNED, Results, concatenated
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
-from diagvib.results.reader_tables import Frames, Table, doubtful, metrics_of
+from diagvib.results.reader_tables import Frames, Table, doubtful, metrics_of, untrained
 from diagvib.results.saliency_shares import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.selection_price import price_tables, selection_prices
@@ -96,9 +96,8 @@ def with_warnings(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def marked(tables: Sequence[Table], frames: Frames, known_studies: KnownStudies) -> list[Table]:
     """The tables with a sign beside each baseline of which runs are doubtful (in the row's study, or
     that of the title, or in any), and each that trains nothing, and with the signs' meaning."""
-    runs, metrics = frames["runs"], frames["metrics"].drop_duplicates("baseline")
-    untrained = metrics[[not is_trained({"method": {"name": name}}) for name in metrics["method"]]]
-    signs = {DOUBTFUL: doubtful(runs), UNTRAINED: runs["baseline"].isin(untrained["baseline"])}
+    runs = frames["runs"]
+    signs = {DOUBTFUL: doubtful(runs), UNTRAINED: runs["baseline"].isin(untrained(frames))}
     for sign, rows in signs.items():
         tables = [_marked(table, runs[rows], known_studies, sign) for table in tables]
     return [_without_classes(table) for table in tables]

@@ -8,7 +8,14 @@ import pandas as pd
 
 from diagvib.results.effects import cautions, effect_of, unseen
 from diagvib.results.metric_sets.metric_set import Finding
-from diagvib.results.reader_tables import Frames, interval, metrics_of, points, whole_percent
+from diagvib.results.reader_tables import (
+    Frames,
+    interval,
+    metrics_of,
+    points,
+    untrained,
+    whole_percent,
+)
 from diagvib.results.uncertainty import FEWEST, half_width, image_interval
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.needs import OOD
@@ -101,8 +108,11 @@ def _shortcut_text(row, pairs: int, tables: Frames, known_studies: KnownStudies)
     names = {"baseline": row.baseline, "target": row.target}
     misled = {**names, "study": headline.shortcut, "cue": row.cue, "group": "ood"}
     without_cue = {**names, "study": headline.without, "cue": "", "group": "id"}
+    origin = f"Trained with {row.cue} as a shortcut to {row.target}"
+    if row.baseline in untrained(tables):
+        origin = "With its own outputs, not trained here"
     text = (
-        f"Trained with {row.cue} as a shortcut to {row.target}{choice_note}, {row.baseline} recognises {row.target} "
+        f"{origin}{choice_note}, {row.baseline} recognises {row.target} "
         f"in {whole_percent(row.shortcut)} of the test images where {row.cue} misleads"
     )
     if row.without != row.without:
