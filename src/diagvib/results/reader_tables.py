@@ -91,7 +91,8 @@ def metrics_of(tables: Frames, name: str) -> pd.DataFrame:
 
 def untrained(tables: Frames) -> list[str]:
     """The baselines of which nothing is trained here."""
-    methods = tables["metrics"].drop_duplicates("baseline").set_index("baseline")["method"]
+    metrics = tables.get("metrics", pd.DataFrame(columns=["baseline", "method"]))
+    methods = metrics.drop_duplicates("baseline").set_index("baseline")["method"]
     return [
         name for name, method in methods.items() if not is_trained({"method": {"name": method}})
     ]
