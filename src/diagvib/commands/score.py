@@ -13,12 +13,13 @@ from diagvib.commands.evaluate import OWN_OUTPUTS
 from diagvib.commands.fitted import read_classes
 from diagvib.commands.run import run_workflow
 from diagvib.foundation.errors import DiagvibError, some_names, within
-from diagvib.foundation.files import file_sha256, write_text
+from diagvib.foundation.files import file_sha256, read_table, write_text
 from diagvib.foundation.messages import say
 from diagvib.methods.predictions import CONFIDENCE, FILE, PREDICTION, RECIPES, image_name
 from diagvib.methods.registry import PREDICTIONS
 from diagvib.models.fitted import check_names
 from diagvib.scenes import load_scene
+from diagvib.scenes.photos.scene import CATALOGUE, Photos
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config, overridden
@@ -53,6 +54,7 @@ def score(
     choices = {"studies": [*studies]} if studies else {}
     baseline_files = [*dict.fromkeys([*(settings.get("baselines_from") or []), str(baselines)])]
     choices |= {"root": root, "baselines": [name], "baselines_from": baseline_files}
+    choices["images"] = "render"  # none is looked at
     method = {"name": PREDICTIONS, "file": str(Path(root, "predictions.csv"))}
     entry = {"method": method, **OWN_OUTPUTS, "origin": "diagvib score; predictions made elsewhere"}
     write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
@@ -117,13 +119,14 @@ def _refuse(location: object, problem: str, names: Sequence[str], remedy: str = 
 class Dataset:
     """The images of a dataset. names: by split, of each image, its own and, of a photo, that of its
     file. classes: all of the target; present: those that there are images of. recipes: the digest
-    of the test images'."""
+    of the test images'. photos: the files of all photos, of which a study may leave out some."""
 
     title: str
     names: Mapping[str, Sequence[tuple[str, ...]]]
     classes: Sequence[str]
     present: Sequence[str]
     recipes: str
+    photos: frozenset[str] = frozenset()
 
 
 def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
@@ -134,6 +137,9 @@ def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
         scene, prepared = load_scene(scene_name), layout.prepared(scene_name)
         target, path = binding.split("-")[0], layout.recipes(study, binding)
         recipes, metadata = read_recipes(path)
+        photos = frozenset()
+        if isinstance(scene, Photos):
+            photos = frozenset(read_table(prepared / CATALOGUE)["path"].to_pylist())
         for sample in range(config.dataset_count):
             names, labels = {}, set()
             for split in SPLITS:
@@ -144,7 +150,7 @@ def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
             present = [name for name in scene.factors[target] if name in labels]
             digest = metadata["digests"][f"{sample}/test"]
             title = f"{study} {binding} {sample}"
-            yield Dataset(title, names, scene.factors[target], present, digest)
+            yield Dataset(title, names, scene.factors[target], present, digest, photos)
 
 
 def _names(image: dict, rows: pa.Table, files: Sequence[str] | None) -> list[tuple[str, ...]]:
@@ -200,6 +206,7 @@ def rows_of_files(files: Sequence[str], scored_datasets: Sequence[Dataset]) -> d
         for images in d.names[split]
         for n in images
     }
+    learned |= frozenset().union(*(dataset.photos for dataset in scored_datasets))
     rows, unknown, doubled = {}, dict(enumerate(files)), []
     for names in (tested, learned - tested):
         endings = _endings(names)
