@@ -323,7 +323,10 @@ def evaluate(
     classes: Classes = None,
     weights: Annotated[
         str | None,
-        option("The name of published weights, a file, or an installed package; default: random."),
+        option(
+            "The name of published weights, a file, or an installed package; default: random, and "
+            "with --head own the published ones.",
+        ),
     ] = None,
     input_size: Annotated[
         int | None, option("Pixels per side to which images are resized; default: as they are.")
