@@ -99,5 +99,9 @@ def test_stand_ins_run_to_their_report(tmp_path):
     assert metrics["paper"].isna().all(), "drawn cars are not the paper's"
     page = (root / "results/report.html").read_text()
     assert "UrbanCars" in page and re.search(r"embedded|not comparable", page)
+    assert (
+        "I.D. Acc | cue-1 gap (BG) | cue-2 gap (CoObj) |"
+        in (root / "results/tables/tables.md").read_text()
+    )
     for text in (page, (root / "results/tables/tables.md").read_text()):
         assert "over the seeds" in text and "dataset samples" not in text

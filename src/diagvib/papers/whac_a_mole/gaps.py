@@ -36,6 +36,8 @@ SHOWN_METRICS = {
     "cue_2_gap": "cue-2 gap",
     "joint_gap": "joint gap",
 }
+# The paper's names of these gaps, where the cues are those of UrbanCars.
+_OF_URBANCARS = {"cue_1_gap": "BG", "cue_2_gap": "CoObj", "joint_gap": "BG+CoObj"}
 MEASURES = ("id_accuracy", *GAPS, "worst_group")
 
 
@@ -101,9 +103,10 @@ class Gaps(MetricSet):
             ("methods with group labels", labels | (rows["method"] == REFERENCE)),
         ):
             for study, part in rows[is_shown].groupby("study", sort=False):
+                heads = heads_of(known_studies.studies[study].scene)
                 yield Table(
                     f"{known_studies.title(study)}: {title}",
-                    *pivot(part, "metric", SHOWN_METRICS, self._beside_erm),
+                    *pivot(part, "metric", heads, self._beside_erm),
                     section=self.title,
                     introduction=self.introduction,
                 )
@@ -146,6 +149,15 @@ class Gaps(MetricSet):
             else ""
         )
         return f"{self.text(row)} ({interval(low, high, change=True)}{fewer})"
+
+
+def heads_of(scene: str) -> dict[str, str]:
+    """SHOWN_METRICS; with the paper's name of each gap on images of UrbanCars."""
+    names = _OF_URBANCARS if scene == "cars" else {}
+    return {
+        metric: f"{head} ({names[metric]})" if metric in names else head
+        for metric, head in SHOWN_METRICS.items()
+    }
 
 
 METRIC_SET = Gaps()
