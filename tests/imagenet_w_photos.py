@@ -84,3 +84,24 @@ def follower(n_classes: int, image_size: int) -> Network:
 
 def only_by_watermark(n_classes: int, image_size: int) -> Network:
     return reader(n_classes, follows=True, never=True)
+
+
+class Bright(nn.Module):
+    """A map of the three channels, and its mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.channels = nn.Conv2d(3, 3, 1, bias=False)
+        nn.init.dirac_(self.channels.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (self.channels(inputs) + 3).mean((2, 3))
+
+
+def bright(n_classes: int, image_size: int) -> Network:
+    """A network for which every bright pixel speaks for cartons."""
+    head = nn.Linear(3, n_classes, bias=False)
+    head.load_state_dict(
+        {"weight": torch.eye(n_classes)[CLASSES.index(CARTON), :, None].repeat(1, 3)}
+    )
+    return Network(Bright(), head)

@@ -155,7 +155,8 @@ PAPER = re.compile(
 )
 # May name them besides papers/ and scenes/: the registry of sets of metrics and its documentation,
 # the command of one benchmark, and methods that are one paper's alone.
-NAMING = ("studies/needs.py", "studies/study.py", "commands/imagenet_w.py", "methods/views.py")
+NAMING = ("studies/needs.py", "studies/study.py", "methods/views.py")
+NAMING += ("commands/imagenet_w.py", "commands/imagenet_w_looks.py")
 
 
 def names_in(tree: ast.AST) -> set[str]:

@@ -2,6 +2,7 @@
 photos as users have them; last layers on features of augmented photos."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from diagvib.models.encoder import Encoder
 from diagvib.models.timm_models import timm_input
 from diagvib.models.torchvision_models import torchvision_input
 from diagvib.papers.imagenet_w.published import imagenet_w_tables, paper_number
-from diagvib.papers.imagenet_w.watermark import MEASURES, measure
+from diagvib.papers.imagenet_w.watermark import MEASURES, METRIC_SET, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.answers import answers
 from diagvib.scenes.photos.decoding import Crop
@@ -109,6 +110,18 @@ def test_any_folder_of_photos_has_the_cartons_probability_but_no_accuracy(tmp_pa
     assert frame[["in1k_accuracy", "in_w_gap", "carton_gap"]].isna().all()
 
 
+def test_a_network_that_likes_bright_pixels_is_seen_to_look_at_the_watermark(tmp_path, font):
+    names = [f"imagenet_w_photos:{name}" for name in ("bright", "blind")]
+    measured(names, {"val": write_photos(tmp_path / "val")}, tmp_path / "out")
+    notes = (tmp_path / "out/models.md").read_text()
+    ((name, share, area),) = re.findall(
+        r"(\w+): with the watermark, (\d+).% of what .* on cartons lies .*, which are (\d+)", notes
+    )
+    assert name == "bright" and int(share) > 1.5 * int(area) > 0
+    with Image.open(tmp_path / "out/looks.png") as sheet:
+        assert sheet.width > 400, "six pictures beside their names"
+
+
 def write_others(top: Path) -> dict[str, Path]:
     """Stylised photos all read as the next class; so does one of ImageNet-R's two classes, and
     mixed-rand of ImageNet-9's two groups."""
@@ -133,6 +146,26 @@ def test_on_imagenet_r_only_its_classes_compete():
     draws = {"group": "in-r", "label": ["0", "1"], "prediction": "3", "among": "0", **names}
     measures = measure(pd.concat([pd.DataFrame(clean), pd.DataFrame(draws)]))
     assert measures["in_r_gap"] == -0.5 and measures["in1k_accuracy"] == 0.5
+
+
+def test_augmix_of_the_papers_table_4_trades_the_watermark_for_cartons_and_backgrounds():
+    """From the paper's numbers: what the paper says of AugMix, and nothing of methods that only narrow
+    gaps or only widen them."""
+    names = {"metric_set": "watermark", "study": "in-w-last-layer", "target": "class"}
+    names |= {"binding": "class-watermark-photos", "cue": "watermark-photos", "model": "resnet50"}
+    rows = [
+        {**names, "baseline": method, "method": method, "metric": metric, "mean": value / 100}
+        for method in ("erm", "augmix", "mixup", "sd", "jtt", "lle")
+        for metric, value in imagenet_w_tables()["resnet50", "IMAGENET1K_V1", method].items()
+    ]
+    ((section, sentences),) = METRIC_SET.sentences({"metrics": pd.DataFrame(rows)}, None).items()
+    first, *_, caution = sentences
+    assert section == METRIC_SET.title and "one photo" in caution
+    assert first == (
+        "augmix, compared with erm: narrower IN-W gap (-25.40 to -23.41), SIN gap (-69.43 to -68.51), IN-R gap "
+        "(-56.22 to -54.91); wider Carton gap (+30.00 to +38.00), IN-9 gap (-5.19 to -5.85)."
+    )
+    assert [text.partition(",")[0] for text in sentences[:-1]] == ["augmix", "mixup", "sd"]
 
 
 # A user's photos through the stages.

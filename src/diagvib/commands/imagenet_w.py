@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import torch
 
 from diagvib.commands.evaluate import published_input, weights_of, with_tag
+from diagvib.commands.imagenet_w_looks import looks_of, save_looks
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
@@ -23,6 +25,7 @@ from diagvib.models.encoder import Encoder
 from diagvib.models.registry import PACKAGES, family, make_network
 from diagvib.models.weights import located
 from diagvib.papers.imagenet_w.published import imagenet_w_tables
+from diagvib.papers.imagenet_w.trades import trade_sentences
 from diagvib.papers.imagenet_w.watermark import (
     AVERAGE,
     CARTON,
@@ -189,6 +192,7 @@ def network_table(measured: Sequence[Mapping], font: Font) -> Table:
         means = pd.DataFrame(measured)[[*MEASURES]].astype(float).mean()
         rows.append([AVERAGE, "", *(number(name, means[name]) for name in MEASURES)])
     notes = [*METRIC_SET.introduction, f"Watermark drawn with {font.name}."]
+    notes += trade_sentences([*_beside_the_first(measured)])
     if not font.published:
         notes.append(
             f"This is not the paper's font, Source Han Serif SC ExtraLight, or not its text, {TEXT}, so the "
@@ -196,6 +200,19 @@ def network_table(measured: Sequence[Mapping], font: Font) -> Table:
         )
     heads = ["model", "weights", *MEASURES.values()]
     return Table(METRIC_SET.title, heads, rows, notes)
+
+
+def _beside_the_first(measured: Sequence[Mapping]) -> Iterator[tuple]:
+    """Networks with other weights than the first of their name, as `trade_sentences` wants them."""
+    first_results: dict[str, Mapping] = {}
+    for result in measured:
+        reference = first_results.setdefault(result["model"], result)
+        if result is not reference:
+            yield *map(_network_name, (result, reference)), result, reference
+
+
+def _network_name(result: Mapping) -> str:
+    return f"{result['model']} {result['weights']}".strip()
 
 
 def measure_networks(
@@ -210,13 +227,15 @@ def measure_networks(
     text: str,
 ) -> None:
     """Measure models, with their weights, on these folders: val, and perhaps sin, in_r, in_9. Print
-    the table, and write it to `out` as CSV and Markdown. text: the watermark's."""
+    the table, and write it to `out` as CSV and Markdown; and draw where they look. text: the
+    watermark's."""
     photo_folders = dict(folders)
     if nine := photo_folders.pop("in_9", None):
         for kind in ("mixed_same", "mixed_rand"):
             inner = nine / kind / "val"
             photo_folders[kind] = inner if inner.is_dir() else nine / kind
-    watermark_font, resolved_device, measured = find_font(font, text), resolve_device(device), []
+    watermark_font, resolved_device = find_font(font, text), resolve_device(device)
+    measured, looks = [], {}
     # Links, lists and hashes: needed only now, and never among the user's own files.
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -239,7 +258,12 @@ def measure_networks(
             count = int((photos["group"] == "in-1k").sum())
             network_measures = {**measure(photos), "photos": count, "font": watermark_font.name}
             measured.append({"model": model, "weights": weights, **network_measures})
+            if has_classes:
+                network_looks = looks_of(scene, work / "prepared", encoder, crop, threads)
+                looks[_network_name(measured[-1])] = network_looks
     table = network_table(measured, watermark_font)
+    if looks := {name: network for name, network in looks.items() if network}:
+        table = replace(table, notes=[*table.notes, *save_looks(looks, out / "looks")])
     lines = "\n".join(markdown(table))
     write_text(out / "models.csv", pd.DataFrame(measured).to_csv(index=False, lineterminator="\n"))
     write_text(out / "models.md", lines + "\n")

@@ -97,13 +97,13 @@ def _looks(
     logits, heat = saliency_maps
     pixels = batches.pixels[torch.tensor(rows)].cpu()
     yield Visualisation("input", pixels)
-    yield Visualisation(LOOKS, _dimmed(pixels, heat), logits)
+    yield Visualisation(LOOKS, dimmed(pixels, heat), logits)
     smooth = smooth_saliency(method, batches, rows, protocol) if photos else None
     if smooth is not None:
-        yield Visualisation(SMOOTH, _dimmed(pixels, smooth), logits)
+        yield Visualisation(SMOOTH, dimmed(pixels, smooth), logits)
 
 
-def _dimmed(pixels: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
+def dimmed(pixels: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
     """The images, the darker the lower the heat."""
     strength = heat / heat.amax((1, 2), keepdim=True).clamp_min(1e-12)
     return (pixels * (_DIM + (1 - _DIM) * strength[..., None])).round().to(torch.uint8)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from diagvib.foundation.files import read_table
 from diagvib.papers.imagenet_w import published
+from diagvib.papers.imagenet_w.trades import trade_sentences
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.effects import (
     Effect,
@@ -127,6 +128,23 @@ class Watermark(MetricSet):
             intervals = dict(zip(bars, ends, strict=True))
             yield Finding(self.title, text, known_studies.chance(study), bars, intervals)
             return
+
+    def sentences(self, tables: Frames, known_studies: KnownStudies) -> dict[str, list[str]]:
+        """Of the methods that retrain a last layer, in all studies: `trade_sentences`, each method
+        compared with the last ERM of the same model that stands before it."""
+        networks = []
+        for _, _, _, rows in first_bindings(metrics_of(tables, "watermark")):
+            means = rows.pivot(index="baseline", columns="metric", values="mean")
+            erm: dict[str, str] = {}
+            for row in rows.drop_duplicates("baseline").to_dict("records"):
+                baseline, model = row["baseline"], row["model"]
+                if row["method"] == "erm":
+                    erm[model] = baseline
+                elif row["method"] != published.UNTRAINED and model in erm:
+                    both = (means.loc[name].reindex(MEASURES) for name in (baseline, erm[model]))
+                    networks.append((baseline, erm[model], *both))
+        sentences = trade_sentences(networks)
+        return {self.title: sentences} if sentences else {}
 
 
 METRIC_SET = Watermark()
