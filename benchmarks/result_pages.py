@@ -53,6 +53,7 @@ from result_tables.frozen import (
     frozen_methods_table,
     frozen_sizes_table,
     frozen_table,
+    real_photos_table,
     recovered_table,
 )
 from result_tables.intervals import interval_files
@@ -86,6 +87,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
         "recovered": recovered_table,
     },
     "counter_examples": {"hidden": lambda: hidden_table("cue_strength")},
+    "real_photos": {"methods": real_photos_table},
     "comparison": {
         "overall": lambda: overall_table("cues_tuned", "cue-1-95", "shape", 0.14),
         "one cue": one_cue_table,

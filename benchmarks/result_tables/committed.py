@@ -17,6 +17,12 @@ GROUPS = {
     "no-cue-2": "hue misleads",
     "neither": "both mislead",
 }
+PHOTO_GROUPS = {
+    "common": "both agree",
+    "no-cue-1": "ground misleads",
+    "no-cue-2": "neighbour misleads",
+    "neither": "both mislead",
+}
 
 
 def read(name: str) -> pd.DataFrame:

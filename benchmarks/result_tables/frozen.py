@@ -1,5 +1,7 @@
 """Linear layers on frozen networks: which factor comes first, and what methods change."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -7,6 +9,7 @@ from diagvib.results.uncertainty import sample_interval
 from result_tables.committed import (
     FACTORS,
     GROUPS,
+    PHOTO_GROUPS,
     Row,
     by_sample,
     gain,
@@ -110,12 +113,29 @@ def frozen_methods_table() -> list[Row]:
     return rows
 
 
-def frozen_cues_table() -> list[Row]:
-    """Methods on frozen features with two shortcuts: accuracy where the cues agree with the target,
-    where one misleads and where both do, and the gain over ERM there, paired by sample."""
-    both = by_sample("frozen_whac_a_mole", "neither_accuracy", "whac-95")
-    rows = [["method", *GROUPS.values(), "more than ERM"]]
-    for name, own in runs("frozen_whac_a_mole").groupby("baseline", sort=False):
-        cells = [percent(own[f"{group}_accuracy"].mean()) for group in GROUPS]
-        rows.append([name.removeprefix("lite0_"), *cells, gain(both, name, "lite0_erm")])
+def cues_table(
+    folder: str, study: str, groups: Mapping[str, str], reference: str, family: str = ""
+) -> list[Row]:
+    """Methods with two shortcuts: accuracy where the cues agree with the target, where one misleads and
+    where both do, and the gain over the reference there, paired by sample. groups: test group -> its
+    head; family: what the names of the baselines begin with, which is not printed."""
+    both = by_sample(folder, "neither_accuracy", study)
+    rows = [["method", *groups.values(), "more than ERM"]]
+    study_runs = runs(folder).query("study == @study")
+    for name, method_runs in study_runs.groupby("baseline", sort=False):
+        if name.startswith(family):
+            cells = [percent(method_runs[f"{group}_accuracy"].mean()) for group in groups]
+            rows.append([name.removeprefix(family), *cells, gain(both, name, reference)])
     return rows
+
+
+def frozen_cues_table() -> list[Row]:
+    return cues_table("frozen_whac_a_mole", "whac-95", GROUPS, "lite0_erm", "lite0_")
+
+
+def real_photos_table() -> list[Row]:
+    """`cues_table` of the photos from Debian packages; and ERM without a shortcut."""
+    rows = cues_table("real_photos", "debian", PHOTO_GROUPS, "lite0_erm", "lite0_")
+    others = runs("real_photos").query("study == 'debian-no-shortcut'")
+    cells = [percent(others[f"{group}_accuracy"].mean()) for group in PHOTO_GROUPS]
+    return [*rows, ["erm, no shortcut", *cells, ""]]
