@@ -160,7 +160,9 @@ def test_methods_are_judged_by_the_erm_most_like_them():
         "large": settings("sd", batch_size=128, optimiser={"name": "sgd", "lr": 0.1}),
         "alexnet": settings("mixup", model={"name": "alexnet"}),
     }
+    baselines["lle"] = settings("lle", model={**baselines["erm"]["model"], "views": ["cue.1"]})
     names = list(baselines)
+    assert reference_of("lle", names, baselines) == ("erm", ""), "the same network"
     assert reference_of("mixup", names, baselines) == ("erm", "")
     assert reference_of("dfr", names, baselines) == ("worst", "")
     assert reference_of("large", ["big", "mixup"], baselines) == (

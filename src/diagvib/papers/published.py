@@ -14,12 +14,13 @@ def matching(paper: pd.DataFrame, conditions: Mapping) -> Iterator[dict]:
 
 
 def network_of(settings: Mapping) -> dict:
-    """A baseline's network: the keys of its model that are set. Where the weights' file
-    is makes no difference, and its hash only if it is not that of the published weights."""
+    """A baseline's network: the keys of its model that are set. Where the weights' file is makes no
+    difference, nor of which changed images features are stored (`views`), and the file's hash only
+    if it is not that of the published weights."""
     network = {
         key: value
         for key, value in (settings.get("model") or {}).items()
-        if value and key != "weights_file"
+        if value and key not in ("weights_file", "views")
     }
     if "weights_sha256" in network and _is_published(network):
         del network["weights_sha256"]
