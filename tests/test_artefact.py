@@ -87,6 +87,24 @@ LENGTHS = {
 }
 
 
+# In words, of pages of results without their generated tables and pictures.
+RESULTS = {
+    "findings": 550,
+    "which_factor_wins": 1550,
+    "counter_examples": 750,
+    "comparison": 900,
+    "watermark": 300,
+    "chance": 500,
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_page_of_results_is_short(name):
+    text = (REPOSITORY / f"docs/{name}.md").read_text()
+    generated = r"<!-- (table|detect).*?<!-- end -->|<picture>.*?</picture>|^\|.*?$"
+    assert len(re.sub(generated, "", text, flags=re.S | re.M).split()) <= RESULTS[name]
+
+
 @pytest.mark.parametrize("name", HOW_TOS)
 def test_a_how_to_begins_with_a_command(name):
     text = (REPOSITORY / f"docs/{name}.md").read_text()
