@@ -131,7 +131,7 @@ def test_the_notebook_runs_and_shows_that_group_dro_helps_against_the_shortcut()
     assert [*files] == ["quickstart-0.png", "quickstart-1.png"]
     rows = re.findall(r"^(ERM|group DRO) .*'ood_accuracy': '([\d.]+)%'", page, re.M)
     accuracy = {name: float(value) for name, value in rows}
-    assert accuracy["ERM"] + 5 < accuracy["group DRO"]
+    assert accuracy["ERM"] + 15 < accuracy["group DRO"]
 
 
 @pytest.mark.parametrize("page", result_pages.FOLDED)
