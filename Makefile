@@ -7,11 +7,9 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
-	@echo "Open outputs/demo/results/report.html"
 
 demo-shortcuts: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo_shortcuts.yaml
-	@echo "Open outputs/demo_shortcuts/results/report.html"
 
 # Trains the networks of docs/playground.html and renews the page.
 playground: .venv/installed

@@ -1,7 +1,6 @@
 # From sources to the report, in the order of the data flow. `snakemake --cores all` runs the paper's protocol;
 # `--configfile config/demo.yaml` (or a file of yours) runs another one; `--config key=value` overrides a key.
-from diagvib.workflow.ledger import record_run
-from diagvib.workflow.hooks import after_failure, before_the_first_job, prepare_snakemake
+from diagvib.workflow.hooks import after_failure, after_success, before_the_first_job, prepare_snakemake
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -108,7 +107,7 @@ onstart:
 
 
 onsuccess:
-    record_run(CONFIG, workflow.touch)
+    after_success(workflow, CONFIG)
 
 
 onerror:

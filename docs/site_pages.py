@@ -264,34 +264,27 @@ def api() -> str:
 
 
 def commands() -> str:
-    """Every command with its arguments and options, as in `--help`."""
-    lines = [
-        "# Commands",
-        "",
-        "`diagvib COMMAND --help` shows the same text. `snakemake` calls the commands of the stages itself.",
-        "",
-    ]
-    group = typer.main.get_command(app)
-    for name, command in sorted(group.commands.items()):
-        for words, one in (
-            [(f"{name} {sub}", under) for sub, under in sorted(command.commands.items())]
-            if hasattr(command, "commands")
-            else [(name, command)]
-        ):
-            lines += [f"## diagvib {words}", "", one.help or "", ""]
-            rows = [
-                (_names(parameter), getattr(parameter, "help", None) or "")
-                for parameter in one.params
-                if parameter.name != "help"
-            ]
-            if rows:
-                lines += [
-                    "| argument, option | meaning |",
-                    "|---|---|",
-                    *(f"| {left} | {_cell(right)} |" for left, right in rows),
-                    "",
-                ]
+    """Every command with its arguments, options and example, as in `--help`."""
+    lines = ["# Commands", "", "`diagvib COMMAND --help` shows the same text.", ""]
+    for task, by_name in typer.main.get_command(app).by_task().items():
+        lines += [f"## {task}", ""]
+        for name, command in by_name.items():
+            for sub, entry in getattr(command, "commands", {"": command}).items():
+                lines += [f"### diagvib {name} {sub}".rstrip(), "", *_command(entry)]
     return "\n".join(lines)
+
+
+def _command(command) -> list[str]:
+    rows = [
+        (_names(parameter), getattr(parameter, "help", None) or "")
+        for parameter in command.params
+        if parameter.name != "help"
+    ]
+    lines = [command.help or "", "", f"`{command.epilog.removeprefix('Example: ')}`", ""]
+    if rows:
+        lines += ["| argument, option | meaning |", "|---|---|"]
+        lines += [*(f"| {left} | {_cell(right)} |" for left, right in rows), ""]
+    return lines
 
 
 def _names(parameter) -> str:

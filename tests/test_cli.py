@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from conftest import BIN, refused
@@ -37,9 +38,11 @@ COMMANDS = [
 
 
 def test_help_names_every_command_and_every_command_has_help():
-    text = subprocess.run([BIN / "diagvib", "--help"], capture_output=True, text=True, check=True)
-    for command in COMMANDS:
-        assert f"  {command} " in text.stdout
+    call = subprocess.run([BIN / "diagvib", "--help"], capture_output=True, text=True, check=True)
+    commands = typer.main.get_command(cli.app).commands
+    assert "..." not in call.stdout and {*COMMANDS} <= {*commands}
+    for command in commands:
+        assert f"  {command} " in call.stdout
         assert "Usage" in CliRunner().invoke(cli.app, [command, "--help"]).output
 
 

@@ -133,6 +133,15 @@ def test_every_fence_is_the_edge_of_a_block():
         assert fences == 2 * sum(block.page == page for block in BLOCKS), page
 
 
+def test_the_example_of_every_command_is_one(folder):
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        examples = [item.epilog for item in getattr(command, "commands", {name: command}).values()]
+        for words in (text.removeprefix("Example: ").split() for text in examples):
+            assert words[:2] == ["diagvib", name]
+            check_command(words, folder)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -4,13 +4,15 @@ import gc
 import inspect
 import json
 import sys
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from shlex import quote
 from string import ascii_uppercase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from diagvib import __version__, stages
 from diagvib.commands.cutout import cutout
@@ -28,14 +30,44 @@ from diagvib.settings.resolve import load_config
 from diagvib.stages import argument, option
 from diagvib.studies.binding import bind
 
+# What commands are for: the groups of `--help`.
+TRY, LOOK, SHARE, STAGES = "Try", "Look", "Share", "Stages that Snakemake calls"
+
+
+class Tasks(TyperGroup):
+    """Commands by task, each with a summary that is wrapped instead of cut off."""
+
+    def by_task(self) -> dict[str, dict[str, Any]]:
+        """Task -> its commands by name."""
+        return {
+            task: {name: c for name, c in self.commands.items() if c.rich_help_panel == task}
+            for task in (TRY, LOOK, SHARE, STAGES)
+        }
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:
+        for task, commands in self.by_task().items():
+            with formatter.section(task):
+                formatter.write_dl(
+                    [(name, c.get_short_help_str(1000)) for name, c in commands.items()]
+                )
+
+
 app = typer.Typer(
+    cls=Tasks,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Measures when vision models learn shortcuts instead of the task. `snakemake --cores all` runs "
-    "every stage in order; each stage is also a separate command.",
+    "every stage in order. `diagvib COMMAND --help` has an example.",
+    epilog="Pages: README.md and docs/ in the repository; `make docs` builds a site of them.",
 )
+
+
+def _command(task: str, example: str, name: str | None = None, **settings: dict) -> Callable:
+    """Register a function as a command for a task. example: what follows `diagvib`."""
+    line = f"Example: diagvib {example}"
+    return app.command(name, rich_help_panel=task, epilog=line, **settings)
 
 
 Config = Annotated[
@@ -58,7 +90,7 @@ GpuShare = Annotated[
 ]
 Devices = Annotated[
     str | None,
-    option("Those to take it of, such as cuda:0,cuda:3; default: the configuration's."),
+    option("Where to look for it, such as cuda:0,cuda:3; default: the configuration's."),
 ]
 Classes = Annotated[
     str | None,
@@ -87,7 +119,7 @@ BaselineNames = Annotated[
 _FOLDERS = ("study", "binding", "baseline", "network")
 
 
-def _stage(stage: str, **several: object) -> None:
+def _stage(stage: str, example: str, **several: object) -> None:
     """Register a stage's function as a command. Instead of layout and job, it takes a configuration
     (by hand) or a file with one job's settings (by Snakemake), and a root. several: the type of an
     argument by which a command takes several jobs."""
@@ -120,7 +152,7 @@ def _stage(stage: str, **several: object) -> None:
         shared = [option for option in shared if option.name not in ("gpu_share", "devices")]
     options = [_option(argument, several) for argument in arguments]
     command.__signature__ = inspect.Signature([*options, *shared])
-    app.command()(command)
+    _command(STAGES, f"{stage} {example}".strip())(command)
 
 
 def _take_slot(share: int, devices: str | None, config: keys.Configuration | None) -> None:
@@ -190,16 +222,24 @@ def _job(
     return job, {key: value for key, value in arguments.items() if value is not None}
 
 
-_stage("fetch", scene=SceneName)
-_stage("prepare", scene=SceneName)
-for _name in ("weights", "draw", "render", "encode", "train"):
-    _stage(_name)
-_stage("tune", baseline=BaselineNames)
-_stage("tabulate")
-_stage("plot")
+_DEMO = "--config config/demo.yaml"
+_stage("fetch", _DEMO, scene=SceneName)
+_stage("prepare", _DEMO, scene=SceneName)
+_stage("weights", "lite0 --config config/frozen.yaml")
+_stage("draw", f"zgo shape-hue {_DEMO}")
+_stage("render", f"zgo shape-hue {_DEMO}")
+_stage("encode", "lite0 zgo shape-hue --config config/frozen.yaml")
+_stage("train", f"small_cnn zgo shape-hue {_DEMO}")
+_stage("tune", "small_cnn --config config/laptop.yaml", baseline=BaselineNames)
+_stage("tabulate", _DEMO)
+_stage("plot", _DEMO)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@_command(
+    TRY,
+    "run demo",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
 def run(
     context: typer.Context,
     config: Annotated[
@@ -216,7 +256,7 @@ def run(
     raise typer.Exit(run_workflow(name, options))
 
 
-@app.command()
+@_command(LOOK, "view outputs/demo")
 def view(
     root: Annotated[str, argument("The root of a configuration, such as outputs/demo.")],
     port: Annotated[int, option("Port; default: any free one.", min=0, max=65535)] = 0,
@@ -229,7 +269,7 @@ def view(
     view(root, port, browser)
 
 
-@app.command()
+@_command(LOOK, "compare outputs/demo published/demo --out page.html")
 def compare(
     runs_a: Annotated[Path, argument("A root, such as outputs/demo, or its results.", "ROOT")],
     other_roots: Annotated[
@@ -254,7 +294,7 @@ def compare(
         write_comparison(tables, out)
 
 
-@app.command()
+@_command(SHARE, "table outputs/demo --out table.tex")
 def table(
     root: Annotated[Path, argument("The root of a finished configuration, such as outputs/demo.")],
     out: Annotated[
@@ -283,7 +323,7 @@ def table(
     print_table(write_table(root, choices, out) if out else methods_table(root, choices))
 
 
-@app.command()
+@_command(SHARE, "submit outputs/demo --by NAME")
 def submit(
     root: Annotated[Path, argument("The root of a finished configuration, such as outputs/demo.")],
     by: Annotated[str, option("Who submits.")],
@@ -305,7 +345,7 @@ def submit(
         print(path)
 
 
-@app.command()
+@_command(TRY, "evaluate resnet50 zgo fgo-20 --weights IMAGENET1K_V2")
 def evaluate(
     model: Annotated[
         str,
@@ -344,9 +384,8 @@ def evaluate(
     ] = None,
     cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
 ) -> None:
-    """Train linear layers on the features of a frozen network, in every binding of some studies; or,
-    with `--head own`, measure a fitted classifier as it is.
-    Writes a configuration to the root, runs the workflow with it and prints the tables."""
+    """Train linear layers on the features of a frozen network, in every binding of some studies. Or,
+    with `--head own`, measure a fitted classifier as it is. Writes a configuration to the root, runs the workflow with it and prints the tables."""
     from diagvib.commands import evaluate as command
     from diagvib.commands.fitted import fitted_baseline, write_fitted
 
@@ -360,7 +399,7 @@ def evaluate(
     command.run_and_print(*write(entry, studies, config, override, root), stages.cores(cores))
 
 
-@app.command()
+@_command(TRY, "score predictions.csv --config mine.yaml")
 def score(
     predictions: Annotated[
         Path,
@@ -377,8 +416,8 @@ def score(
     ] = None,
     cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
 ) -> None:
-    """Measure predictions that were made elsewhere, for test images of `diagvib export --png` or for
-    photos, by their files' names. Runs the workflow and prints the tables."""
+    """Measure predictions that were made elsewhere. They name test images of `diagvib export --png` or
+    photos by their files. Runs the workflow and prints the tables."""
     from diagvib.commands.evaluate import run_and_print
     from diagvib.commands.score import score
 
@@ -386,7 +425,7 @@ def score(
     run_and_print(*score(predictions, config, study, classes, override, root, cores), cores)
 
 
-@app.command()
+@_command(TRY, "plan --device cuda --gpus 8")
 def plan(
     config: Config = None,
     override: Override = None,
@@ -431,7 +470,7 @@ def plan(
         print_plan(estimated, resolved)
 
 
-@app.command()
+@_command(SHARE, "export outputs/export --config config/demo.yaml")
 def export(
     folder: Annotated[Path, argument("Where the files and the data card go.", "FOLDER")],
     png: Annotated[
@@ -447,7 +486,7 @@ def export(
     export(load_config(config, override), folder, png)
 
 
-@app.command()
+@_command(SHARE, "record --config config/laptop.yaml")
 def record(config: Config = None, root: Root = None) -> None:
     """Record finished results, as `snakemake` does. Writes the root's dvc.lock."""
     from diagvib.workflow.ledger import record
@@ -455,10 +494,10 @@ def record(config: Config = None, root: Root = None) -> None:
     print(record(*_ledger(config, root)))
 
 
-@app.command()
+@_command(SHARE, "publish --config config/demo.yaml")
 def publish(config: Config = None, root: Root = None) -> None:
-    """Copy a finished root to published/, with what DVC keeps of it, so that it comes with the
-    repository. Leaves out images, recipes and sources, which `pull` makes again."""
+    """Copy a finished root to published/, so that it comes with the repository. Leaves out images,
+    recipes and sources, which `pull` makes again."""
     from diagvib.commands.published import publish
     from diagvib.workflow.root_stages import config_of
 
@@ -466,7 +505,7 @@ def publish(config: Config = None, root: Root = None) -> None:
     print(publish(resolved or load_config(config_of(root_folder))))
 
 
-@app.command()
+@_command(SHARE, "pull published/demo")
 def pull(
     roots: Annotated[
         list[str] | None,
@@ -474,8 +513,8 @@ def pull(
     ] = None,
     mirror: stages.Mirror = None,
 ) -> None:
-    """Bring published results: what is stored of them, and what is made again from sources, which may
-    be downloaded."""
+    """Bring published results. What is not stored is made again from sources, which may be
+    downloaded."""
     from diagvib.commands.published import jobs_left, missing_jobs, published_roots, pull
 
     for root in roots or published_roots():
@@ -486,7 +525,7 @@ def pull(
         print(jobs_left(resolved))
 
 
-@app.command()
+@_command(SHARE, "verify --root published/demo")
 def verify(config: Config = None, root: Root = None) -> None:
     """Find files that differ from the record. Hashes every recorded file again. Exit code 1 if any
     was changed."""
@@ -507,7 +546,7 @@ def _ledger(config: Path | None, root: str | None) -> tuple[str, keys.Configurat
     return resolved.root, resolved
 
 
-@app.command()
+@_command(SHARE, "prune --dry-run --config config/laptop.yaml")
 def prune(
     config: Annotated[
         list[Path] | None,
@@ -519,14 +558,16 @@ def prune(
     yes: Annotated[bool, option("Delete without asking.", "--yes")] = False,
     dry_run: Annotated[bool, option("List only; delete nothing.", "--dry-run")] = False,
 ) -> None:
-    """Delete what none of the given configurations needs: recipes, images, features, checkpoints and
-    runs under their roots. Lists them first, and asks."""
+    """Delete what none of the given configurations needs. Lists recipes, images, features, checkpoints
+    and runs under their roots first, and asks."""
     from diagvib.commands.prune import prune
 
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
 
-@app.command("imagenet-w")
+@_command(
+    TRY, "imagenet-w photos/imagenet/val --model resnet50 --weights IMAGENET1K_V2", "imagenet-w"
+)
 def imagenet_w(
     photos: Annotated[
         Path,
@@ -568,8 +609,8 @@ def imagenet_w(
     threads: Annotated[int, option("CPU threads.", min=1, max=1024)] = 2,
     out: Annotated[Path, option("Folder for the table.")] = Path("outputs/imagenet_w"),
 ) -> None:
-    """Measure how much models rely on the watermark of ImageNet-W: its gaps, and those on other
-    photos if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
+    """Measure how much models rely on the watermark of ImageNet-W. Its gaps, and those on other photos
+    if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
     retrains last layers."""
     from diagvib.commands.imagenet_w import measure_networks
     from diagvib.scenes.photos.watermark import TEXT
@@ -588,11 +629,11 @@ def imagenet_w(
     )
 
 
-app.command()(cutout)
-app.command()(generate)
+_command(TRY, "cutout photos/cars/cars")(cutout)
+_command(TRY, "generate config/photos/pasture/generation.yaml")(generate)
 
 new = typer.Typer(no_args_is_help=True, help="Write the files for something of your own.")
-app.add_typer(new, name="new")
+app.add_typer(new, name="new", rich_help_panel=TRY)
 
 
 def _new(kind: str, contents: str) -> None:
@@ -607,14 +648,14 @@ def _new(kind: str, contents: str) -> None:
         print(f"  diagvib run {paths[-2]}")
 
     text = f"Write {contents}, a configuration and a test. The choices are in comments."
-    new.command(kind, help=text)(command)
+    new.command(kind, help=text, epilog=f"Example: diagvib new {kind} my_{kind}")(command)
 
 
 for _kind, _contents in KINDS.items():
     _new(_kind, _contents)
 
 
-@new.command("photos")
+@new.command("photos", epilog="Example: diagvib new photos FOLDER --target bird --cue place")
 def new_photos(
     folder: Annotated[Path, argument("The folder of the photos.")],
     table: Annotated[
@@ -674,7 +715,7 @@ def new_photos(
     print(f"  snakemake --cores all --configfile {configuration}")
 
 
-@app.command()
+@_command(LOOK, "version")
 def version() -> None:
     """Print the version."""
     print(__version__)

@@ -402,8 +402,8 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
 
 
 def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
-    """Make figures, results/report.html and results/explorer from tables, runs and images, and, of
-    small_cnn with `keep_weights`, results/explorer/playground.html."""
+    """Draw figures, the page and the explorer from tables, runs and images. Of small_cnn with
+    `keep_weights`, also results/explorer/playground.html."""
     from diagvib.report.drawing import draw_figures
     from diagvib.report.explorer import write_explorer
     from diagvib.report.page import write_report

@@ -60,7 +60,10 @@ def why_no_ledger(root: str) -> str | None:
         return None
     command = ["git", "check-ignore", "--quiet", stages_of(root)]
     answer = subprocess.run(command, check=False, capture_output=True).returncode
-    obstacles = {0: f"git ignores {stages_of(root)}", 128: "no git repository here; DVC needs one"}
+    obstacles = {
+        0: f"git ignores {stages_of(root)}, so that this folder has no versions",
+        128: "no git repository here; DVC needs one",
+    }
     return obstacles.get(answer)
 
 

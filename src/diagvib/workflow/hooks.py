@@ -24,11 +24,12 @@ from diagvib.foundation.progress import TERMINAL
 from diagvib.foundation.slots import WORKFLOW
 from diagvib.provenance.expected import ExpectedJobs, study_and_baseline
 from diagvib.provenance.finished import RUN_RECORD
+from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import resolve, typed, with_paths
 from diagvib.workflow.failures import FullDisk, what_failed
 from diagvib.workflow.gpu_shares import GpuShares, gpu_shares
-from diagvib.workflow.ledger import check_recorded
+from diagvib.workflow.ledger import check_recorded, record_run
 from diagvib.workflow.records import RECORDS, pack, unpack
 from diagvib.workflow.reruns import compare_all, decide_reruns
 
@@ -157,6 +158,23 @@ def _forget(job, layout: Layout) -> None:
     folders = {"train": layout.checkpoints, "tune": layout.tuned, "encode": layout.features}
     if folder := folders.get(job.rule.name):
         shutil.rmtree(folder(**names), ignore_errors=True)
+
+
+def after_success(workflow, config: Configuration) -> None:
+    """Record the run, then say what it shows and where its page is, if it was drawn now."""
+    record_run(config, workflow.touch)
+    if "plot" not in {job.rule.name for job in workflow.dag.finished_jobs}:
+        return
+    from diagvib.report.page import findings
+    from diagvib.report.report_data import ReportData
+
+    layout = Layout(config.root)
+    folders = layout.all_images, layout.all_runs, layout.prepared
+    texts = [
+        finding.text
+        for finding in findings(ReportData(layout.tables, config.model_dump(), *folders))
+    ]
+    say(*texts[:1], f"The page: {layout.report}")
 
 
 def after_failure(workflow) -> None:
