@@ -1,4 +1,4 @@
-# The repository with the environment of requirements.lock. docs/containers.md
+# The repository with the environment of requirements.lock. profiles/README.md
 FROM python:3.11-slim-bookworm
 RUN apt-get update && apt-get install --yes --no-install-recommends git make && rm -rf /var/lib/apt/lists/*
 WORKDIR /diagvib

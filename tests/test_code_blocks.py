@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from textwrap import dedent
 
-import numpy as np
 import pytest
 import typer
 import yaml
@@ -224,24 +223,7 @@ def _run(text: str) -> dict:
     return names
 
 
-def check_image_file(text: str) -> None:
-    """An image file opened in pandas, of the smallest size that the workflow can write."""
-    Path("tiny.yaml").write_text(
-        "root: outputs/demo\nsources: embedded\nstudies: [zgo]\nbindings: [shape-hue]\n"
-        "samples: 1\nimage_size: 96\ncounts: {train: 9, val: 9, id: 9, ood: 18}\n"
-    )
-    for command in ("prepare", "draw zgo shape-hue", "render zgo shape-hue"):
-        app([*command.split(), "--config", "tiny.yaml"], standalone_mode=False)
-    names = _run(text)
-    assert (
-        len(names["images"]) == 9
-        and names["first"].shape == (96, 96, 3)
-        and np.ptp(names["first"]) > 0
-    )
-
-
 PYTHON: dict[str, Callable[[str], None]] = {
-    "pd.read_parquet(": check_image_file,
     _COPIES: _run,
     "def tiny(": _run,  # test_workflow trains with ones like these
     "class Focal(Method)": _run,

@@ -333,7 +333,7 @@ def members(
     if path is None:
         raise DiagvibError(
             f"{mirror}: has neither {names[0]}.tar, .tgz or .zip nor a folder {names[-1]}; put it there "
-            "(docs/urbancars.md)"
+            "(docs/paper_photos.md)"
         )
     if path.is_dir():
         for file in sorted(path.rglob("*")):

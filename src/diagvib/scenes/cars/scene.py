@@ -40,7 +40,7 @@ class Cars(Scene):
         if mirror is None:
             raise DiagvibError(
                 f"mirror: the photos of {self.name} are your own; set it to a folder with "
-                f"{', '.join(f'{self.name}/{place}' for place in PLACES)} (docs/urbancars.md), or set "
+                f"{', '.join(f'{self.name}/{place}' for place in PLACES)} (docs/paper_photos.md), or set "
                 "`sources: embedded`"
             )
         from diagvib.scenes.cars.archives import Builder, has_archives, is_complete
