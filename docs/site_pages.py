@@ -84,6 +84,7 @@ def on_files(files: Files, config) -> Files:
     """Add the pages that are made here, and every file that a page links to."""
     made = {site: (REPOSITORY / page).read_text() for page, site in OUTSIDE.items()}
     made |= {"commands.md": commands(), "configuration.md": configuration(), "api.md": api()}
+    made["glossary.md"] = glossary()
     made |= notebook(config.extra["repository"], config.extra["execute_notebook"])
     texts = {
         **{page: (REPOSITORY / page).read_text() for page in OUTSIDE},
@@ -132,10 +133,23 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
 
 
 def home(readme: str) -> str:
-    """The part of README before its list of pages, which are the site's navigation."""
-    return readme.partition("\n## More\n")[0].replace(
-        "\n## Try it\n", f"\n{PLAYGROUND}\n\n## Try it\n", 1
+    """README up to its glossary, with the playground."""
+    return (
+        readme.partition("\n<details>\n")[0].replace(
+            "\n## Try it\n", f"\n{PLAYGROUND}\n\n## Try it\n", 1
+        )
+        + "\n\nWords: [glossary](docs/glossary.md).\n"
     )
+
+
+def glossary() -> str:
+    """The part of README that is folded there."""
+    (text,) = re.findall(
+        r"<summary>Glossary</summary>\n(.*?)</details>",
+        (REPOSITORY / "README.md").read_text(),
+        re.S,
+    )
+    return f"# Glossary\n{text}"
 
 
 def on_post_template(output: str, template_name: str, config) -> str:
