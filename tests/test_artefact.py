@@ -83,7 +83,7 @@ LENGTHS = {
     "docs/differences": 900,
     "docs/extend": 1100,
     "docs/first_run": 400,
-    "docs/library": 450,
+    "docs/library": 500,
     "docs/methods": 3000,
     "docs/metrics": 1800,
     "docs/paper_photos": 1300,

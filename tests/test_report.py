@@ -99,7 +99,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(page):
     )
     assert re.search(words, text)
     for words in (
-        "small_cnn, ZGO: 50 % of what speaks for its predictions lies where the image shows the target, which is 25 %",
+        "small_cnn, ZGO: 50 % of the evidence for its predictions lies where the image shows the target, on 25 %",
         "Measured accuracy is below chance in 2 of 3 trained pairs",
         "No other rule changes an accuracy.",
         "None: all 16 configured runs are complete.",

@@ -263,5 +263,5 @@ def test_where_networks_look_is_the_mean_over_the_runs_that_say_so():
         ["ZGO", "two", "60 % (10 %)", "10 % (30 %)", "1"],
     ]
     message = saliency_sentence(runs, SHIPPED).replace("\N{NO-BREAK SPACE}", " ")
-    assert message.startswith("one, ZGO: 30 % of what speaks for its predictions")
+    assert message.startswith("one, ZGO: 30 % of the evidence for its predictions")
     assert saliency_sentence(runs[["study", "baseline"]], SHIPPED) == ""

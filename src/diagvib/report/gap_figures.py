@@ -43,7 +43,7 @@ _CAPTION = (
     "Bars: points of accuracy that a method loses where one cue or both mislead, relative to "
     "in-distribution images. Broken lines: what ERM with the same model loses on the same bindings "
     "and samples. Thin lines: 95 % "
-    "intervals over the {samples}. Hollow bars: not judged, or it cannot be told. "
+    "intervals over the {samples}. Hollow bars: the difference from ERM is not judged, or not certain. "
     "Grey bars: both cues mislead, which is not judged."
 )
 
@@ -67,7 +67,7 @@ def gap_figures(report_data: ReportData) -> Iterator[Figure]:
             f"{known_studies.title(study)}: what a narrower gap costs",
             partial(gap_pareto, study_comparisons[0]),
             METRIC_SETS["gaps"].title,
-            "Filled: no other method is as good in both.",
+            "Filled: no other method is better in both.",
         )
 
 

@@ -74,9 +74,9 @@ def calibration_sentence(rows: pd.DataFrame, known_studies: KnownStudies) -> str
     worst = means.loc[means["mean"].idxmax()]
     pool = f" of {len(means)} measured" if len(means) > 1 else ", as measured"
     return (
-        f"Furthest off{pool}: {worst['baseline']} in {known_studies.title(worst['study'])}, test group "
-        f"{worst['metric'].removesuffix(_ECE)}. On average, its probabilities are {100 * worst['mean']:.0f} points away "
-        "from how often it is right."
+        f"Worst calibrated{pool}: {worst['baseline']} in {known_studies.title(worst['study'])}, test group "
+        f"{worst['metric'].removesuffix(_ECE)}. Its probabilities are {100 * worst['mean']:.0f} points away from its "
+        "accuracy."
     )
 
 

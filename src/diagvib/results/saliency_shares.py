@@ -72,7 +72,6 @@ def saliency_sentence(runs: pd.DataFrame, known_studies: KnownStudies) -> str:
     share, area = example_runs["saliency_target"].mean(), example_runs["area_target"].mean()
     baseline, study = example_runs.iloc[0][["baseline", "study"]]
     return (
-        f"{baseline}, {known_studies.title(study)}: {whole_percent(share)} of what speaks for its "
-        f"predictions lies where the image shows the target, which is {whole_percent(area)} of the "
-        "image."
+        f"{baseline}, {known_studies.title(study)}: {whole_percent(share)} of the evidence for its "
+        f"predictions lies where the image shows the target, on {whole_percent(area)} of the image."
     )

@@ -188,11 +188,11 @@ def selection_sentence(selection: pd.DataFrame, known_studies: KnownStudies) -> 
     largest = changes.loc[changes["change"].abs().idxmax()]
     if abs(largest["change"]) < 0.0005:
         return "No other rule changes an accuracy."
-    verb = "gains" if largest["change"] >= 0 else "loses"
+    verb = "gain" if largest["change"] >= 0 else "cost"
     return (
-        f"By another rule, {largest['baseline']} {verb} {100 * abs(largest['change']):.1f} points at most "
-        f"(the largest of {len(changes)} measured changes): "
-        f"{rule_name(largest['rule'], '')}, {known_studies.title(largest['study'])}, target {largest['target']}."
+        f"Another rule for the epoch would {verb} {largest['baseline']} {100 * abs(largest['change']):.1f} points at "
+        f"most: {rule_name(largest['rule'], '')}, {known_studies.title(largest['study'])}, target {largest['target']} "
+        f"(the largest of {len(changes)} measured changes)."
     )
 
 
