@@ -40,7 +40,7 @@ COMMANDS = [
 def test_help_names_every_command_and_every_command_has_help():
     call = subprocess.run([BIN / "diagvib", "--help"], capture_output=True, text=True, check=True)
     commands = typer.main.get_command(cli.app).commands
-    assert "..." not in call.stdout and {*COMMANDS} <= {*commands}
+    assert "..." not in call.stdout.partition("Options:")[2] and {*COMMANDS} <= {*commands}
     for command in commands:
         assert f"  {command} " in call.stdout
         assert "Usage" in CliRunner().invoke(cli.app, [command, "--help"]).output
