@@ -85,7 +85,7 @@ LENGTHS = {
     "docs/first_run": 400,
     "docs/library": 500,
     "docs/methods": 3000,
-    "docs/metrics": 1800,
+    "docs/metrics": 1900,
     "docs/paper_photos": 1300,
     "docs/remotes": 500,
     "docs/reproduce": 400,

@@ -225,7 +225,7 @@ def _job(
 _DEMO = "--config config/demo.yaml"
 _stage("fetch", _DEMO, scene=SceneName)
 _stage("prepare", _DEMO, scene=SceneName)
-_stage("weights", "lite0 --config config/frozen.yaml")
+_stage("weights", "resnet50 IMAGENET1K_V1")
 _stage("draw", f"zgo shape-hue {_DEMO}")
 _stage("render", f"zgo shape-hue {_DEMO}")
 _stage("encode", "lite0 zgo shape-hue --config config/frozen.yaml")
