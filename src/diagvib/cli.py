@@ -385,7 +385,8 @@ def evaluate(
     cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies. Or,
-    with `--head own`, measure a fitted classifier as it is. Writes a configuration to the root, runs the workflow with it and prints the tables."""
+    with `--head own`, measure a fitted classifier as it is. Writes a configuration to the root, runs
+    the workflow with it and prints the tables."""
     from diagvib.commands import evaluate as command
     from diagvib.commands.fitted import fitted_baseline, write_fitted
 
