@@ -89,6 +89,7 @@ LENGTHS = {
     "docs/paper_photos": 1300,
     "docs/remotes": 500,
     "docs/reproduce": 400,
+    "docs/your_network": 550,
     "docs/your_photos": 700,
     "profiles/README": 750,
 }
