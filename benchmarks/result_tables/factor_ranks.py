@@ -3,10 +3,8 @@
 from functools import cache
 
 import numpy as np
-import pandas as pd
 
 from diagvib.papers.diagvib6.factor_ranks import factor_pairs, factor_ranks, factor_tables
-from diagvib.papers.diagvib6.shortcut import means_over_cues, p_matrix
 from diagvib.results.reader_tables import Frames, interval, points
 from diagvib.results.uncertainty import sample_interval
 from diagvib.studies.known_studies import SHIPPED
@@ -19,11 +17,9 @@ NETWORKS = (PAPER, "alexnet", "resnet50", "densenet161", "wide_resnet50_2")
 
 @cache
 def tidy_tables(folder: str) -> Frames:
-    """The tables of committed runs that these figures and tables are made from."""
+    """The tables of committed runs that these are made from."""
     results = runs(folder).fillna({"cue": ""})
     return {
-        "p_matrix": p_matrix(results),
-        "metrics": pd.DataFrame(means_over_cues(results)),
         "asymmetry": factor_pairs(results, SHIPPED),
         "ranking": factor_ranks(results, SHIPPED),
     }
