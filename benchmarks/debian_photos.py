@@ -1,5 +1,5 @@
-"""Photographs that Debian packages hold, composed as in UrbanCars: a cut-out animal or artefact on a
-landscape, with a plant or food next to it. A scene: `benchmarks.debian_photos:DebianPhotos`;
+"""Photographs that Debian packages hold, composed as in UrbanCars: a cut-out animal or artefact on
+a landscape, with a plant or food next to it. A scene: `benchmarks.debian_photos:DebianPhotos`;
 config/photos/debian uses it. As a program, it writes a folder of labelled photos, for `diagvib new
 photos`:
 
@@ -154,7 +154,7 @@ def tile_slices(factor: str, size: int) -> list[slice]:
 
 
 def listed(folder: Path) -> pd.DataFrame:
-    """The photos of `SOURCES`: factor, class, split, path, and the rows of a ground that are used."""
+    """The photos of `SOURCES`: factor, class, split, path, and the rows of a ground to use."""
     sources = yaml.safe_load(SOURCES.read_text())
     grounds = pd.DataFrame(sources["grounds"])[["class", "split", "path", "rows"]]
     tables = [grounds.assign(factor="ground")]
@@ -210,7 +210,7 @@ def squares(folder: Path, row: dict) -> np.ndarray:
 
 
 def draw_sheet(folder: Path, path: Path) -> None:
-    """Squares of the grounds whose licence asks for no more than their author's name, one in a row."""
+    """Squares of the grounds whose licence asks for no more than their author's name."""
     grounds = yaml.safe_load(SOURCES.read_text())["grounds"]
     free = [row for row in grounds if row["licence"] in ("CC0-1.0", "CC-BY-4.0")]
     rows = []
@@ -223,8 +223,8 @@ def draw_sheet(folder: Path, path: Path) -> None:
 
 
 def composed(split: str, count: int, agreeing: float, prepared: Path, out: Path) -> pd.DataFrame:
-    """Write photos of a split, and return their rows of the table. agreeing: the share in which each
-    cue goes with the subject."""
+    """Write photos of a split, and return their rows of the table. agreeing: the share in which
+    each cue goes with the subject."""
     scene, generator = DebianPhotos(), named_generator("debian photos", split)
     subject = np.arange(count) % 2
     numbers = [subject, *(subject ^ (generator.random((2, count)) >= agreeing))]

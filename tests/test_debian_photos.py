@@ -1,4 +1,5 @@
-"""benchmarks/debian_photos.py: photographs of Debian packages, composed into images with two cues."""
+"""benchmarks/debian_photos.py: photographs of Debian packages, composed into images with two
+cues."""
 
 from pathlib import Path
 
@@ -19,7 +20,8 @@ NAMES = ("apple_red", "apple_green", "cow1", "cow2", *(f"kind{letter}" for lette
 
 @pytest.fixture(scope="module")
 def share(tmp_path_factory) -> Path:
-    """usr/share of packages, with plain photos: cut-outs on a transparent ground, and landscapes."""
+    """usr/share of packages, with plain photos: cut-outs on a transparent ground, and
+    landscapes."""
     top, sources = tmp_path_factory.mktemp("share"), yaml.safe_load(SOURCES.read_text())
     generator = named_generator("packages")
     for classes in sources["cut_outs"].values():

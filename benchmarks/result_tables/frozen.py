@@ -116,9 +116,9 @@ def frozen_methods_table() -> list[Row]:
 def cues_table(
     folder: str, study: str, groups: Mapping[str, str], reference: str, family: str = ""
 ) -> list[Row]:
-    """Methods with two shortcuts: accuracy where the cues agree with the target, where one misleads and
-    where both do, and the gain over the reference there, paired by sample. groups: test group -> its
-    head; family: what the names of the baselines begin with, which is not printed."""
+    """Methods with two shortcuts: accuracy where the cues agree with the target, where one misleads
+    and where both do, and the gain over the reference there, paired by sample. groups: test group
+    -> its head; family: what the names of the baselines begin with, which is not printed."""
     both = by_sample(folder, "neither_accuracy", study)
     rows = [["method", *groups.values(), "more than ERM"]]
     study_runs = runs(folder).query("study == @study")

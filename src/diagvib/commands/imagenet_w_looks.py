@@ -1,4 +1,5 @@
-"""Where networks look in photos with and without ImageNet-W's watermark (Li et al., 2023, Fig. 3)."""
+"""Where networks look in photos with and without ImageNet-W's watermark (Li et al., 2023, Fig.
+3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,7 +109,8 @@ def save_looks(networks: dict[str, Looks], path: Path) -> list[str]:
     title = "Where networks look, without and with the watermark"
     save_figure(visualisation_sheet(rows, ["class", "watermark"], title), path, ["png"])
     return [
-        f"{name}: with the watermark, {whole_percent(network.share)} of what speaks for its predictions on cartons lies "
-        f"on the watermark's pixels, which are {whole_percent(network.area)} of the image ({path.name}.png)."
+        f"{name}: with the watermark, {whole_percent(network.share)} of what speaks for its predictions "
+        f"on cartons lies on the watermark's pixels, which are {whole_percent(network.area)} of the "
+        f"image ({path.name}.png)."
         for name, network in networks.items()
     ]

@@ -1,4 +1,5 @@
-"""Networks that rely less on one shortcut of ImageNet and more on another (Li et al., 2023, Table 4)."""
+"""Networks that rely less on one shortcut of ImageNet and more on another (Li et al., 2023, Table
+4)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
@@ -13,8 +14,8 @@ _GAPS = {
 }
 _MOST_SENTENCES = 3
 _CAUTION = (
-    "By the numbers as they are, as in the paper: no interval is given, and with ImageNet's 50 photos of cartons, 2 points "
-    "of the Carton gap are one photo."
+    "By the numbers as they are, as in the paper: no interval is given, and with ImageNet's 50 photos "
+    "of cartons, 2 points of the Carton gap are one photo."
 )
 
 
