@@ -134,8 +134,15 @@ def frozen_cues_table() -> list[Row]:
 
 
 def real_photos_table() -> list[Row]:
-    """`cues_table` of the photos from Debian packages; and ERM without a shortcut."""
+    """`cues_table` of the photos from Debian packages; and ERM without a shortcut, and with another
+    network."""
     rows = cues_table("real_photos", "debian", PHOTO_GROUPS, "lite0_erm", "lite0_")
-    others = runs("real_photos").query("study == 'debian-no-shortcut'")
-    cells = [percent(others[f"{group}_accuracy"].mean()) for group in PHOTO_GROUPS]
-    return [*rows, ["erm, no shortcut", *cells, ""]]
+    for title, *names in (
+        ("erm, no shortcut", "lite0_erm", "debian-no-shortcut"),
+        ("small CNN, erm", "erm", "debian"),
+        ("small CNN, erm, no shortcut", "erm", "debian-no-shortcut"),
+    ):
+        cell_runs = runs("real_photos").set_index(["baseline", "study"]).loc[[tuple(names)]]
+        cells = [percent(cell_runs[f"{group}_accuracy"].mean()) for group in PHOTO_GROUPS]
+        rows.append([title, *cells, ""])
+    return rows
