@@ -97,7 +97,7 @@ def test_every_format_has_the_same_cells(root, tmp_path):
 def test_what_there_is_not_is_named(root, tmp_path):
     with refused("unknown study 'zgs'; did you mean zso or zgo"):
         methods_table(root, Choices(studies=["zgs"]))
-    with refused("zgo: unknown metric 'ood'; known: id_accuracy, ood_accuracy"):
+    with refused("zso: unknown metric 'ood'; known: id_accuracy, ood_accuracy"):
         methods_table(root, Choices(metric="ood"))
     with refused("t.pdf: the ending says the format: .tex, .md, .csv"):
         write_table(root, Choices(), tmp_path / "t.pdf")

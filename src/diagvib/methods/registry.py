@@ -296,19 +296,6 @@ def as_read(settings: dict, datasets: "Datasets") -> "Datasets":
     return imported(f"{module}:PredictedDatasets", "method")(datasets, settings["method"])
 
 
-def has_probabilities(settings: dict | None) -> bool:
-    """Whether the predictions of a baseline have probabilities, given its settings."""
-    method = (settings or {}).get("method") or {}
-    return method.get("name") != PREDICTIONS or bool(method.get("probabilities"))
-
-
-def is_trained(settings: dict | None) -> bool:
-    """Whether anything of a baseline is trained, given its settings; of unknown ones, it is."""
-    with suppress(DiagvibError, KeyError, TypeError):
-        return declaration(settings["method"]["name"]).trains
-    return True
-
-
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":
     """A method with its network on the CPU. Initial weights depend only on `seed` (paper, A.2:
     fixed across runs) and, where `n_classes` is in their shape, on that: the rest is the same for

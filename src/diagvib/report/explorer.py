@@ -20,7 +20,6 @@ import torch
 from PIL import Image
 
 from diagvib.foundation.files import read_metadata, read_table, write_text
-from diagvib.methods.registry import has_probabilities
 from diagvib.report.report_data import ReportData
 from diagvib.report.sheets import images_at, webp_address
 from diagvib.results.read_runs import run_folder
@@ -28,6 +27,7 @@ from diagvib.results.reader_tables import in_order
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Renderer
+from diagvib.settings.baselines import has_probabilities
 from diagvib.studies.recipes import read_recipes
 
 # The most images shown in all, of one dataset, and of one cell; and the most datasets.

@@ -17,7 +17,6 @@ from diagvib.foundation.errors import DiagvibError, one_line, some_names
 from diagvib.foundation.files import METADATA_KEY, read_json
 from diagvib.foundation.parallel import in_processes
 from diagvib.foundation.progress import progress_bar
-from diagvib.methods.registry import has_probabilities, is_trained
 from diagvib.provenance.finished import changed_files, differing
 from diagvib.results import saliency_shares
 from diagvib.results.calibration import calibration_errors, is_calibration
@@ -29,6 +28,7 @@ from diagvib.results.cells import (
     read_predictions,
 )
 from diagvib.results.metric_sets.registry import METRIC_SETS
+from diagvib.settings.baselines import has_probabilities, is_trained
 from diagvib.settings.layout import RUN_FILES, run_folder_name
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 

@@ -14,8 +14,8 @@ import pandas as pd
 
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import print_rows
-from diagvib.methods.registry import is_trained
 from diagvib.results.uncertainty import image_interval, sample_interval
+from diagvib.settings.baselines import is_trained
 from diagvib.settings.layout import run_folder_name
 
 Frames = dict[str, pd.DataFrame]  # the tidy tables, by name

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_table, write_json, write_table, write_text
-from diagvib.methods.registry import is_trained
 from diagvib.results import TIDY
 from diagvib.results.calibration import SET, calibration, calibration_tables
 from diagvib.results.combinations import run_warnings
@@ -27,7 +26,7 @@ from diagvib.results.selection import read_searches, selection_table, selection_
 from diagvib.results.selection_price import price_tables, selection_prices
 from diagvib.results.variation import COLUMNS as VARIATION
 from diagvib.results.variation import variation_rows, variation_tables
-from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.settings.baselines import baseline_names, is_trained, load_settings
 from diagvib.settings.resolve import command_for
 from diagvib.studies.known_studies import KnownStudies
 

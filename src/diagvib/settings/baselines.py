@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,7 +40,7 @@ from diagvib.foundation.validation import (
     validated,
 )
 from diagvib.foundation.versions import once_per_version
-from diagvib.methods.registry import METHODS, declaration
+from diagvib.methods.registry import METHODS, PREDICTIONS, declaration
 from diagvib.models.registry import PACKAGES, check_model, family
 from diagvib.scenes.scene import MARK, TWINS
 
@@ -486,6 +487,19 @@ def _tuned(baseline: str, folder: Path) -> dict:
             "with the same configuration makes it, and so does the workflow"
         )
     return complete(read_valid(_Entries, path)[baseline], baseline, str(path))
+
+
+def has_probabilities(settings: dict | None) -> bool:
+    """Whether the predictions of a baseline have probabilities, given its settings."""
+    method = (settings or {}).get("method") or {}
+    return method.get("name") != PREDICTIONS or bool(method.get("probabilities"))
+
+
+def is_trained(settings: dict | None) -> bool:
+    """Whether anything of a baseline is trained, given its settings; of unknown ones, it is."""
+    with suppress(DiagvibError, KeyError, TypeError):
+        return declaration(settings["method"]["name"]).trains
+    return True
 
 
 def is_frozen(settings: Mapping) -> bool:
