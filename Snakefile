@@ -103,7 +103,10 @@ rule tables:
 
 
 onstart:
+    from diagvib.commands.time_left import show_time_left
+
     before_the_first_job(workflow, JOBS)
+    show_time_left(workflow, CONFIG)
 
 
 onsuccess:

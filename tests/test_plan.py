@@ -215,6 +215,18 @@ def test_the_table_names_what_was_not_measured(measured, capsys):
     assert "on 2 GPUs at least 2 min" in output
 
 
+def test_steps_of_what_was_not_measured_are_timed_on_request(capsys):
+    """debian needs its training images to take a step; jtt has phases and copies of images."""
+    config = small_config("baselines=[debian, jtt]", "sources=embedded", "image_size=64")
+    plan = estimate(config, "cpu", rate_files=[], timed=True)
+    steps, repeats = plan["timed"], plan["repeats"]
+    assert not plan["not_measured"] and {*steps} == {"train debian", "train jtt"}
+    assert 1 < repeats["train jtt"] <= 101 and len(repeats) == 1
+    output = printed(plan, config, capsys)
+    assert f"timed on this machine in {steps['train debian']} steps" in output
+    assert f"copies are up to {repeats['train jtt']:.1f} times as long" in output
+
+
 def test_what_was_not_timed_is_scaled_by_operations_from_what_was(measured, capsys):
     """A step has as many operations as PyTorch counts: 3.476e9 of resnet18, 7.59e7 of small_cnn. Of
     a frozen network, each image is seen once."""

@@ -426,6 +426,38 @@ def score(
     run_and_print(*score(predictions, config, study, classes, override, root, cores), cores)
 
 
+@_command(TRY, "try jtt zgo shape-hue --config mine.yaml", "try")
+def try_baseline(
+    baseline: Annotated[
+        str,
+        argument(
+            "A baseline from config/baselines, or from the configuration's `baselines_from`.",
+            "BASELINE",
+        ),
+    ],
+    study: stages.StudyName,
+    binding: Annotated[
+        str | None,
+        argument("Default: the first that fits the study.", "[BINDING]", show_default=False),
+    ] = None,
+    config: Config = None,
+    override: Override = None,
+    device: stages.Device = None,
+) -> None:
+    """Train a baseline on a few images, in seconds. Says what would fail in its runs, how long they
+    take and which labels it uses; leaves no file. Exit code 1 if something would fail."""
+    from diagvib.commands.try_baseline import print_trial, with_one_baseline
+
+    resolved = with_one_baseline(config, override, baseline, study, binding)
+    _, *dataset = resolved.train_jobs[0]
+    from diagvib.commands.dry_run import dry_run  # loads torch
+
+    result = dry_run(resolved, resolved.baselines[0], tuple(dataset), device or resolved.device)
+    print_trial(resolved, tuple(dataset), result)
+    if result.problems:
+        raise typer.Exit(1)
+
+
 @_command(TRY, "plan --device cuda --gpus 8")
 def plan(
     config: Config = None,
@@ -440,6 +472,14 @@ def plan(
             "Result file of benchmarks/render.py or train.py from another machine; repeatable.",
         ),
     ] = None,
+    time: Annotated[
+        bool,
+        option(
+            "Time a few steps of every baseline without a measured rate; takes seconds for each, or a "
+            "minute for large networks.",
+            "--time",
+        ),
+    ] = False,
     detect: Annotated[
         float | None,
         option(
@@ -464,7 +504,7 @@ def plan(
         else:
             needs.print_needed(measured, *numbers)
         return
-    estimated = estimate(resolved, device, gpus, rates)
+    estimated = estimate(resolved, device, gpus, rates, time)
     if json_output:
         print(json.dumps(estimated, indent=2))
     else:

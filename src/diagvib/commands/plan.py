@@ -1,23 +1,31 @@
 """Estimate what a configuration will make: disk space and time, from measured rates."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
 from diagvib.commands.multiply_adds import operations, weights_bytes
-from diagvib.commands.rates import Rates, Row, newest_files, read_rates
-from diagvib.foundation.devices import likely_gpu
+from diagvib.commands.rates import BaselineRates, PhaseRate, Rates, newest_files, read_rates
+from diagvib.foundation.devices import core_count, likely_gpu
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.messages import say
 from diagvib.scenes import load_scene
+from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.baselines import baseline_names, load_settings, published_weights
-from diagvib.settings.keys import Configuration, ResolvedBaseline
+from diagvib.settings.keys import Configuration, ResolvedBaseline, ResolvedConfiguration
+from diagvib.settings.layout import Layout
+from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.scarcity import split_counts
-from diagvib.studies.study import SPLITS
+from diagvib.studies.study import SPLITS, Study
+
+if TYPE_CHECKING:
+    from diagvib.commands.dry_run import DryRun
 
 # Bytes on disk, measured on full-size datasets of the official sources with zstd (128 pixels;
 # larger images compress in proportion to their side, since most of an image is background).
@@ -36,14 +44,16 @@ def estimate(
     device: str | None = None,
     gpus: int = 1,
     rate_files: list[Path] | None = None,
+    timed: bool = False,
 ) -> dict:
     """Counts of everything, disk in bytes and seconds per stage (None if no rate was measured on
     such a device, nor of a baseline that it could be scaled from by its operations).
 
     config: resolved. device: cpu or cuda; default: the configuration's. Rates come from
-    `rate_files`, or from the newest files of `benchmarks/results` for the device. `seconds` are for
-    one GPU, or for the whole machine on a CPU, whatever `gpus` is; `wall_seconds` is the least that
-    `gpus` GPUs need together. DiagvibError for several GPUs with a CPU, and for bad `rate_files`.
+    `rate_files`, or from the newest files of `benchmarks/results` for the device; if `timed`, those
+    of other baselines from a few steps that are made now. `seconds` are for one GPU, or for the
+    whole machine on a CPU, whatever `gpus` is; `wall_seconds` is the least that `gpus` GPUs need
+    together. DiagvibError for several GPUs with a CPU, and for bad `rate_files`.
     """
     device = device or ("cuda" if likely_gpu(config.device) else "cpu")
     if gpus > 1 and device != "cuda":
@@ -54,31 +64,38 @@ def estimate(
     encoded = len({(networks[name], *dataset) for name, *dataset in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.runs_per_job))
     weights = _weights(config) if config.keep_weights else {}
-    disk, images = _disk(config), sum(_images(config, study) for study, _ in pairs)
+    if device == "cuda" and config.image_size != MEASURED_SIZE:
+        rates.rows.clear()
+    measured = {entry.name: _measured(config, entry, device, rates) for entry in config.baselines}
+    timings = _timings(config, device, measured) if timed else {}
+    sizes = {study: _split_sizes(config, study) for study, _ in pairs}
+    for timing in timings.values():
+        sizes |= timing.sizes
+    disk, images = _disk(config, sizes), _images(config, sizes, pairs)
     published, unknown = _published_weights(config)
     if published:
         disk["published weights"] = published
     if weights:
         disk["weights"] = sum(size * runs[name] for name, size in weights.items())
     counts = {"draw": len(pairs), "render": len(pairs) if config.images == "parquet" else 0}
-    if device == "cuda" and config.image_size != MEASURED_SIZE:
-        rates.rows.clear()
     rate, pixels = rates.best("render to Parquet"), (config.image_size / MEASURED_SIZE) ** 2
     rendering = pixels * images / rate.images_per_second if rate else None
     seconds = {"render": rendering if config.images == "parquet" else 0.0}
-    by_operations = {}
+    by_operations, encoded_before = {}, set()
     for baseline in config.baselines:
-        trained = _training_seconds(config, baseline, device, rates)
-        if trained is None and (scaled := _scaled_rates(config, baseline, device, rates)):
-            trained = (
-                _encoding_seconds(config, baseline, scaled.rows[1].images_per_second)
-                if baseline.network
-                else _training_seconds(config, baseline, device, scaled)
-            )
-            by_operations[f"train {baseline.name}"] = scaled.sources[0]
+        stage, speed = f"train {baseline.name}", measured[baseline.name]
+        datasets = [tuple(dataset) for name, *dataset in jobs if name == baseline.name]
         resized = ((baseline.settings["model"] or {}).get("input") or {}).get("size")
-        scale = 1 if resized or trained is None else pixels
-        seconds[f"train {baseline.name}"] = trained and scale * trained
+        scale = 1 if resized else pixels
+        if baseline.name in timings:
+            speed, scale = timings[baseline.name].rates, 1 / at_once(config, device)
+        elif speed is None and (scaled := _scaled(config, baseline, device, rates)):
+            speed, by_operations[stage] = scaled
+        encoding = {(baseline.network, *dataset) for dataset in datasets} - encoded_before
+        encoded_before |= encoding
+        images_encoded = _images(config, sizes, [dataset for _, *dataset in encoding])
+        trained = _seconds(config, speed, [sizes[study] for study, _ in datasets], images_encoded)
+        seconds[stage] = trained and scale * trained
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
@@ -98,27 +115,54 @@ def estimate(
         "rates_from": rates.sources,
         "scaled_from": None if pixels == 1 else MEASURED_SIZE,
         "by_operations": by_operations,
+        "timed": {f"train {name}": timing.steps for name, timing in timings.items()},
+        "repeats": {
+            f"train {name}": copies
+            for name, timing in timings.items()
+            if (copies := max([1.0, *(phase.share for phase in timing.rates.phases)])) > 1
+        },
+        "problems": {
+            f"train {name}": timing.problems for name, timing in timings.items() if timing.problems
+        },
+        "photos_not_known": [study for study, images in sizes.items() if not images["train"]],
     }
 
 
 def _split_sizes(config: Configuration, study: str) -> dict[str, int]:
+    """Images of a dataset by split; of a study as published, whose photos are not prepared, 0."""
     defined = config.study(study)
+    if defined.as_published:
+        return _photos(config, defined)
     return {split: sum(split_counts(defined, config.counts, split).values()) for split in SPLITS}
 
 
-def _images(config: Configuration, study: str) -> int:
-    """Images of all dataset samples of a study with one binding."""
-    return config.dataset_count * sum(_split_sizes(config, study).values())
+def _photos(config: Configuration, study: Study) -> dict[str, int]:
+    prepared = Layout(config.root).prepared(study.scene)
+    if not is_prepared(prepared):
+        return dict.fromkeys(SPLITS, 0)
+    from diagvib.studies.recipes import Draw  # loads pandas
+
+    scene, binding = load_scene(study.scene), config.study_bindings(study.name, config.bindings)[0]
+    draw = Draw(study, binding, dataset_sample(0, scene), {}, scene, scene.catalogue(prepared))
+    return {split: len(draw.published(split)) for split in SPLITS}
 
 
-def _disk(config: Configuration) -> dict[str, int]:
+def _images(config: Configuration, sizes: Mapping, datasets: Iterable[Sequence[str]]) -> int:
+    """Images of all dataset samples of these pairs of study and binding."""
+    return config.dataset_count * sum(sum(sizes[study].values()) for study, _ in datasets)
+
+
+def _disk(config: Configuration, sizes: Mapping) -> dict[str, int]:
     """Bytes by content, without weights."""
-    tested = [_split_sizes(config, study)["test"] for _, study, _ in config.train_jobs]
+    tested = [sizes[study]["test"] for _, study, _ in config.train_jobs]
     size, images, pixels = config.image_size, 0, 0.0
     downloaded = any(load_scene(name).sources for name in config.scenes)
     sources = SOURCE_BYTES[config.sources] if downloaded else 0
-    for study, _ in config.datasets:
-        scene, count = load_scene(config.study(study).scene), _images(config, study)
+    for study, binding in config.datasets:
+        scene, count = (
+            load_scene(config.study(study).scene),
+            _images(config, sizes, [(study, binding)]),
+        )
         # Scenes of photos say what theirs need, which is more.
         of_one = scene.bytes_per_pixel
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
@@ -164,35 +208,32 @@ def _weights(config: Configuration) -> dict[str, int]:
     return sizes
 
 
-def _training_seconds(
+def _measured(
     config: Configuration, baseline: ResolvedBaseline, device: str, rates: Rates
-) -> float | None:
-    """Seconds of every phase's epochs and of the test of all runs. None, too, for the head of a
-    frozen network, which takes little."""
-    name, settings = baseline.name, baseline.settings
+) -> BaselineRates | None:
+    """The measured rates of a baseline with these settings. None, too, for the head of a frozen
+    network, which takes little."""
+    settings = baseline.settings
     like = {"batch_size": settings["batch_size"]}
     if device == "cuda":  # a CPU's precision is what its instructions allow
         like |= {"precision": config.training.precision}
-    phases = [rates.best(phase, **like) for phase in rates.phases(name)]
-    predict = rates.best(f"predict {name}", **like)
+    phases = [rates.best(phase, **like) for phase in rates.phases(baseline.name)]
+    predict = rates.best(f"predict {baseline.name}", **like)
     if baseline.network or not predict or not all(phases):
         return None
-    test, epochs = predict.images_per_second, settings.get("max_epochs", config.training.max_epochs)
-    total = 0.0
-    for study in [study for baseline_name, study, _ in config.train_jobs if baseline_name == name]:
-        size = _split_sizes(config, study)
-        evaluated = size["val"] + size["test"] * config.training.track_test
-        epoch = sum(size["train"] / row.images_per_second + evaluated / test for row in phases)
-        total += config.runs_per_job * (epochs * epoch + size["test"] / test)
-    return total
+    epochs = epochs_of(config, settings)
+    return BaselineRates(
+        [PhaseRate(row.what, epochs, 1.0, row.images_per_second) for row in phases],
+        predict.images_per_second,
+    )
 
 
-def _scaled_rates(
+def _scaled(
     config: Configuration, baseline: ResolvedBaseline, device: str, rates: Rates
-) -> Rates | None:
+) -> tuple[BaselineRates, str] | None:
     """Rates of a baseline that was not timed: those of the timed one whose steps are nearest to its
-    own in size, by the number of operations. sources: that one's name. A frozen network computes
-    each image once, and its head takes little. None if there is nothing to compare."""
+    own in size, by the number of operations; and that one's name. A frozen network computes each
+    image once, and its head takes little. None if there is nothing to compare."""
     counts = operations(baseline.settings, MEASURED_SIZE)
     like = {"precision": config.training.precision} if device == "cuda" else {}
     timed = {
@@ -206,21 +247,78 @@ def _scaled_rates(
     of_timed = {name: operations(load_settings(name), MEASURED_SIZE) for name in timed}
     largest = "train" if "train" in counts else "predict"
     name = min(timed, key=lambda name: abs(log(of_timed[name][largest] / counts[largest])))
-    speeds = {
-        step: row.images_per_second * of_timed[name][step] / counts.get(step, counts["predict"])
+    training, prediction = (
+        row.images_per_second * of_timed[name][step] / counts.get(step, counts["predict"])
         for step, row in zip(("train", "predict"), timed[name], strict=True)
-    }
-    rows = [
-        Row(what=f"{step} {baseline.name}", device=device, images_per_second=speed)
-        for step, speed in speeds.items()
-    ]
-    return Rates(rows, [name])
+    )
+    if baseline.network:
+        return BaselineRates(encoding=prediction), name
+    phase = PhaseRate("", epochs_of(config, baseline.settings), 1.0, training)
+    return BaselineRates([phase], prediction), name
 
 
-def _encoding_seconds(config: Configuration, baseline: ResolvedBaseline, speed: float) -> float:
-    """Seconds in which a frozen network computes the features of all its images."""
-    studies = {names[1:] for names in config.train_jobs if names[0] == baseline.name}
-    return sum(_images(config, study) for study, _ in studies) / speed
+def _timings(
+    config: ResolvedConfiguration, device: str, measured: Mapping[str, BaselineRates | None]
+) -> dict[str, "DryRun"]:
+    """A dry run of each baseline without measured rates, with random weights, which are as fast."""
+    from diagvib.commands.dry_run import dry_run  # loads torch
+    from diagvib.foundation.devices import resolve_device
+
+    resolve_device(device)
+    datasets = {name: dataset for name, *dataset in reversed(config.train_jobs)}
+    unknown = [entry for entry in config.baselines if measured[entry.name] is None]
+    timings = {}
+    for number, baseline in enumerate(unknown, 1):
+        say(f"a few steps of {baseline.name} ({number} of {len(unknown)})")
+        timings[baseline.name] = dry_run(config, baseline, datasets[baseline.name], device, False)
+    return timings
+
+
+def job_seconds(config: ResolvedConfiguration) -> dict[str, float]:
+    """Seconds of a train job of each baseline whose rates were measured, without torch."""
+    device = "cuda" if likely_gpu(config.device) else "cpu"
+    rates, seconds = read_rates(device, newest_files(device)), {}
+    for baseline in config.baselines:
+        sizes = [_split_sizes(config, study) for study in baseline.studies[:1]]
+        speed = _measured(config, baseline, device, rates)
+        if job := _seconds(config, speed, sizes, 0):
+            seconds[baseline.name] = job
+    return seconds
+
+
+def at_once(config: Configuration, device: str) -> int:
+    """How many jobs run at once on this machine. On a GPU, they share what one may use."""
+    return 1 if device == "cuda" else max(1, core_count() // config.training.threads)
+
+
+def _seconds(
+    config: Configuration,
+    speed: BaselineRates | None,
+    sizes: Sequence[Mapping[str, int]],
+    encoded: int,
+) -> float | None:
+    """Seconds of all runs of the jobs on datasets of these sizes, and of encoding so many images; None
+    if that is not known."""
+    if not speed or not (speed.prediction or speed.encoding) or not all(s["train"] for s in sizes):
+        return None
+    tests = config.training.track_test
+    runs = sum(speed.run_seconds(images, tests) for images in sizes) if speed.prediction else 0.0
+    return config.runs_per_job * runs + (encoded / speed.encoding if speed.encoding else 0.0)
+
+
+def epochs_of(config: Configuration, settings: Mapping) -> int:
+    """The epochs of a baseline's phases that set none of their own, at most."""
+    return settings.get("max_epochs") or config.training.max_epochs
+
+
+def epochs_from(config: Configuration, baseline: ResolvedBaseline) -> str:
+    """Where they come from."""
+    epochs = baseline.settings.get("max_epochs")
+    if epochs is None:
+        return "training.max_epochs"
+    of_file = load_settings(baseline.name, config.baselines_from).get("max_epochs")
+    location = "its own" if epochs == of_file else "its entry in the configuration"
+    return f"{location}, not training.max_epochs, {config.training.max_epochs:,}"
 
 
 def print_plan(plan: dict, config: Configuration) -> None:
@@ -232,6 +330,7 @@ def print_plan(plan: dict, config: Configuration) -> None:
         "datasets": f"{plan['datasets']:,} ({pairs:,} pair{'s' * (pairs != 1)} of study and binding)",
         "images": f"{plan['images']:,} of {size} x {size} pixels",
         "runs": f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})",
+        "epochs": _epochs(config),
         "jobs": _listed(plan["jobs"]),
         "disk": f"{decimal(total)} ({_listed(plan['disk'], decimal)}), and as much for DVC's copy",
     }
@@ -240,8 +339,8 @@ def print_plan(plan: dict, config: Configuration) -> None:
     if plan["published_not_known"]:
         unknown.append(f"published weights of {', '.join(plan['published_not_known'])}")
     unknown += ["features of frozen networks"] if "encode" in plan["jobs"] else []
-    published = any(config.study(study).as_published for study, _ in config.datasets)
-    unknown += ["photos of studies as published"] if published else []
+    if photos := plan["photos_not_known"]:
+        unknown.append(f"photos of {', '.join(photos)}, which are not prepared yet")
     unknown += ["tuning, which comes first"] if config.tuned_first else []
     if unknown:
         rows["not known"] = f"{', and '.join(unknown)}; not in these sums"
@@ -250,9 +349,20 @@ def print_plan(plan: dict, config: Configuration) -> None:
     Console().print(table)
 
 
+def _epochs(config: Configuration) -> str:
+    """How many epochs each baseline has, at most, and where the number comes from."""
+    names: dict[str, list[str]] = {}
+    for baseline in config.baselines:
+        number = epochs_of(config, baseline.settings)
+        text = f"{number:,} ({epochs_from(config, baseline)})"
+        names.setdefault(text, []).append(baseline.name)
+    of_names = [f"{', '.join(baselines)} {text}" for text, baselines in names.items()]
+    return ", ".join(of_names if len(names) > 1 else names)
+
+
 def _times(plan: dict, config: Configuration) -> dict[str, str]:
     """Every stage, all together, on several GPUs, and the measurements behind them."""
-    reason, scaled = "not measured with these settings", plan["scaled_from"]
+    scaled, problems = plan["scaled_from"], plan["problems"]
     note = f", scaled by pixels from images of {scaled} x {scaled}" * bool(scaled)
     measured = {
         stage: stage_seconds
@@ -260,16 +370,22 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         if stage_seconds is not None
     }
     notes = {
-        stage: f", scaled by operations from {reference}"
+        stage: f"{note}, scaled by operations from {reference}"
         for stage, reference in plan["by_operations"].items()
     }
+    for stage, steps in plan["timed"].items():
+        notes[stage] = f", timed on this machine in {steps} steps"
+        if copies := plan["repeats"].get(stage):
+            notes[stage] += f", at most: epochs with copies are up to {copies:.1f} times as long"
+    unknown = "not measured with these settings" + "; --time does it" * (not plan["timed"])
     rows = {
-        stage: duration(measured[stage]) + (note + notes.get(stage, "")) * bool(measured[stage])
+        stage: duration(measured[stage]) + notes.get(stage, note) * bool(measured[stage])
         if stage in measured
-        else reason
+        else "; ".join(problems.get(stage, [unknown]))
         for stage in plan["seconds"]
     }
-    scaled_too = f", {len(notes)} of them scaled by operations" * bool(notes)
+    operations_used = len(plan["by_operations"])
+    scaled_too = f", {operations_used} of them scaled by operations" * bool(operations_used)
     without = ", without " * bool(plan["not_measured"]) + ", ".join(plan["not_measured"])
     if measured.keys() - {"render"}:  # rendering alone says nothing about the whole
         rows["in all"] = duration(sum(measured.values())) + note + scaled_too + without

@@ -1,6 +1,7 @@
 """Reads the rates for a plan from the result files of benchmarks/render.py and train.py."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +38,40 @@ class ResultFile(BaseModel):
     kind: Literal["render", "train"]
     machine: Machine
     rows: list[Row]
+
+
+@dataclass(frozen=True)
+class PhaseRate:
+    """The speed of a phase of training. epochs: at most. share: the images of its epochs, with
+    copies, as a multiple of those of a plain one."""
+
+    name: str
+    epochs: int
+    share: float
+    images_per_second: float
+
+
+@dataclass
+class BaselineRates:
+    """The speed of a baseline, in images/s. encoding: of a frozen network, which computes each image
+    once; otherwise None."""
+
+    phases: list[PhaseRate] = field(default_factory=list)
+    prediction: float | None = None
+    encoding: float | None = None
+
+    def run_seconds(self, images: Mapping[str, int], track_test: bool) -> float:
+        """Of a run, without encoding. images: by split; track_test: as in a configuration."""
+        evaluated = images["val"] + images["test"] * track_test
+        training = sum(
+            phase.epochs
+            * (
+                phase.share * images["train"] / phase.images_per_second
+                + evaluated / self.prediction
+            )
+            for phase in self.phases
+        )
+        return training + images["test"] / self.prediction
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,349 @@
+"""A few training steps of a baseline on a few images of a study: what would fail in all its runs, and
+how fast it is."""
+
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from diagvib.commands.rates import BaselineRates, PhaseRate
+from diagvib.foundation.devices import resolve_device
+from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.plug_ins import out_of_memory, reason
+from diagvib.images.datasets import RenderedRecipes
+from diagvib.images.features import FeatureFiles
+from diagvib.methods.method import Method, Phase, Sampling, TrainingData
+from diagvib.models.registry import make_network
+from diagvib.models.weights import located
+from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
+from diagvib.scenes.prepared import is_prepared
+from diagvib.scenes.scene import Scene
+from diagvib.settings.baselines import encoder_settings
+from diagvib.settings.jobs import stage_settings
+from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
+from diagvib.settings.layout import Layout, Run
+from diagvib.studies.binding import bind
+from diagvib.studies.recipes import draw_recipes, write_recipes
+from diagvib.studies.scarcity import counts_of
+from diagvib.studies.study import SPLITS, load_studies
+from diagvib.training.doubts import noisy_selection
+from diagvib.training.encode import Encoding, encode, load_network
+from diagvib.training.epochs import epoch_shape
+from diagvib.training.fit import make_method
+from diagvib.training.job import Job
+from diagvib.training.load import load, load_test
+from diagvib.training.prediction import predict, predict_test
+from diagvib.training.protocol import Protocol
+from diagvib.training.saliency import shares
+from diagvib.training.trainer import Trainer
+from diagvib.training.visualisations import SALIENCY_IMAGES, shown_images, write_visualisations
+
+_CELLS = "split", "group", "environment"
+# Images of a dataset of stand-ins for photos, of which there are few.
+_STAND_INS = {"train": 360, "val": 60, "test": 120}
+# Images of each combination of classes in a split; further ones, but at least a batch; and at most,
+# unless a batch has more.
+_OF_CELL, _IMAGES, _LARGEST = 2, 64, 512
+# Of a frozen network, each image takes seconds, but a step of its head nothing.
+_HEAD_BATCH = 64
+# Steps are repeated until they have taken so long.
+_SECONDS = 0.5
+# Weights, and what only a network with published weights can have.
+_RANDOM = {
+    "weights": None,
+    "weights_file": None,
+    "weights_sha256": None,
+    "frozen_statistics": False,
+}
+_LIBRARIES = {
+    *sys.stdlib_module_names,
+    "diagvib",
+    "torch",
+    "torchvision",
+    "timm",
+    "numpy",
+    "pandas",
+}
+
+
+@dataclass
+class DryRun:
+    """What a dry run has shown. sizes: images of the whole dataset, by study and split; rendering:
+    images/s; steps: that were timed; problems, doubts: a line each. After a problem, the rest may
+    be missing."""
+
+    device: str
+    sources: str = ""
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    rates: BaselineRates = field(default_factory=BaselineRates)
+    rendering: float | None = None
+    steps: int = 0
+    problems: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+
+def dry_run(
+    config: ResolvedConfiguration,
+    baseline: ResolvedBaseline,
+    dataset: tuple[str, str],
+    device: str,
+    published: bool = True,
+) -> DryRun:
+    """Train and test a baseline, with every hook of its method, in seconds and without a file that
+    stays.
+
+    dataset: study and binding. published: with the baseline's weights, which may be downloaded;
+    otherwise, and where there are none, with random ones, which take as long.
+    """
+    result, settings = DryRun(device), dict(baseline.settings)
+    scene = load_scene(config.study(dataset[0]).scene)
+    prepared = _prepared(config, scene, result.problems)
+    settings["model"] = _model(settings["model"], config, published, result.problems)
+    with TemporaryDirectory() as folder, _failures(result.problems):
+        place = resolve_device(device)
+        recipes = Path(folder, "recipes.parquet")
+        table, metadata = _drawn(config, dataset, prepared)
+        _describe(config, baseline, table, metadata, result)
+        columns = [name for name in _CELLS if name in table.column_names]
+        cells = table.select([*columns, *metadata["roles"].values()]).to_pandas()
+        write_recipes(recipes, table.take(_few(cells, settings["batch_size"])), metadata)
+        images = RenderedRecipes(recipes, scene, prepared, config.image_size, place)
+        protocol = Protocol(**dict(config.training))
+        job = Job(settings, protocol, place, images, prepared=prepared)
+        if encoder := encoder_settings(settings):
+            job.settings["batch_size"] = min(settings["batch_size"], _HEAD_BATCH)
+            features = _features(encoder, job, Path(folder, "features"), result)
+            job = replace(job, datasets=features)
+        _train(job, Run(baseline.name, *dataset, 0), Path(folder), result)
+    return result
+
+
+@contextmanager
+def _failures(problems: list[str]) -> Iterator[None]:
+    """An exception becomes one of the problems."""
+    try:
+        yield
+    except DiagvibError as error:
+        problems.append(one_line(error, 3000))
+    except Exception as error:  # of a user's code, anything
+        if out_of_memory(error):
+            problems.append("the device's memory is too small; lower the batch_size")
+        else:
+            problems.append(f"{_place(error)}: {reason(error)}")
+
+
+def _place(error: Exception) -> str:
+    """Where an exception comes from: the user's own code, or else ours."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
+    of_user = [number for number, name in enumerate(packages) if name not in _LIBRARIES]
+    ours = [number for number, name in enumerate(packages) if name == "diagvib"]
+    code, line = next(
+        (frames[number].f_code, frames[number].f_lineno) for number in [*of_user[-1:], ours[-1]]
+    )
+    return f"{code.co_qualname} ({code.co_filename}, line {line})"
+
+
+def _prepared(config: ResolvedConfiguration, scene: Scene, problems: list[str]) -> Path:
+    """The root's prepared sources. If there are none: of scenes that are downloaded, stand-ins; of
+    photos, those prepared in the cache."""
+    folder = Layout(config.root).prepared(scene.name)
+    if is_prepared(folder):
+        return folder
+    try:
+        sources = "embedded" if scene.sources else config.sources
+        return cached(scene, sources, config.mirror and Path(config.mirror))
+    except DiagvibError as error:
+        if not getattr(getattr(scene, "definition", None), "stand_ins", None):
+            raise
+        problems.append(one_line(error, 3000))
+        return cached(scene, "embedded", None)
+
+
+def _model(
+    model: dict | None, config: ResolvedConfiguration, published: bool, problems: list[str]
+) -> dict | None:
+    """A baseline's model with the weights that can be had, or random ones."""
+    if not model or not model["weights"]:
+        return model
+    if published:
+        folders = Layout(config.root).weights("", "").parent, Path(config.mirror or ".", "weights")
+        model = next((m for f in folders if (m := located(model, f)) != model), model)
+        try:
+            make_network(model, 10, (model.get("input") or {}).get("size") or config.image_size)
+            return model
+        except DiagvibError as error:
+            problems.append(one_line(error, 3000))
+    head = {"head": "linear"} if model.get("head") == "published" else {}
+    return {**model, **_RANDOM, **head}
+
+
+def _drawn(
+    config: ResolvedConfiguration, dataset: tuple[str, str], prepared: Path
+) -> tuple[pa.Table, dict]:
+    """All recipes of the first dataset sample, and what `RenderedRecipes` asks about them."""
+    study, binding = config.study(dataset[0]), dataset[1]
+    scene, job = load_scene(study.scene), stage_settings(config, "draw", study.name)
+    bound, catalogue = bind(study, binding, scene.factors), scene.catalogue(prepared)
+    counts = job.counts
+    if scene.replicates == "seeds" and _stands_in(config, catalogue.sources):
+        counts = counts_of(study, {}, _STAND_INS, load_studies(config.studies_from))
+    samples, settings = job.dataset_samples[:1], job.plain()
+    metadata = {
+        "study": study.name,
+        "binding": binding,
+        "roles": dict(zip(study.bound, bound.factors, strict=True)),
+        "scene": study.scene,
+        "definition": settings["study"],
+        "dataset_samples": settings["dataset_samples"],
+        "sources": catalogue.sources,
+        "sources_digest": catalogue.digest,
+    }
+    return draw_recipes(study, bound, samples, counts, scene, catalogue), metadata
+
+
+def _describe(
+    config: ResolvedConfiguration,
+    baseline: ResolvedBaseline,
+    recipes: pa.Table,
+    metadata: dict,
+    result: DryRun,
+) -> None:
+    """Note what the recipes say of the whole dataset, unless its photos are stand-ins."""
+    result.sources = metadata["sources"]
+    photos = load_scene(metadata["scene"]).replicates == "seeds"
+    if photos and _stands_in(config, result.sources):
+        return
+    splits = recipes["split"].value_counts().to_pylist()
+    result.sizes = {metadata["study"]: {row["values"]: row["counts"] for row in splits}}
+    validation = recipes.filter(pc.field("split") == "val")
+    cells = zip(*(validation[name].to_pylist() for name in metadata["roles"].values()), strict=True)
+    rule = baseline.settings.get("selection") or "val_loss"
+    result.doubts = noisy_selection(rule, Counter(cells))
+
+
+def _stands_in(config: ResolvedConfiguration, sources: str) -> bool:
+    """Whether images are made from stand-ins for what the configuration asks for."""
+    return config.sources == "official" and sources.startswith("embedded")
+
+
+def _few(cells: pd.DataFrame, batch_size: int) -> list[int]:
+    """Rows of a few images of each split: two of each cell, then as they come. cells: columns, and
+    split."""
+    further, rows = cells.groupby([*cells]).cumcount() >= _OF_CELL, []
+    for split in SPLITS:
+        in_turn = further[cells["split"] == split].sort_values(kind="stable")
+        images = min(_IMAGES + int((~in_turn).sum()), _LARGEST)
+        rows += sorted(in_turn.index[: max(images, batch_size * (split == "train"))])
+    return rows
+
+
+def _features(encoder: dict, job: Job, folder: Path, result: DryRun) -> FeatureFiles:
+    """The features of a frozen network for the images."""
+    images = job.datasets
+    encoding = Encoding(encoder, job.device, job.protocol.threads)
+    clock = _clock(job.device, job.protocol)
+    started = clock()
+    load_network(encoding, images)
+    loaded = clock()
+    encode(encoding, images, 1, folder)  # which loads it, too
+    seconds = clock() - loaded - (loaded - started)
+    result.rates.encoding = len(images) / max(seconds, 1e-3)
+    return FeatureFiles(folder)
+
+
+class _FewSteps(Trainer):
+    """One epoch in each phase, of at most as many images as there are, repeated to be timed."""
+
+    def __init__(self, method: Method, *arguments: object):
+        super().__init__(method, *arguments)
+        self.rates: list[PhaseRate] = []
+        self.steps, phases = 0, method.phases
+
+        def short(data: TrainingData) -> list[Phase]:
+            self.planned = phases(data)
+            return [_of_one_epoch(phase) for phase in self.planned]
+
+        method.phases = short
+
+    def learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:
+        size = self.batch_size
+        images, _ = epoch_shape(sampling, len(self.train), size, drop_last=False)
+        share = images / len(self.train)
+        if images > len(self.train) and isinstance(sampling, torch.Tensor):
+            order = torch.randperm(len(sampling), generator=torch.Generator().manual_seed(seed))
+            sampling = sampling[order[: len(self.train)].to(sampling.device)]
+        means, method = super().learn(sampling, seed), self.method
+        weights, memory = deepcopy((method.state_dict(), method.memory))
+        learn = partial(super().learn, sampling, seed)
+        seconds, calls = _timed(learn, _clock(self.device, self.protocol))
+        method.load_state_dict(weights)  # many steps on few images would teach it these by heart
+        method.memory = memory
+        phase, step_images = self.planned[self.progress.phase], self.timings[-1].images
+        epochs = phase.max_epochs or self.protocol.max_epochs
+        self.steps += calls * -(-step_images // size)
+        speed = PhaseRate(phase.name, epochs, share, step_images / seconds)
+        self.rates.append(speed)
+        return means
+
+    def validate(self) -> dict:
+        if self.phase is self.phases[-1]:  # before losses are computed of logits of another shape
+            predict(self.method, self.val, self.protocol, self.run.name)
+        return super().validate()
+
+
+def _of_one_epoch(phase: Phase) -> Phase:
+    """A phase that takes one epoch; unchanged if its number of epochs is not valid."""
+    epochs = phase.max_epochs
+    valid = epochs is None or (isinstance(epochs, int) and epochs > 0)
+    return replace(phase, max_epochs=1) if valid else phase
+
+
+def _train(job: Job, run: Run, folder: Path, result: DryRun) -> None:
+    """Train and test as a run does, and time the steps."""
+    data = load(job, run)
+    side = job.datasets.metadata(0, "train")["image_shape"][0]
+    method = make_method(job.settings, data.train, job.protocol.seed, None, side)
+    trainer = _FewSteps(method, data.train, data.val, run, job.protocol)
+    trainer.fit(tracker=data.tracker)
+    result.rates.phases, result.steps = trainer.rates, trainer.steps
+    clock = _clock(job.device, job.protocol)
+    started = clock()
+    test, batches = load_test(job, run, data.train.scaling)
+    if isinstance(job.datasets, RenderedRecipes):
+        result.rendering = len(batches) / max(clock() - started, 1e-3)
+    predict_test(job, run, method, test, batches)
+    seconds, _ = _timed(partial(predict, method, batches, job.protocol), clock)
+    result.rates.prediction = len(batches) / seconds
+    rows = shown_images(test, run, SALIENCY_IMAGES)
+    shares(method, batches, test, run.factors, rows, job.protocol)
+    write_visualisations(folder / "pictures", method, batches, test, run, job.protocol)
+
+
+def _clock(device: torch.device, protocol: Protocol) -> Callable[[], float]:
+    """Seconds; on a CPU those of a thread's core, which others may use, too."""
+    if device.type != "cpu":
+        return time.perf_counter
+    return lambda: time.process_time() / protocol.threads
+
+
+def _timed(compute: Callable[[], object], clock: Callable[[], float]) -> tuple[float, int]:
+    """Seconds of a computation that is warm, and how often it was repeated to measure them."""
+    started, calls = clock(), 0
+    while (seconds := clock() - started) < _SECONDS:
+        compute()
+        calls += 1
+    return seconds / calls, calls

@@ -1,0 +1,138 @@
+"""`diagvib try`: what would fail in a baseline's runs on a study, how long they take, and what the
+baseline is given."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from diagvib.commands.dry_run import DryRun
+from diagvib.commands.plan import at_once, duration, epochs_from, epochs_of
+from diagvib.foundation.errors import one_line
+from diagvib.methods.registry import declaration
+from diagvib.scenes.scene import ABILITIES
+from diagvib.settings.baselines import load_settings
+from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
+from diagvib.settings.resolve import default_path, overridden, resolve
+
+
+def with_one_baseline(
+    path: Path | None, overrides: list[str] | None, baseline: str, study: str, binding: str | None
+) -> ResolvedConfiguration:
+    """A configuration with this baseline and study alone; of its bindings all that fit, or the one
+    given. DiagvibError for what a resolved configuration refuses, as a study without the labels that
+    the method needs."""
+    values = overridden(path or default_path(), overrides)
+    entries = [entry for entry in values.get("baselines", []) if isinstance(entry, dict)]
+    entry = next((entry for entry in entries if entry.get("name") == baseline), {})
+    changes = {key: entry[key] for key in ("max_epochs", "batch_size") if key in entry}
+    bindings = values.get("bindings", "all") if study in values.get("studies", []) else "all"
+    values |= {
+        "baselines": [{"name": baseline, **changes}],
+        "studies": [study],
+        "bindings": [binding] if binding else bindings,
+    }
+    return resolve(values, one_line(path or default_path()))
+
+
+def print_trial(config: ResolvedConfiguration, dataset: tuple[str, str], dry: DryRun) -> None:
+    """What a dry run has shown, as a table for people; then a line for each problem."""
+    (baseline,), (study, binding) = config.baselines, dataset
+    table = Table(
+        title=f"Tried: {baseline.name} on {study} {binding}",
+        show_header=False,
+        title_justify="left",
+    )
+    rows = {"given": _given(config, baseline, dataset), "settings": _settings(config, baseline)}
+    for row in (rows | _speeds(config, dry)).items():
+        table.add_row(*row)
+    Console().print(table)
+    for line in (
+        *(f"would fail: {problem}" for problem in dry.problems),
+        *(f"would be doubtful: {doubt}" for doubt in dry.doubts),
+    ):
+        print(line)
+    if not dry.problems:
+        print("every hook was called, and nothing failed")
+
+
+def _given(
+    config: ResolvedConfiguration, baseline: ResolvedBaseline, dataset: tuple[str, str]
+) -> str:
+    """The labels and abilities that training and selection use."""
+    method, (target, *cues) = baseline.settings["method"], dataset[1].split("-")
+    supervision, rule = method["supervision"], baseline.settings.get("selection") or "val_loss"
+    if supervision.startswith("cue-"):
+        cues_used = cues[int(supervision[4:]) - 1 :][:1]
+    else:
+        cues_used = cues if supervision == "cues" else []
+    labels = [f"the labels of {target}", *(f"of {cue}" for cue in cues_used)]
+    if supervision == "cue_types":
+        labels.append(f"that {', '.join(cues)} are cues")
+    if supervision == "environments":
+        labels.append("environments")
+    labels += [f"a scene that can {ABILITIES[need]}" for need in declaration(method["name"]).needs]
+    groups = "_cue_" in rule or rule == "val_worst_group"
+    inputs = {"val_environment_accuracy": ", with environments"} | (
+        {rule: f", with labels of {', '.join(cues)}"} if groups else {}
+    )
+    return f"{', '.join(labels)}; epochs are selected by {rule}{inputs.get(rule, '')}"
+
+
+def _settings(config: ResolvedConfiguration, baseline: ResolvedBaseline) -> str:
+    settings, training = baseline.settings, config.training
+    batch, of_file = settings["batch_size"], load_settings(baseline.name, config.baselines_from)
+    location = "its own" if batch == of_file["batch_size"] else "its entry in the configuration"
+    patience = "" if training.patience is None else f", patience {training.patience}"
+    return (
+        f"at most {epochs_of(config, settings):,} epochs ({epochs_from(config, baseline)}){patience}, "
+        f"batches of {batch:,} ({location})"
+    )
+
+
+def _speeds(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
+    """Images, rates, and the time of a job and of all jobs."""
+    rates, rows = dry.rates, {}
+    if dry.sources:
+        rows["images"] = f"a few of {config.image_size} x {config.image_size}, {dry.sources}"
+    several = len(rates.phases) > 1
+    if rates.phases:
+        rows["training"] = ", ".join(
+            f"{phase.name} " * several + _speed(phase.images_per_second) for phase in rates.phases
+        )
+    for kind, speed in (
+        ("prediction", rates.prediction),
+        ("encoding", rates.encoding),
+        ("rendering", dry.rendering),
+    ):
+        if speed:
+            rows[kind] = _speed(speed)
+    return rows | (_times(config, dry) if rates.prediction and dry.sizes else {})
+
+
+def _times(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
+    rates, (images,) = dry.rates, dry.sizes.values()
+    total, runs = config.dataset_count * sum(images.values()), config.runs_per_job
+    seconds = runs * rates.run_seconds(images, config.training.track_test)
+    if rates.encoding:
+        seconds += total / rates.encoding / at_once(config, dry.device)
+    elif dry.rendering and config.images == "render":
+        seconds += total / dry.rendering
+    epochs = ", ".join(
+        f"{phase.name} {phase.epochs:,}"
+        + f" with copies {phase.share:.1f} times as long, at most" * (phase.share > 1)
+        for phase in rates.phases
+    )
+    rows = {
+        "job": f"{duration(seconds)}: {runs:,} runs on {images['train']:,} images, epochs: {epochs}"
+    }
+    if (jobs := len(config.train_jobs)) > 1:
+        parallel = at_once(config, dry.device)
+        rows["all bindings"] = (
+            f"{duration(jobs * seconds / parallel)}: {jobs:,} such jobs, {parallel} at once"
+        )
+    return rows
+
+
+def _speed(images_per_second: float) -> str:
+    return f"{images_per_second:,.0f} images/s"

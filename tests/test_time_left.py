@@ -1,0 +1,58 @@
+"""The line about the time that is left of a workflow."""
+
+import logging
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from diagvib.commands.time_left import TimeLeft, show_time_left
+from diagvib.settings.resolve import load_config
+
+
+@pytest.fixture
+def clock(monkeypatch) -> SimpleNamespace:
+    """Time that passes when a test says so."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def tell(handler: logging.Handler, event: str, **fields: object) -> None:
+    handler.handle(logging.makeLogRecord({"event": event, **fields}))
+
+
+def test_jobs_at_once_and_jobs_under_way_count(clock, capsys):
+    """Of five jobs of 100 s, two run at once: after the first, one has 60 s to go and three wait. A
+    job of another baseline takes as long as the plan's ratio says."""
+    waiting = dict.fromkeys(range(5), ("train", "erm")) | {9: ("tabulate", "")}
+    handler = TimeLeft(waiting, {}, {("train", "erm"): 2.0, ("train", "vae"): 6.0})
+    tell(handler, "job_started", jobs=[0])
+    clock.now += 60
+    tell(handler, "job_started", jobs=[1])
+    assert handler.line(0, 6) == "workflow: 0 of 6 jobs"
+    clock.now += 40
+    tell(handler, "job_finished", job_id=0)
+    assert handler.line(1, 6) == "workflow: 1 of 6 jobs, about 3 min left, then tabulate"
+    handler.waiting[7] = ("train", "vae")
+    assert handler.line(1, 7) == "workflow: 1 of 7 jobs, about 6 min left, then tabulate"
+    tell(handler, "progress", done=1, total=7)
+    assert not capsys.readouterr().err, "lines in a log are few"
+    clock.now += 301
+    tell(handler, "progress", done=1, total=7)
+    assert capsys.readouterr().err.startswith("workflow: 1 of 7 jobs, about 5 min left")
+
+
+def test_jobs_of_an_earlier_workflow_count(clock, tmp_path, monkeypatch):
+    jobs = [
+        SimpleNamespace(jobid=number, wildcards_dict={"baseline": "erm"}) for number in (1, 2, 3)
+    ]
+    for job in jobs:
+        job.rule, job.benchmark = SimpleNamespace(name="train"), tmp_path / f"{job.jobid}.tsv"
+    jobs[0].benchmark.write_text("s\th:m:s\n40.0\t0:00:40\n")
+    handlers = []
+    logger = SimpleNamespace(addHandler=handlers.append)
+    monkeypatch.setattr(logging, "getLogger", lambda name: logger)
+    dag = SimpleNamespace(jobs=jobs, needrun_jobs=lambda: jobs[1:])
+    show_time_left(SimpleNamespace(dag=dag), load_config(overrides=["baselines=[small_cnn]"]))
+    assert handlers[0].line(1, 3) == "workflow: 1 of 3 jobs, about 80 s left"

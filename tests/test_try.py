@@ -1,0 +1,165 @@
+"""`diagvib try`: what would fail is told in seconds, and nothing stays behind."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from conftest import refused
+from diagvib import cli
+from diagvib.commands.dry_run import dry_run
+from diagvib.commands.new_photos import Columns, look, write
+from diagvib.commands.plan import estimate
+from diagvib.commands.try_baseline import with_one_baseline
+from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
+from diagvib.settings.layout import Layout
+
+CONFIG = """
+root: out
+sources: official
+studies: [fgo-10]
+bindings: [shape-hue, hue-shape]
+samples: 3
+seeds: 2
+counts: {train: 4500, val: 90, id: 90, ood: 90}
+image_size: 64
+images: render
+baselines: [{name: jtt, max_epochs: 3}]
+baselines_from: [mine.yaml]
+training: {max_epochs: 7}
+"""
+BASELINES = "".join(
+    f"""
+{name}:
+  model: {model}
+  method: {method}
+  optimiser: {{name: adam, lr: 1.0e-3}}
+  batch_size: 16
+  origin: mine
+"""
+    for name, model, method in (
+        ("raises", "small_cnn", "mine:Raises"),
+        ("few_logits", "small_cnn", "mine:FewLogits"),
+        ("infinite", "small_cnn", "mine:Infinite"),
+        ("counts", "small_cnn", "mine:Counts"),
+        ("pictures", "small_cnn", "mine:Pictures"),
+        ("large", "mine:large", "erm"),
+        ("absent", "{name: resnet18, weights: IMAGENET1K_V1, weights_file: gone.pth}", "erm"),
+    )
+)
+METHODS = """
+from torch import nn
+from diagvib.methods.method import Method
+
+class Raises(Method):
+    def combine(self, losses, batch):
+        return losses.no_such_thing()
+
+class FewLogits(Method):
+    def predict(self, batch):
+        return self.model(batch.inputs)[:, :2]
+
+class Infinite(Method):
+    def combine(self, losses, batch):
+        return losses.mean() / 0
+
+class Counts(Method):
+    steps = 0
+    def combine(self, losses, batch):
+        self.steps += 1
+        return losses.mean()
+
+class Pictures(Method):
+    def visualisations(self, batch, denormalise):
+        return [batch.labels]
+
+def large(n_classes, image_size):
+    return nn.Sequential(nn.Conv2d(3, 4, 96), nn.Flatten(), nn.Linear(4, n_classes))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("c.yaml", CONFIG), ("mine.yaml", BASELINES), ("mine.py", METHODS)):
+        Path(name).write_text(text)
+    return tmp_path
+
+
+def tried(*arguments: str) -> tuple[int, str]:
+    """The exit code, and the output as one line without the table's frame."""
+    result = CliRunner().invoke(cli.app, ["try", *arguments])
+    assert result.exit_code in (0, 1), result.exception
+    return result.exit_code, " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_trial_tells_time_labels_and_settings_and_leaves_nothing(folder):
+    """The sources are not here: stand-ins are as fast."""
+    before = sorted(folder.rglob("*"))
+    code, output = tried("jtt", "fgo-10", "--config", "c.yaml")
+    assert code == 0 and "nothing failed" in output
+    assert "the labels of shape; epochs are selected by" in output
+    assert "at most 3 epochs (its entry in the configuration, not training.max_epochs, 7)" in output
+    assert "6 runs on 4,500 images, epochs: identify" in output and "with copies" in output
+    assert "2 such jobs" in output
+    assert [path for path in sorted(folder.rglob("*")) if "pycache" not in str(path)] == before
+    code, output = tried(
+        "erm", "fgo-10", "hue-shape", "--config", "c.yaml", "--set", "counts.val=18"
+    )
+    assert "selected by val_worst_group, with labels of shape" in output
+    assert "would be doubtful: its epoch was chosen by val_worst_group" in output
+
+
+@pytest.mark.parametrize(
+    ("baseline", "problem"),
+    [
+        ("raises", "Raises.combine ({folder}/mine.py, line 7): AttributeError"),
+        ("few_logits", "predict gives logits of shape [{n}, 2]; [{n}, 10] is needed"),
+        ("infinite", "train_loss is nan in epoch 1"),
+        ("counts", "changes steps while it trains"),
+        ("pictures", "Pictures.visualisations ({folder}/mine.py, line 25): AttributeError"),
+        ("large", "Kernel size can't be greater than actual input size"),
+        ("absent", "gone.pth: no such file"),
+    ],
+)
+def test_what_would_fail_has_a_line(folder, baseline, problem):
+    code, output = tried(baseline, "fgo-10", "--config", "c.yaml")
+    assert code == 1 and "Traceback" not in output
+    assert output.count("would fail: ") == 1
+    assert problem.format(folder=folder.resolve(), n=32) in output.partition("would fail: ")[2]
+    assert ("prediction" in output) == (baseline == "absent"), "it goes on with random weights"
+
+
+def test_a_study_in_which_a_method_is_impossible_is_refused(folder):
+    with refused("group_dro needs train images of every combination"):
+        with_one_baseline(Path("c.yaml"), None, "group_dro", "zgo", None)
+
+
+def test_photos_are_tried_and_planned_as_many_as_there_are(tmp_path, monkeypatch):
+    """In a published split: 40 for training of each of four combinations."""
+    monkeypatch.chdir(tmp_path)
+    for split, count in (("train", 40), ("val", 10), ("test", 10)):
+        for number, name in enumerate(("bird/sea", "bird/land", "cow/sea", "cow/land")):
+            place = Path("mine", split, name)
+            place.mkdir(parents=True)
+            for shade in range(count):
+                colour = shade, 60 * number, 50 * len(split)
+                Image.new("RGB", (20, 16), colour).save(place / f"{shade}.png")
+    levels = ["split", "animal", "ground"]
+    columns = Columns(target="animal", cues=["ground"], split="split", levels=levels)
+    path = write(look(Path("mine"), None, columns), Path())["configuration"]
+    config = with_one_baseline(path, ["image_size=64"], "erm", "mine-published", None)
+    (baseline,), ((_, *dataset),) = config.baselines, config.train_jobs
+    result = dry_run(config, baseline, tuple(dataset), "cpu")
+    assert not result.problems and result.rates.prediction > 0
+    assert result.sizes == {"mine-published": {"train": 160, "val": 40, "test": 40}}
+    assert not Path(config.root).exists()
+    plan = estimate(config, "cpu")
+    assert plan["photos_not_known"] == ["mine-published"] and not plan["images"]
+    prepared = Layout(config.root).prepared(config.scenes[0])
+    shutil.copytree(cached(load_scene(config.scenes[0]), "official", None), prepared)
+    plan = estimate(config, "cpu")
+    assert plan["images"] == 240 and not plan["photos_not_known"]
