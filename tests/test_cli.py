@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from conftest import BIN, refused
 from diagvib import __version__, cli
+from diagvib.commands.run import run_workflow
 from diagvib.commands.view import FileHandler
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
@@ -233,3 +235,27 @@ def test_options_not_given_are_the_configurations_and_with_settings_the_defaults
         cli.run_stage("train", Layout(Path("x")), *of_job, {**options})
     selection = {**names, "device": "cuda", "tensorboard": False}
     assert results == [{**selection, "keep_weights": True}, selection]
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "load_config", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(sys, "argv", ["diagvib", "plan"])
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ending:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert ending.value.code == 130
+    assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
+
+
+def test_sigterm_reaches_the_workflow(tmp_path, monkeypatch):
+    """Which ends it, and says how: 7 stands for its exit status."""
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\ntrap 'exit 7' TERM\nsleep 0.3\nkill -TERM $PPID\nsleep 9 & wait\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert run_workflow("demo", []) == 7

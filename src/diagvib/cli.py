@@ -3,6 +3,7 @@
 import gc
 import inspect
 import json
+import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -115,6 +116,8 @@ BaselineNames = Annotated[
 ]
 
 
+# The exit code after Ctrl-C or SIGTERM.
+_INTERRUPTED = 130
 # Names of a job after which folders are named, so that none may lead elsewhere.
 _FOLDERS = ("study", "binding", "baseline", "network")
 
@@ -778,7 +781,9 @@ def _options(
 
 
 def main() -> None:
-    """Run a command. A user's mistake ends with one line on standard error and exit code 1."""
+    """Run a command. A user's mistake ends with one line on standard error and exit code 1; SIGTERM
+    ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     gc.set_threshold(
         100_000, 50, 100
     )  # by default, garbage collection takes a fifth of torch's import time
@@ -793,6 +798,9 @@ def main() -> None:
             raise
         print(f"error: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ending:
+        # Typer makes an exit of the one that it gets.
+        if isinstance(ending, SystemExit) and ending.code != _INTERRUPTED:
+            raise
         print("interrupted; run the same command again to continue", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)

@@ -318,7 +318,8 @@ def epochs_from(config: Configuration, baseline: ResolvedBaseline) -> str:
         return "training.max_epochs"
     of_file = load_settings(baseline.name, config.baselines_from).get("max_epochs")
     location = "its own" if epochs == of_file else "its entry in the configuration"
-    return f"{location}, not training.max_epochs, {config.training.max_epochs:,}"
+    default = config.training.max_epochs
+    return location + f", not training.max_epochs, {default:,}" * (epochs != default)
 
 
 def print_plan(plan: dict, config: Configuration) -> None:
@@ -377,17 +378,17 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         notes[stage] = f", timed on this machine in {steps} steps"
         if copies := plan["repeats"].get(stage):
             notes[stage] += f", at most: epochs with copies are up to {copies:.1f} times as long"
-    unknown = "not measured with these settings" + "; --time does it" * (not plan["timed"])
     rows = {
         stage: duration(measured[stage]) + notes.get(stage, note) * bool(measured[stage])
         if stage in measured
-        else "; ".join(problems.get(stage, [unknown]))
+        else "; ".join(problems.get(stage) or [_unknown(plan, config, stage)])
         for stage in plan["seconds"]
     }
     operations_used = len(plan["by_operations"])
     scaled_too = f", {operations_used} of them scaled by operations" * bool(operations_used)
     without = ", without " * bool(plan["not_measured"]) + ", ".join(plan["not_measured"])
     if measured.keys() - {"render"}:  # rendering alone says nothing about the whole
+        note *= any(measured[stage] for stage in measured.keys() - plan["timed"])
         rows["in all"] = duration(sum(measured.values())) + note + scaled_too + without
         if plan["gpus"] > 1:
             minimum = f"at least {duration(plan['wall_seconds'])}{note}{without}"
@@ -398,6 +399,15 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         f"{option}`, or name a result file of theirs with --rates"
     )
     return rows
+
+
+def _unknown(plan: dict, config: Configuration, stage: str) -> str:
+    """Why a stage's time is not known."""
+    studies = {study for name, study, _ in config.train_jobs if stage == f"train {name}"}
+    if studies.intersection(plan["photos_not_known"]):
+        return "known when its photos are prepared"
+    remedy = "; --time does it" * (bool(studies) and not plan["timed"])
+    return f"not measured with these settings{remedy}"
 
 
 def _listed(counts: dict[str, int], form: Callable = "{:,}".format) -> str:

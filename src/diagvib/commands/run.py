@@ -2,6 +2,7 @@
 with the package."""
 
 import importlib.util
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -22,7 +23,22 @@ def run_workflow(config: str, options: Iterable[str]) -> int:
         option.startswith(("--cores", "-c", "--jobs", "-j", "--profile")) for option in options
     ):
         command += ["--cores", "all"]
-    return subprocess.run([sys.executable, "-m", "snakemake", *command, *options]).returncode
+    processes = []
+
+    def end(*_: object) -> None:
+        for process in processes:
+            process.terminate()
+
+    # Snakemake ends its jobs, and says how to go on. Ctrl-C it gets from the terminal.
+    handlers = {signal.SIGTERM: end, signal.SIGINT: lambda *_: None}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        snakemake = [sys.executable, "-m", "snakemake"]
+        processes.append(subprocess.Popen([*snakemake, *command, *options]))
+        return processes[0].wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def configuration_file(name: str) -> Path:
