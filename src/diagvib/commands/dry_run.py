@@ -30,7 +30,6 @@ from diagvib.models.weights import located
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.prepared import is_prepared
-from diagvib.scenes.scene import Scene
 from diagvib.settings.baselines import encoder_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
@@ -109,11 +108,11 @@ def dry_run(
     otherwise, and where there are none, with random ones, which take as long.
     """
     result, settings = DryRun(device), dict(baseline.settings)
-    scene = load_scene(config.study(dataset[0]).scene)
-    prepared = _prepared(config, scene, result.problems)
-    settings["model"] = _model(settings["model"], config, published, result.problems)
     with TemporaryDirectory() as folder, _failures(result.problems):
-        place = resolve_device(device)
+        place, scene_name = resolve_device(device), config.study(dataset[0]).scene
+        result.device, scene = place.type, load_scene(scene_name)
+        prepared = _prepared(config, scene_name, result.problems)
+        settings["model"] = _model(settings["model"], config, published, result.problems)
         recipes = Path(folder, "recipes.parquet")
         table, metadata = _drawn(config, dataset, prepared)
         _describe(config, baseline, table, metadata, result)
@@ -157,10 +156,10 @@ def _place(error: Exception) -> str:
     return f"{code.co_qualname} ({code.co_filename}, line {line})"
 
 
-def _prepared(config: ResolvedConfiguration, scene: Scene, problems: list[str]) -> Path:
-    """The root's prepared sources. If there are none: of scenes that are downloaded, stand-ins; of
-    photos, those prepared in the cache."""
-    folder = Layout(config.root).prepared(scene.name)
+def _prepared(config: ResolvedConfiguration, name: str, problems: list[str]) -> Path:
+    """A scene's prepared sources, in the root. If there are none: of scenes that are downloaded,
+    stand-ins; of photos, those prepared in the cache."""
+    folder, scene = Layout(config.root).prepared(name), load_scene(name)
     if is_prepared(folder):
         return folder
     try:

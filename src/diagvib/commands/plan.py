@@ -68,7 +68,7 @@ def estimate(
         rates.rows.clear()
     measured = {entry.name: _measured(config, entry, device, rates) for entry in config.baselines}
     timings = _timings(config, device, measured) if timed else {}
-    sizes = {study: _split_sizes(config, study) for study, _ in pairs}
+    sizes = {study: split_sizes(config, study) for study, _ in pairs}
     for timing in timings.values():
         sizes |= timing.sizes
     disk, images = _disk(config, sizes), _images(config, sizes, pairs)
@@ -128,7 +128,7 @@ def estimate(
     }
 
 
-def _split_sizes(config: Configuration, study: str) -> dict[str, int]:
+def split_sizes(config: Configuration, study: str) -> dict[str, int]:
     """Images of a dataset by split; of a study as published, whose photos are not prepared, 0."""
     defined = config.study(study)
     if defined.as_published:
@@ -279,7 +279,7 @@ def job_seconds(config: ResolvedConfiguration) -> dict[str, float]:
     device = "cuda" if likely_gpu(config.device) else "cpu"
     rates, seconds = read_rates(device, newest_files(device)), {}
     for baseline in config.baselines:
-        sizes = [_split_sizes(config, study) for study in baseline.studies[:1]]
+        sizes = [split_sizes(config, study) for study in baseline.studies[:1]]
         speed = _measured(config, baseline, device, rates)
         if job := _seconds(config, speed, sizes, 0):
             seconds[baseline.name] = job

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from diagvib.commands.dry_run import DryRun
-from diagvib.commands.plan import at_once, duration, epochs_from, epochs_of
+from diagvib.commands.plan import at_once, duration, epochs_from, epochs_of, split_sizes
 from diagvib.foundation.errors import one_line
 from diagvib.methods.registry import declaration
 from diagvib.scenes.scene import ABILITIES
@@ -94,7 +94,11 @@ def _speeds(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
     """Images, rates, and the time of a job and of all jobs."""
     rates, rows = dry.rates, {}
     if dry.sources:
-        rows["images"] = f"a few of {config.image_size} x {config.image_size}, {dry.sources}"
+        stand_in = config.sources == "official" and dry.sources.startswith("embedded")
+        reason = " stand-ins, which are as fast: the root has no sources yet" * stand_in
+        rows["images"] = (
+            f"a few of {config.image_size} x {config.image_size}, {dry.sources}{reason}"
+        )
     several = len(rates.phases) > 1
     if rates.phases:
         rows["training"] = ", ".join(
@@ -107,11 +111,14 @@ def _speeds(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
     ):
         if speed:
             rows[kind] = _speed(speed)
-    return rows | (_times(config, dry) if rates.prediction and dry.sizes else {})
+    return rows | (_times(config, dry) if rates.prediction else {})
 
 
 def _times(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
-    rates, (images,) = dry.rates, dry.sizes.values()
+    rates, (study,) = dry.rates, config.studies
+    images = dry.sizes.get(study) or split_sizes(config, study)
+    if not images["train"]:
+        return {"job": "known when its photos are prepared"}
     total, runs = config.dataset_count * sum(images.values()), config.runs_per_job
     seconds = runs * rates.run_seconds(images, config.training.track_test)
     if rates.encoding:
