@@ -2,6 +2,7 @@
 
 import logging
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,11 +23,22 @@ def tell(handler: logging.Handler, event: str, **fields: object) -> None:
     handler.handle(logging.makeLogRecord({"event": event, **fields}))
 
 
+def job(number: int, baseline: str, rule: str = "train", folder: Path = Path()) -> SimpleNamespace:
+    """One of Snakemake's."""
+    return SimpleNamespace(
+        jobid=number,
+        rule=SimpleNamespace(name=rule),
+        wildcards_dict={"baseline": baseline},
+        benchmark=folder / f"{number}.tsv",
+    )
+
+
 def test_jobs_at_once_and_jobs_under_way_count(clock, capsys):
     """Of five jobs of 100 s, two run at once: after the first, one has 60 s to go and three wait. A
     job of another baseline takes as long as the plan's ratio says."""
-    waiting = dict.fromkeys(range(5), ("train", "erm")) | {9: ("tabulate", "")}
-    handler = TimeLeft(waiting, {}, {("train", "erm"): 2.0, ("train", "vae"): 6.0})
+    waiting = {number: job(number, "erm") for number in range(5)} | {9: job(9, "", "tabulate")}
+    planned = {("train", "erm"): 2.0, ("train", "vae"): 6.0}
+    handler = TimeLeft(waiting, {}, planned, local=True)
     tell(handler, "job_started", jobs=[0])
     clock.now += 60
     tell(handler, "job_started", jobs=[1])
@@ -43,16 +55,20 @@ def test_jobs_at_once_and_jobs_under_way_count(clock, capsys):
     assert capsys.readouterr().err.startswith("workflow: 1 of 7 jobs, about 5 min left")
 
 
-def test_jobs_of_an_earlier_workflow_count(clock, tmp_path, monkeypatch):
-    jobs = [
-        SimpleNamespace(jobid=number, wildcards_dict={"baseline": "erm"}) for number in (1, 2, 3)
-    ]
-    for job in jobs:
-        job.rule, job.benchmark = SimpleNamespace(name="train"), tmp_path / f"{job.jobid}.tsv"
-    jobs[0].benchmark.write_text("s\th:m:s\n40.0\t0:00:40\n")
+def test_jobs_of_an_earlier_workflow_and_on_other_machines_count(clock, tmp_path, monkeypatch):
+    """Of which nobody knows how long they wait in a queue: after 20 s, a job of 40 s has ended, so
+    two run at once."""
+    jobs = [job(number, "erm", folder=tmp_path) for number in range(4)]
+    for number in (0, 1):
+        jobs[number].benchmark.write_text("s\th:m:s\n40.0\t0:00:40\n")
     handlers = []
     logger = SimpleNamespace(addHandler=handlers.append)
     monkeypatch.setattr(logging, "getLogger", lambda name: logger)
     dag = SimpleNamespace(jobs=jobs, needrun_jobs=lambda: jobs[1:])
-    show_time_left(SimpleNamespace(dag=dag), load_config(overrides=["baselines=[small_cnn]"]))
-    assert handlers[0].line(1, 3) == "workflow: 1 of 3 jobs, about 80 s left"
+    workflow = SimpleNamespace(dag=dag, local_exec=False)
+    show_time_left(workflow, load_config(overrides=["baselines=[small_cnn]"]))
+    (handler,) = handlers
+    assert handler.line(0, 3) == "workflow: 0 of 3 jobs, about 2 min left"
+    clock.now += 20
+    tell(handler, "job_finished", job_id=1)
+    assert handler.line(1, 3) == "workflow: 1 of 3 jobs, about 40 s left"

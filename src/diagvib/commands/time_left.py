@@ -24,12 +24,12 @@ Kind = tuple[str, str]
 def show_time_left(workflow, config: ResolvedConfiguration) -> None:
     """Before the first job: from now on, say how much is left. workflow: Snakemake's."""
     planned = {("train", name): seconds for name, seconds in job_seconds(config).items()}
-    waiting = {job.jobid: _kind(job) for job in workflow.dag.needrun_jobs() if job.benchmark}
+    waiting = {job.jobid: job for job in workflow.dag.needrun_jobs() if job.benchmark}
     recorded = defaultdict(list)
     for job in workflow.dag.jobs:
         if job.benchmark and job.jobid not in waiting:
-            recorded[_kind(job)] += _recorded(Path(job.benchmark))
-    handler = TimeLeft(waiting, recorded, planned)
+            recorded[_kind(job)] += _recorded(job)
+    handler = TimeLeft(waiting, recorded, planned, workflow.local_exec)
     logging.getLogger("snakemake.logging").addHandler(handler)
 
 
@@ -38,8 +38,9 @@ def _kind(job) -> Kind:
     return job.rule.name, names.get("baseline") or names.get("network") or ""
 
 
-def _recorded(path: Path) -> list[float]:
+def _recorded(job) -> list[float]:
     """The seconds of a finished job, which Snakemake has written."""
+    path = Path(job.benchmark)
     with suppress(OSError, KeyError, ValueError), path.open(newline="") as file:
         return [float(row["s"]) for row in csv.DictReader(file, delimiter="\t")]
     return []
@@ -51,32 +52,39 @@ class TimeLeft(logging.Handler):
 
     def __init__(
         self,
-        waiting: dict[int, Kind],
+        waiting: dict,
         recorded: dict[Kind, list[float]],
         planned: dict[Kind, float],
+        local: bool,
     ):
-        """waiting: the jobs to run, by their numbers; recorded: seconds of earlier jobs; planned:
-        those of a plan, of which only the ratios count."""
+        """waiting: the jobs to run, Snakemake's, by their numbers; recorded: seconds of earlier jobs;
+        planned: those of a plan, of which only the ratios count; local: whether jobs run on this
+        machine, and not after others in a queue."""
         super().__init__(logging.INFO)
-        self.waiting, self.recorded, self.planned = dict(waiting), recorded, planned
+        self.jobs, self.recorded, self.planned, self.local = waiting, recorded, planned, local
+        self.waiting = {number: _kind(job) for number, job in waiting.items()}
         self.finished: dict[Kind, list[float]] = defaultdict(list)
         self.starts: dict[int, float] = {}
         self.interval = _INTERVAL if sys.stderr.isatty() else _INTERVAL_LOG
-        self.line_time, self.parallel = time.monotonic(), 1
+        self.start = self.line_time = time.monotonic()
+        self.parallel = 1.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        event = getattr(record, "event", None)
+        event, now = getattr(record, "event", None), time.monotonic()
         if event == "job_started":
-            self.starts |= {
-                number: time.monotonic() for number in record.jobs if number in self.waiting
-            }
-            self.parallel = len(self.starts) or 1
+            self.starts |= {number: now for number in record.jobs if number in self.waiting}
+            if self.local:
+                self.parallel = max(1, len(self.starts))
         elif event == "job_finished" and record.job_id in self.waiting:
             kind = self.waiting.pop(record.job_id)
-            if start := self.starts.pop(record.job_id, None):
-                self.finished[kind].append(time.monotonic() - start)
-        elif event == "progress" and time.monotonic() > self.line_time + self.interval:
-            self.line_time = time.monotonic()
+            start = self.starts.pop(record.job_id, None)
+            timed = self.local and start is not None
+            seconds = [now - start] if timed else _recorded(self.jobs[record.job_id])
+            self.finished[kind] += seconds
+            if not self.local:
+                self.parallel = max(1, sum(map(sum, self.finished.values())) / (now - self.start))
+        elif event == "progress" and now > self.line_time + self.interval:
+            self.line_time = now
             say(self.line(record.done, record.total))
 
     def line(self, done: int, total: int) -> str:
@@ -92,7 +100,7 @@ class TimeLeft(logging.Handler):
         """Seconds of the jobs that wait and run. kinds: seconds of a job."""
         now = time.monotonic()
         remainders = [
-            max(0.0, (kinds[kind] or 0.0) - (now - self.starts.get(number, now)))
+            max(0.0, (kinds[kind] or 0.0) - (now - self.starts.get(number, now)) * self.local)
             for number, kind in self.waiting.items()
         ]
         return max([sum(remainders) / self.parallel, *remainders])
