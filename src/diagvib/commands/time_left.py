@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from diagvib.commands.plan import duration, job_seconds
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.messages import say
 from diagvib.settings.keys import ResolvedConfiguration
 
@@ -23,7 +24,9 @@ Kind = tuple[str, str]
 
 def show_time_left(workflow, config: ResolvedConfiguration) -> None:
     """Before the first job: from now on, say how much is left. workflow: Snakemake's."""
-    planned = {("train", name): seconds for name, seconds in job_seconds(config).items()}
+    planned = {}
+    with suppress(DiagvibError):  # the jobs will say so
+        planned = {("train", name): seconds for name, seconds in job_seconds(config).items()}
     waiting = {job.jobid: job for job in workflow.dag.needrun_jobs() if job.benchmark}
     recorded = defaultdict(list)
     for job in workflow.dag.jobs:
@@ -83,6 +86,9 @@ class TimeLeft(logging.Handler):
             self.finished[kind] += seconds
             if not self.local:
                 self.parallel = max(1, sum(map(sum, self.finished.values())) / (now - self.start))
+        elif event == "job_error":
+            self.waiting.pop(record.jobid, None)
+            self.starts.pop(record.jobid, None)
         elif event == "progress" and now > self.line_time + self.interval:
             self.line_time = now
             say(self.line(record.done, record.total))
@@ -108,8 +114,8 @@ class TimeLeft(logging.Handler):
     def _seconds(self, kind: Kind) -> float | None:
         """Of a job of this kind: as measured, or in proportion to others in the plan, or as others
         of the rule."""
-        measured = {**self.recorded, **self.finished}
-        means = {name: sum(s) / len(s) for name, s in measured.items() if s}
+        measured = [*self.recorded.items(), *self.finished.items()]
+        means = {name: sum(s) / len(s) for name, s in measured if s}
         if kind in means:
             return means[kind]
         in_both = means.keys() & self.planned.keys()
