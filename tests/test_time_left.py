@@ -65,8 +65,11 @@ def test_jobs_of_an_earlier_workflow_and_on_other_machines_count(clock, tmp_path
     logger = SimpleNamespace(addHandler=handlers.append)
     monkeypatch.setattr(logging, "getLogger", lambda name: logger)
     dag = SimpleNamespace(jobs=jobs, needrun_jobs=lambda: jobs[1:])
-    workflow = SimpleNamespace(dag=dag, local_exec=False)
-    show_time_left(workflow, load_config(overrides=["baselines=[small_cnn]"]))
+    config = load_config(overrides=["baselines=[small_cnn]"])
+    for quiet in (["progress"], ["reason", "host"]):
+        settings = SimpleNamespace(quiet=quiet)
+        workflow = SimpleNamespace(dag=dag, local_exec=False, output_settings=settings)
+        show_time_left(workflow, config)
     (handler,) = handlers
     assert handler.line(0, 3) == "workflow: 0 of 3 jobs, about 2 min left"
     clock.now += 20

@@ -5,6 +5,7 @@ import importlib.util
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def run_workflow(config: str, options: Iterable[str]) -> int:
 
     # Snakemake ends its jobs, and says how to go on. Ctrl-C it gets from the terminal.
     handlers = {signal.SIGTERM: end, signal.SIGINT: lambda *_: None}
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        handlers = {}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         snakemake = [sys.executable, "-m", "snakemake"]

@@ -24,6 +24,8 @@ Kind = tuple[str, str]
 
 def show_time_left(workflow, config: ResolvedConfiguration) -> None:
     """Before the first job: from now on, say how much is left. workflow: Snakemake's."""
+    if {"progress", "all"}.intersection(map(str, workflow.output_settings.quiet or ())):
+        return
     planned = {}
     with suppress(DiagvibError):  # the jobs will say so
         planned = {("train", name): seconds for name, seconds in job_seconds(config).items()}
