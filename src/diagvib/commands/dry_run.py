@@ -24,7 +24,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.plug_ins import out_of_memory, reason
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.images.features import FeatureFiles
-from diagvib.methods.method import Method, Phase, Sampling, TrainingData
+from diagvib.methods.method import Method, Phase, Sampling, TrainingData, Unlabelled
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located
 from diagvib.scenes import load_scene
@@ -46,6 +46,7 @@ from diagvib.training.job import Job
 from diagvib.training.load import load, load_test
 from diagvib.training.prediction import predict, predict_test
 from diagvib.training.protocol import Protocol
+from diagvib.training.running_metrics import check_shape
 from diagvib.training.saliency import shares
 from diagvib.training.trainer import Trainer
 from diagvib.training.visualisations import SALIENCY_IMAGES, shown_images, write_visualisations
@@ -300,7 +301,10 @@ class _FewSteps(Trainer):
 
     def validate(self) -> dict:
         if self.phase is self.phases[-1]:  # before losses are computed of logits of another shape
-            predict(self.method, self.val, self.protocol, self.run.name)
+            batch = next(iter(self.val.in_order()))
+            with torch.inference_mode(), self.protocol.autocast(self.device):
+                logits = self.method.eval().predict(Unlabelled(batch.pixels, batch.inputs))
+            check_shape(logits, (len(batch.labels), self.method.n_classes), "predict gives logits")
         return super().validate()
 
 
