@@ -461,7 +461,7 @@ def try_baseline(
         raise typer.Exit(1)
 
 
-@_command(TRY, "plan --device cuda --gpus 8")
+@_command(TRY, "plan --time --config mine.yaml")
 def plan(
     config: Config = None,
     override: Override = None,
