@@ -61,16 +61,15 @@ def test_jobs_of_an_earlier_workflow_and_on_other_machines_count(clock, tmp_path
     jobs = [job(number, "erm", folder=tmp_path) for number in range(4)]
     for number in (0, 1):
         jobs[number].benchmark.write_text("s\th:m:s\n40.0\t0:00:40\n")
-    handlers = []
-    logger = SimpleNamespace(addHandler=handlers.append)
-    monkeypatch.setattr(logging, "getLogger", lambda name: logger)
+    logger = logging.getLogger("snakemake.logging")
+    monkeypatch.setattr(logger, "handlers", [])
     dag = SimpleNamespace(jobs=jobs, needrun_jobs=lambda: jobs[1:])
     config = load_config(overrides=["baselines=[small_cnn]"])
     for quiet in (["progress"], ["reason", "host"]):
         settings = SimpleNamespace(quiet=quiet)
         workflow = SimpleNamespace(dag=dag, local_exec=False, output_settings=settings)
         show_time_left(workflow, config)
-    (handler,) = handlers
+    (handler,) = logger.handlers
     assert handler.line(0, 3) == "workflow: 0 of 3 jobs, about 2 min left"
     clock.now += 20
     tell(handler, "job_finished", job_id=1)
