@@ -53,6 +53,8 @@ def test_jobs_at_once_and_jobs_under_way_count(clock, capsys):
     clock.now += 301
     tell(handler, "progress", done=1, total=7)
     assert capsys.readouterr().err.startswith("workflow: 1 of 7 jobs, about 5 min left")
+    handler.waiting = {1: ("train", "erm")}  # for 341 s, and so for longer than it should
+    assert handler.line(6, 7) == "workflow: 6 of 7 jobs, about 34 s left"
 
 
 def test_jobs_of_an_earlier_workflow_and_on_other_machines_count(clock, tmp_path, monkeypatch):

@@ -105,12 +105,13 @@ class TimeLeft(logging.Handler):
         return f"{text}, about {duration(self._left(kinds))} left{then}"
 
     def _left(self, kinds: dict[Kind, float | None]) -> float:
-        """Seconds of the jobs that wait and run. kinds: seconds of a job."""
+        """Seconds of the jobs that wait and run. kinds: seconds of a job; one that takes longer is
+        thought to need a tenth more than it has had."""
         now = time.monotonic()
-        remainders = [
-            max(0.0, (kinds[kind] or 0.0) - (now - self.starts.get(number, now)) * self.local)
-            for number, kind in self.waiting.items()
-        ]
+        remainders = []
+        for number, kind in self.waiting.items():
+            elapsed = (now - self.starts.get(number, now)) * self.local
+            remainders.append(max((kinds[kind] or 0.0) - elapsed, elapsed / 10))
         return max([sum(remainders) / self.parallel, *remainders])
 
     def _seconds(self, kind: Kind) -> float | None:
