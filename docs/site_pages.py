@@ -7,6 +7,7 @@ a page of results.
 
 import base64
 import json
+import math
 import os
 import re
 import sys
@@ -178,7 +179,7 @@ def _ranking(entries: list[Entry]) -> str:
     names = [f"{metric} {binding}" if several else metric for metric, binding in columns]
     order = [column for column in columns if column[0] == "worst_group"] or columns
     rows = []
-    for entry in sorted(entries, key=lambda entry: -_mean(entry, order[:1])):
+    for entry in sorted(entries, key=lambda entry: -_mean(entry, *order[:1])):
         found = {(one.metric, one.binding): _number(one) for one in entry.metrics}
         n = min((one.n for one in entry.metrics), default=0)
         doubts = [*entry.doubts, *([] if entry.counted else ["not computed again"])]
@@ -191,8 +192,10 @@ def _ranking(entries: list[Entry]) -> str:
     return "\n".join(markdown_table(heads, rows))
 
 
-def _mean(entry: Entry, columns: list[tuple[str, str]]) -> float:
-    return sum(one.mean for one in entry.metrics if (one.metric, one.binding) in columns)
+def _mean(entry: Entry, column: tuple[str, str] | None = None) -> float:
+    """Of a metric and binding; without it, an entry is last."""
+    means = (one.mean for one in entry.metrics if (one.metric, one.binding) == column)
+    return next(means, -math.inf)
 
 
 def _number(one: Number) -> str:
