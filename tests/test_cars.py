@@ -218,7 +218,7 @@ def test_a_photo_less_is_another_state_and_digest(mirror, prepared, tmp_path):
 
 def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):
     with refused(
-        "mirror: the photos of cars are your own; .*cars/objects/country .docs/urb",
+        "mirror: the photos of cars are your own; .*cars/objects/country .docs/paper_photos",
     ):
         CARS.fetch(tmp_path, None)
     assert CARS.state(None) == CARS.state(tmp_path / "absent") == ""

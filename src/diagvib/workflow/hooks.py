@@ -168,12 +168,12 @@ def after_success(workflow, config: Configuration) -> None:
     from diagvib.report.page import findings
     from diagvib.report.report_data import ReportData
 
-    layout = Layout(config.root)
-    folders = layout.all_images, layout.all_runs, layout.prepared
-    texts = [
-        finding.text
-        for finding in findings(ReportData(layout.tables, config.model_dump(), *folders))
-    ]
+    layout, texts = Layout(config.root), []
+    report_data = ReportData(
+        layout.tables, config.model_dump(), layout.all_images, layout.all_runs, layout.prepared
+    )
+    with suppress(DiagvibError):  # tables that cannot be read; the page is there all the same
+        texts = [finding.text for finding in findings(report_data)]
     say(*texts[:1], f"The page: {layout.report}")
 
 

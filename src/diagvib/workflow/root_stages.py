@@ -40,7 +40,7 @@ def configuration_text(config: Configuration) -> str:
     baselines = [_chosen(entry, config) for entry in config.baselines]
     # Also the keys of dvc.yaml that are left out at their defaults.
     values = config.model_dump(mode="json")
-    values |= {"textures": config.textures, "seeds": config.seeds}
+    values |= {"textures": config.textures, "seeds": config.seeds, "mine": config.mine}
     return _yaml({**values, "mirror": None, "baselines": baselines})
 
 
