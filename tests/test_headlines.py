@@ -5,7 +5,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from diagvib.report.page import findings
 from diagvib.results.combinations import change_interval
 from diagvib.results.evaluation import evaluate
 from diagvib.results.tidy_tables import read_tables
@@ -31,7 +30,7 @@ def photos_of(folder, right: dict, seeds: int = 3, shift: int = 0, doubts=()):
 
 
 def headline(report_data) -> str:
-    (finding,) = findings(report_data)
+    (finding,) = report_data.findings
     return finding.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -45,7 +44,7 @@ def test_the_headline_names_cue_and_combination_and_what_is_missing(followed):
     text = headline(followed)
     assert text.startswith("On water, erm calls 95 % of landbird waterbird: it follows place.")
     assert text.endswith("Caution: no test image of waterbird-land; 1 of 3 runs is doubtful.")
-    (finding,) = findings(followed)
+    (finding,) = followed.findings
     assert finding.accuracies["landbird on water"] == pytest.approx(0.05)
     low, high = finding.intervals["landbird on water"]
     assert low <= 0.05 < high

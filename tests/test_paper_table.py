@@ -11,7 +11,6 @@ import pytest
 from conftest import refused
 from diagvib.commands.table import Choices, methods_table, write_table
 from diagvib.papers.tabulate import tabulate
-from diagvib.report.page import findings
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.resolve import load_config
 from reports import report_data_of
@@ -110,4 +109,4 @@ def test_mine_is_last_of_the_baselines_and_first_of_the_findings(root, tmp_path)
     config = load_config("config/demo.yaml", [f"baselines=[{', '.join(names)}]", "mine=alexnet"])
     assert [entry.name for entry in config.baselines] == ["small_cnn", "resnet18", "alexnet"]
     data = report_data_of(root / "results", {"mine": "small_cnn", "studies": [*STUDIES]})
-    assert "small_cnn recognises" in findings(data)[0].text
+    assert "small_cnn recognises" in data.findings[0].text

@@ -57,7 +57,6 @@ from diagvib.results.reader_tables import (
     whole_percent,
     with_code,
 )
-from diagvib.studies.needs import DEFAULT
 
 _OTHER_KEYS = ("gaps", "shortcut", "accuracy")  # sets of metrics that stand elsewhere below
 # The sections in their order, by the name of their macro in the template, if they have one. Others
@@ -154,7 +153,7 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
     runs, p = frames["runs"], frames["p_matrix"]
     paper = len(frames["comparison"]) > 0
     studies = list(p["study"].unique())
-    hero, *other_findings = findings(report_data) or [None]
+    hero, *other_findings = report_data.findings or [None]
     return {
         "hero": hero,
         "sections": _sections(report_data, figures, other_findings),
@@ -195,24 +194,6 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
 def _untrained_note(frames: Frames) -> str:
     names = untrained(frames)
     return f"{', '.join(names)}: own outputs, not trained here." if names else ""
-
-
-def findings(report_data: ReportData) -> list[Finding]:
-    """Those of every set of metrics that has results, of the default set first; before all others,
-    those of the baseline `mine`."""
-    sets = sorted(METRIC_SETS.items(), key=lambda entry: entry[0] != DEFAULT)
-    frames, mine = report_data.frames, report_data.settings.get("mine")
-    of_mine = {
-        name: frame[frame["baseline"] == mine] if "baseline" in frame else frame
-        for name, frame in frames.items()
-    }
-    all_findings = [
-        finding
-        for tables in ([of_mine] if mine else []) + [frames]
-        for _, metric_set in sets
-        for finding in metric_set.findings(tables, report_data.known_studies)
-    ]
-    return [*{finding.text: finding for finding in all_findings}.values()]
 
 
 def _sections(

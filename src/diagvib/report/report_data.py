@@ -9,6 +9,8 @@ import pandas as pd
 
 from diagvib.papers.diagvib6.finding import telling_bindings
 from diagvib.report.style import Drawing
+from diagvib.results.metric_sets.findings import findings
+from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.read_runs import run_folder
 from diagvib.results.reader_tables import Frames
 from diagvib.results.tidy_tables import read_tables
@@ -49,6 +51,11 @@ class ReportData:
     @cached_property
     def known_studies(self) -> KnownStudies:
         return known_studies(self.settings)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What the results show, the most important first."""
+        return findings(self.frames, self.known_studies, self.settings.get("mine"))
 
     @cached_property
     def studies(self) -> list[str]:

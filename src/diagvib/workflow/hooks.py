@@ -165,15 +165,14 @@ def after_success(workflow, config: Configuration) -> None:
     record_run(config, workflow.touch)
     if "plot" not in {job.rule.name for job in workflow.dag.finished_jobs}:
         return
-    from diagvib.report.page import findings
-    from diagvib.report.report_data import ReportData
+    from diagvib.results.metric_sets.findings import findings
+    from diagvib.results.tidy_tables import read_tables
+    from diagvib.studies.known_studies import known_studies
 
     layout, texts = Layout(config.root), []
-    report_data = ReportData(
-        layout.tables, config.model_dump(), layout.all_images, layout.all_runs, layout.prepared
-    )
     with suppress(DiagvibError):  # tables that cannot be read; the page is there all the same
-        texts = [finding.text for finding in findings(report_data)]
+        frames, studies_known = read_tables(layout.tables), known_studies(config.model_dump())
+        texts = [finding.text for finding in findings(frames, studies_known, config.mine)]
     say(*texts[:1], f"The page: {layout.report}")
 
 
