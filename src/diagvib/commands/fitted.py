@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -27,9 +26,6 @@ from diagvib.scenes import load_scene
 from diagvib.settings.baselines import ModelSettings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import load_config
-
-if TYPE_CHECKING:
-    pass
 
 _PLAIN = {"mean": [0.0] * 3, "std": [1.0] * 3}  # pixel values from 0 to 1
 
@@ -148,7 +144,8 @@ def write_fitted(
     if entry["method"] != PUBLISHED:  # which has a word for each class
         settings = read_yaml(file) | {"bindings": fitting_bindings(entry, config)}
         write_text(file, yaml.safe_dump(settings, sort_keys=False))
-    return file, load_config(file)
+        config = load_config(file)
+    return file, config
 
 
 def fitting_bindings(entry: dict, config: Configuration) -> list[str]:
@@ -159,7 +156,7 @@ def fitting_bindings(entry: dict, config: Configuration) -> list[str]:
     method, model = entry["method"], entry["model"]
     settings = validated(ModelSettings, model, f"model: {model['name']}").model_dump()
     network = fitted_network(settings, method.get("size") or config.image_size)
-    count = _count(network, method.get("size") or config.image_size)
+    count = network.count
     bindings = {
         (binding.name, binding.target): load_scene(config.study(study).scene).factors
         for study in config.studies
@@ -182,10 +179,3 @@ def fitting_bindings(entry: dict, config: Configuration) -> list[str]:
             f"{' or of '.join(fitting)}; say which, such as --set 'bindings=[{example}]'"
         )
     return next(iter(fitting.values()))
-
-
-def _count(network, size: int) -> int:
-    import torch
-
-    with torch.inference_mode():
-        return network(torch.zeros(2, 3, size, size)).shape[1]

@@ -40,13 +40,11 @@ class Fitted(Untrained):
 
     def setup(self, data):
         Method.setup(self, data)
-        name, names = self.settings["model"]["name"], self.model.names
-        size = self.options.size or self.image_size
-        with torch.no_grad():
-            images = torch.zeros(1, 3, size, size, device=data.labels.device)
-            count = self.model.eval()(images).shape[1]
+        name, network = self.settings["model"]["name"], self.model
         try:
-            self.outputs = outputs_of_classes(self.options.classes, names, count, data.classes)
+            self.outputs = outputs_of_classes(
+                self.options.classes, network.names, network.count, data.classes
+            )
         except DiagvibError as error:
             raise DiagvibError(f"method: classes of {name}: {error}") from None
 

@@ -27,7 +27,9 @@ _EXAMPLES = 3
 
 class Logits(nn.Module):
     """Images to logits, also of a network that returns an object with `logits`, or a tuple.
-    names: of the outputs, if the network has them."""
+    names: of the outputs, if the network has them. count: of the outputs, once it is known."""
+
+    count: int
 
     def __init__(self, net: nn.Module, names: Sequence[str] = ()):
         super().__init__()
@@ -67,7 +69,8 @@ def fitted_network(settings: dict, image_size: int) -> Logits:
             names = published(name, weights).meta["categories"]
     network = Logits(network, names).eval()
     location = f"model: {name}"
-    check_logits(network, location, _outputs(network, location, image_size), image_size)
+    network.count = _outputs(network, image_size)
+    check_logits(network, location, network.count, image_size)
     images = torch.rand(4, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     check_independent(network, images, f"{location} in evaluation mode")
     return network
@@ -93,7 +96,7 @@ def _returned(name: str, options: Mapping) -> nn.Module:
 
 
 @torch.no_grad()
-def _outputs(network: nn.Module, location: str, image_size: int) -> int:
+def _outputs(network: nn.Module, image_size: int) -> int:
     """How many outputs it has; 0 if that cannot be seen, of which `check_logits` says why."""
     try:
         return network(torch.zeros(2, 3, image_size, image_size)).shape[1]
