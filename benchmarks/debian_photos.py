@@ -6,7 +6,6 @@ photos`:
     python benchmarks/debian_photos.py /usr/share photos --train 2000
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ import yaml
 from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_table, write_table
+from diagvib.foundation.files import file_sha256, read_table, write_table
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.cars.prepare import write_pack
 from diagvib.scenes.cars.tiles import cut_out_tile, layers, scaled
@@ -215,8 +214,7 @@ def draw_sheet(folder: Path, path: Path) -> None:
     free = [row for row in grounds if row["licence"] in ("CC0-1.0", "CC-BY-4.0")]
     rows = []
     for ground in free:
-        data = (folder / ground["path"]).read_bytes()
-        row = {"rows": None, **ground, "sha256": hashlib.sha256(data).hexdigest()}
+        row = {"rows": None, **ground, "sha256": file_sha256(folder / ground["path"])}
         rows.append(np.hstack(squares(folder, row)[:6]))
         print(f"{ground['path']}: {ground['author']}, {ground['licence']}")
     Image.fromarray(np.vstack(rows)).save(path)

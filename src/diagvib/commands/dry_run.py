@@ -81,12 +81,13 @@ _LIBRARIES = {
 
 @dataclass
 class DryRun:
-    """What a dry run has shown. sizes: images of the whole dataset, by study and split; rendering:
-    images/s; steps: that were timed; problems, doubts: a line each. After a problem, the rest may
-    be missing."""
+    """What a dry run has shown. stand_ins: whether images are made from these. sizes: images of the
+    whole dataset, by study and split; rendering: images/s; steps: that were timed; problems, doubts:
+    a line each. After a problem, the rest may be missing."""
 
     device: str
     sources: str = ""
+    stand_ins: bool = False
     sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     rates: BaselineRates = field(default_factory=BaselineRates)
     rendering: float | None = None
@@ -224,8 +225,8 @@ def _describe(
 ) -> None:
     """Note what the recipes say of the whole dataset, unless its photos are stand-ins."""
     result.sources = metadata["sources"]
-    photos = load_scene(metadata["scene"]).replicates == "seeds"
-    if photos and _stands_in(config, result.sources):
+    result.stand_ins = _stands_in(config, result.sources)
+    if result.stand_ins and load_scene(metadata["scene"]).replicates == "seeds":
         return
     splits = recipes["split"].value_counts().to_pylist()
     result.sizes = {metadata["study"]: {row["values"]: row["counts"] for row in splits}}

@@ -94,8 +94,7 @@ def _speeds(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
     """Images, rates, and the time of a job and of all jobs."""
     rates, rows = dry.rates, {}
     if dry.sources:
-        stand_in = config.sources == "official" and dry.sources.startswith("embedded")
-        reason = " stand-ins, which are as fast: the root has no sources yet" * stand_in
+        reason = " stand-ins, which are as fast: the root has no sources yet" * dry.stand_ins
         rows["images"] = (
             f"a few of {config.image_size} x {config.image_size}, {dry.sources}{reason}"
         )
