@@ -57,26 +57,35 @@ def _counted(settings_text: str, image_size: int) -> dict[str, float]:
 
 
 def count(settings: dict, image_size: int) -> dict[str, float]:
-    """`operations`, counted in one step on black images."""
-    from diagvib.methods.registry import make_baseline
-
-    model, method = settings["model"] or {}, settings["method"]["name"]
+    """`operations`, counted in one step: without computing it, or, where only a device can take it
+    (random numbers, autocast), on black images."""
+    method, model = settings["method"]["name"], settings["model"] or {}
     if ":" in method + model.get("name", ""):
         return {}
-    frozen, size = model.get("frozen"), (model.get("input") or {}).get("size") or image_size
-    plain = {**model, "weights": None, "frozen": False} if model else None
-    network, batch = (
-        make_baseline({**settings, "model": plain}, _CLASSES, size, seed=0),
-        _batch(size),
-    )
     try:
+        return _count_on("meta", settings, image_size)
+    except RuntimeError:
+        return _count_on("cpu", settings, image_size)
+    except _WITHOUT_DATA:
+        return {}
+
+
+def _count_on(device: str, settings: dict, image_size: int) -> dict[str, float]:
+    import torch
+
+    from diagvib.methods.registry import make_baseline
+
+    model = settings["model"] or {}
+    size = (model.get("input") or {}).get("size") or image_size
+    plain = {**model, "weights": None, "frozen": False} if model else None
+    with torch.device(device):
+        batch = _batch(size)
+        network = make_baseline({**settings, "model": plain}, _CLASSES, size, seed=0)
         counts = {"predict": _count(lambda: network.eval().predict(batch))}
-        if frozen:
+        if model.get("frozen"):
             return counts
         phases = [phase.name for phase in network.phases(None)]
         train = sum(_count(_step(network.train(), phase, batch)) for phase in phases)
-    except _WITHOUT_DATA:
-        return {}
     return {**counts, "train": train}
 
 
