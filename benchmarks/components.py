@@ -60,8 +60,8 @@ def page_table() -> str:
             counts.append(" / ".join(map(count_text, needed)))
         deviations = (f"{100 * first[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
         lines.append([first["number"], first["study"], *deviations, *counts])
-    heads = ["number", "study", "samples, points", "seeds, points"]
-    heads += [f"{effect} points" for effect in EFFECTS]
+    heads = ["result", "study", "SD, samples", "SD, seeds"]
+    heads += [f"samples for {effect} points" for effect in EFFECTS]
     return "\n".join(markdown_table(heads, lines))
 
 

@@ -97,7 +97,7 @@ def follows(theme: Theme) -> Drawing:
     note = "diagonal: accuracy without a shortcut. Bold: the 95 % interval over three dataset samples excludes 0"
     return _titled(
         figure,
-        "A small CNN follows position most and texture not at all;\nImageNet features follow hue most, and shape as well",
+        "A small CNN follows position most and texture not at all;\nImageNet features follow hue most, then position and shape",
         note,
     )
 
@@ -153,7 +153,7 @@ def methods(theme: Theme) -> Drawing:
             words, (-0.3, middle), xycoords=("axes fraction", "data"), annotation_clip=False, **look
         )
     note = (
-        "Points more than ERM where every cue misleads. Bold: the 95 % interval over three dataset samples excludes 0. "
+        "Points over ERM where every cue misleads. Bold: the 95 % interval over three dataset samples excludes 0. "
         "Empty: not run. † the head's last epoch was kept."
     )
     return _titled(
@@ -187,19 +187,19 @@ def trade(theme: Theme) -> Drawing:
         far = gains[gains.abs().max(axis=1) > 14].sort_values("misleads")
         _label_dots(axes, far, lambda name, folder=folder: label(folder, name), theme)
         axes.set_title(
-            f"{words}\nERM: {100 * erm['agrees']:.0f} % and {100 * erm['misleads']:.0f} %",
+            f"{words}\nERM: {100 * erm['agrees']:.0f} % (agrees), {100 * erm['misleads']:.0f} % (misleads)",
             fontsize=10.5,
         )
-        axes.set(xlim=(-80, 22), ylim=(-42, 58), xlabel="points where the cue agrees")
+        axes.set(xlim=(-80, 22), ylim=(-42, 58), xlabel="points over ERM, cue agrees")
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
-    panels[0].set_ylabel("points where the cue misleads")
+    panels[0].set_ylabel("points over ERM, cue misleads")
     for name, colour in colours.items():
         if name != "environments":
             panels[0].plot([], [], "o", color=colour, label=f"told {name}")
     panels[0].legend(loc="lower left", fontsize=9)
     note = (
-        "CUE-1-95, shape by position: points more than ERM, means over three dataset samples. Without a name: less than "
+        "CUE-1-95, shape by position: points over ERM, means over three dataset samples. Without a name: less than "
         "14 points from ERM"
     )
     return _titled(
@@ -248,11 +248,9 @@ def half_way(theme: Theme) -> Drawing:
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_xlabel("training images in which the cue must mislead, %")
+    axes.set_xlabel("counter-examples among the training images, %")
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=2, fontsize=9)
-    note = (
-        "Thin lines: 95 % intervals over three dataset samples. Only losses of 10 points and more"
-    )
+    note = "Thin lines: 95 % intervals over three dataset samples. Rows: task, by cue. Only losses of 10 points or more"
     return _titled(
         figure,
         "Half of what a shortcut costs is won back\nwith few counter-examples on hue, with many on texture",

@@ -146,7 +146,16 @@ def overall_table(folder: str, study: str, target: str, least: float = 0) -> lis
     further from ERM."""
     own = overall().query("folder == @folder and study == @study and target == @target")
     far = own[["more", "misleads", "agrees"]].abs().max(axis=1) >= least
-    rows = [["method", "told", "all images", "more than ERM", "cue misleads", "cue agrees"]]
+    rows = [
+        [
+            "method",
+            "told",
+            "all images, %",
+            "over ERM",
+            "over ERM, cue misleads",
+            "over ERM, cue agrees",
+        ]
+    ]
     for row in own[far | (own["method"] == "erm")].itertuples():
         more = f"{100 * row.more:+z.1f} ({100 * row.low:+z.1f} to {100 * row.high:+z.1f})"
         parts = (f"{100 * change:+z.1f}" for change in (row.misleads, row.agrees))

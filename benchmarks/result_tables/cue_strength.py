@@ -66,7 +66,7 @@ def hidden_table(folder: str) -> list[Row]:
     own = runs(folder)
     keys = ["baseline", "study", "target", "cue"]
     means = own.fillna({"cue": ""}).assign(accuracy=tested(own)).groupby(keys)["accuracy"].mean()
-    rows = [["task", "cue", "small CNN, 100 %", "10 %", "ImageNet features, 100 %", "10 %"]]
+    rows = [["task", "cue", "small CNN, usual", "a tenth", "ImageNet features, usual", "a tenth"]]
     for target, cue in product(("lightness", "shape", "scale", "texture"), ("position", "hue")):
         row = [target, cue]
         for network, end in product(("small_cnn", "lite0"), ("", "-spread-10")):

@@ -165,7 +165,7 @@ def full_size_table() -> list[Row]:
     over five cues and five samples, of which it prints no single one."""
     keys = ["study", "binding", "sample"]
     tenth, whole = (runs(name).set_index(keys) for name in ("laptop", "laptop_full_size"))
-    rows = [["study, target-cue", "a tenth", "all images", "paper, FAAvg", "paper, FAMin"]]
+    rows = [["study, target-cue", "a tenth", "all images", "paper, mean", "paper, worst cue"]]
     for key in (key for study in STUDIES for key in whole.index if key[0] == study):
         row = [f"{key[0].upper()}, {key[1]}"]
         for its in (tenth.loc[key], whole.loc[key]):
@@ -181,7 +181,16 @@ def protocol_table() -> list[Row]:
     the paper's averages over five cues and five samples."""
     own = runs("paper_protocol")
     small = tested(runs("laptop_full_size").set_index(["study", "binding"]))
-    rows = [["study, target-cue", "resnet18", "paper, FAAvg", "paper, FAMin", "small_cnn", "epoch"]]
+    rows = [
+        [
+            "study, target-cue",
+            "resnet18",
+            "paper, mean",
+            "paper, worst cue",
+            "small_cnn",
+            "epoch kept",
+        ]
+    ]
     own = own.assign(tested=[*tested(own)])
     for (study, binding), cell in own.groupby(["study", "binding"], sort=False):
         samples = f" ({len(cell)} samples)" * (len(cell) > 1)
@@ -221,7 +230,9 @@ def misled_table(folder: str, study: str, binding: str, model: str | None = None
     """What each model makes of a shortcut: its accuracy in distribution and where the cue misleads,
     with the paper's averages over all five cues, and the least of any cue. model: as for
     `learning_table`."""
-    rows = [["model", "in distribution", "cue misleads", "paper, FAAvg", "paper, FAMin", "epochs"]]
+    rows = [
+        ["model", "in distribution", "cue misleads", "paper, mean", "paper, worst cue", "epochs"]
+    ]
     epochs = read(f"{folder}/history").query("study == @study and binding == @binding")
     epochs = epochs.dropna(subset="val_accuracy").groupby("baseline").size()
     for run in records(runs(folder).query("study == @study and binding == @binding")):

@@ -98,7 +98,7 @@ def frozen_methods_table() -> list[Row]:
     """Methods on frozen features: means and 95 % intervals over the dataset samples, and the gain
     over ERM, paired by sample."""
     metrics = read("frozen_environments/metrics")
-    heads = ["in distribution", "test environment", "95 % interval", "more than ERM"]
+    heads = ["in distribution", "test environment", "95 % interval", "over ERM"]
     rows = [["study", "method", *heads]]
     for study in metrics["study"].dropna().unique():
         accuracy = by_sample("frozen_environments", "ood_accuracy", study)
@@ -120,7 +120,7 @@ def cues_table(
     and where both do, and the gain over the reference there, paired by sample. groups: test group
     -> its head; family: what the names of the baselines begin with, which is not printed."""
     both = by_sample(folder, "neither_accuracy", study)
-    rows = [["method", *groups.values(), "more than ERM"]]
+    rows = [["method", *groups.values(), "over ERM"]]
     study_runs = runs(folder).query("study == @study")
     for name, method_runs in study_runs.groupby("baseline", sort=False):
         if name.startswith(family):

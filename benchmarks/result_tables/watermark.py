@@ -20,8 +20,8 @@ def text_table() -> list[Row]:
     rises = [np.log([photo["factor"] for photo in its["photos"]]) for its in result["rows"]]
     shape = (result["resamples"], len(rises[0]))
     drawn = named_generator("watermark").integers(shape[1], size=shape)
-    rows = [["text", "", "P(carton) times", "95 % interval", "rises on", "rank"]]
-    rows[0] += ["median rank", "mean P(carton)", "published text, times this"]
+    rows = [["text", "kind", "P(carton), factor", "95 % interval", "rises on", "rank"]]
+    rows[0] += ["median rank", "mean P(carton)", "published / this"]
     for its, rise in zip(result["rows"], rises, strict=True):
         more = rises[0] - rise
         low, high = np.exp(np.quantile(more[drawn].mean(1), (0.025, 0.975)))

@@ -35,7 +35,7 @@ PREDICTION_BYTES = 12
 OTHER_RUN_BYTES = 12_000
 SOURCE_BYTES = {"official": 60_000_000, "embedded": 1_000_000}
 # benchmarks/render.py and train.py measure images of this size. With others, small_cnn takes 1.0
-# (224 pixels) to 1.4 times (64) as long on a CPU as the number of pixels says; on a GPU, not measured.
+# (224 pixels) to 1.4 times (64) as long on a CPU as the number of pixels says; on a GPU, nobody tried.
 MEASURED_SIZE = 128
 
 
@@ -64,8 +64,6 @@ def estimate(
     encoded = len({(networks[name], *dataset) for name, *dataset in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.runs_per_job))
     weights = _weights(config) if config.keep_weights else {}
-    if device == "cuda" and config.image_size != MEASURED_SIZE:
-        rates.rows.clear()
     measured = {entry.name: _measured(config, entry, device, rates) for entry in config.baselines}
     timings = _timings(config, device, measured) if timed else {}
     sizes = {study: split_sizes(config, study) for study, _ in pairs}
@@ -234,7 +232,7 @@ def _scaled(
     """Rates of a baseline that was not timed: those of the timed one whose steps are nearest to its
     own in size, by the number of operations; and that one's name. A frozen network computes each
     image once, and its head takes little. None if there is nothing to compare."""
-    counts = operations(baseline.settings, MEASURED_SIZE)
+    counts = _operations(config, baseline.settings)
     like = {"precision": config.training.precision} if device == "cuda" else {}
     timed = {
         name: rows
@@ -255,6 +253,16 @@ def _scaled(
         return BaselineRates(encoding=prediction), name
     phase = PhaseRate("", epochs_of(config, baseline.settings), 1.0, training)
     return BaselineRates([phase], prediction), name
+
+
+def _operations(config: Configuration, settings: dict) -> dict[str, float]:
+    """For an image of the measured size; a network for one size alone counts in proportion."""
+    try:
+        return operations(settings, MEASURED_SIZE)
+    except DiagvibError:
+        pixels = (config.image_size / MEASURED_SIZE) ** 2
+        counts = operations(settings, config.image_size)
+        return {step: number / pixels for step, number in counts.items()}
 
 
 def _timings(
@@ -364,7 +372,8 @@ def _epochs(config: Configuration) -> str:
 def _times(plan: dict, config: Configuration) -> dict[str, str]:
     """Every stage, all together, on several GPUs, and the measurements behind them."""
     scaled, problems = plan["scaled_from"], plan["problems"]
-    note = f", scaled by pixels from images of {scaled} x {scaled}" * bool(scaled)
+    untried = " (not tried on a GPU)" * (plan["device"] == "cuda")
+    note = f", scaled by pixels{untried} from images of {scaled} x {scaled}" * bool(scaled)
     measured = {
         stage: stage_seconds
         for stage, stage_seconds in plan["seconds"].items()
