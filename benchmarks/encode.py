@@ -26,7 +26,8 @@ from result_file import RESULTS, Out, print_rows, save_result
 
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import complete, encoder_settings
+from diagvib.settings.baselines import complete
+from diagvib.settings.frozen_networks import encoder_settings
 from diagvib.training.encode import Encoding, encode, load_network
 
 STUDY, BINDING = "zgo", "shape-hue"

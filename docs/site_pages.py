@@ -64,9 +64,10 @@ _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 
 # The modules on the page of the library -> their path.
 NAMES = {
-    "diagvib.load": "diagvib.library.load",
-    "diagvib.StudyDataset": "diagvib.library.StudyDataset",
-    "diagvib.probe": "diagvib.library.probe",
+    "diagvib.load": "diagvib.library.loading.load",
+    "diagvib.StudyDataset": "diagvib.library.study_dataset.StudyDataset",
+    "diagvib.probe": "diagvib.library.linear_probe.probe",
+    "diagvib.score": "diagvib.library.scoring.score",
     "diagvib.studies()": "diagvib.studies.known",
     "diagvib.models()": "diagvib.models.known",
     "diagvib.methods()": "diagvib.methods.known",

@@ -12,12 +12,7 @@ from conftest import refused
 from diagvib.foundation.seeding import seed_generators
 from diagvib.methods.registry import make_baseline
 from diagvib.models.registry import family
-from diagvib.settings.baselines import (
-    baseline_names,
-    complete,
-    load_settings,
-    shortened,
-)
+from diagvib.settings.baselines import baseline_names, complete, load_settings, shortened
 from diagvib.training.batches import Batches
 from synthetic_images import SIZE, separable
 from synthetic_methods import settings_of

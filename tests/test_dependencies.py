@@ -84,7 +84,7 @@ NOTHING = [
     "src/diagvib/settings/layout.py",
     "src/diagvib/foundation/errors.py",
     "src/diagvib/stages.py",
-    "src/diagvib/cli.py",
+    "src/diagvib/cli/stage_commands.py",
     "src/diagvib/scenes/__init__.py",
     "src/diagvib/scenes/photos/scene.py",
     "src/diagvib/methods/registry.py",

@@ -25,7 +25,7 @@ from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.provenance.code import code_digest, of_encoder
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import encoder_settings, network_name
+from diagvib.settings.frozen_networks import encoder_settings, network_name
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout, Run
 from diagvib.settings.resolve import check_baseline, load_config

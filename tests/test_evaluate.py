@@ -72,7 +72,7 @@ def test_counts_that_are_not_given_are_those_of_the_docstring(
         request.append(counts)
         raise DiagvibError("seen")
 
-    monkeypatch.setattr("diagvib.library.load", load)
+    monkeypatch.setattr("diagvib.library.linear_probe.load", load)
     with refused("seen"):
         diagvib.probe(colours, "zgo", "hue-shape", counts=inputs, **additions)
     assert request == [{**inputs, **remainder}]

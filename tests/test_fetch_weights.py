@@ -14,8 +14,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.models import fetch_weights as module
 from diagvib.models.fetch_weights import fetch_weights
-from diagvib.settings.baselines import load_settings, published_weights
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.layout import Layout
+from diagvib.settings.model_settings import published_weights
 
 CONTENT = bytes(range(256)) * 2048  # eight chunks
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

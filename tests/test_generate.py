@@ -15,7 +15,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from diagvib.cli import app
-from diagvib.commands.new_photos import Columns, look, write
+from diagvib.commands.new_photos import look, write
+from diagvib.commands.photo_columns import Columns
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.validation import read_valid, validated

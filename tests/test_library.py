@@ -71,7 +71,9 @@ def test_images_are_those_of_the_workflow(root, sample, split):
 
 
 def test_counts_that_are_left_out_are_the_papers(monkeypatch):
-    monkeypatch.setattr("diagvib.library.rendered", lambda table, *_: torch.zeros(len(table), 1))
+    monkeypatch.setattr(
+        "diagvib.library.rendering.rendered", lambda table, *_: torch.zeros(len(table), 1)
+    )
     for counts in ({"train": 90}, None):
         assert len(load(split="val", counts=counts)) == 8748
 

@@ -10,15 +10,9 @@ from PIL import Image
 
 import diagvib
 from conftest import refused
-from diagvib.commands.new_photos import (
-    Columns,
-    cells_text,
-    column_values,
-    look,
-    split_names,
-    write,
-    write_sheet,
-)
+from diagvib.commands.new_photos import look, write
+from diagvib.commands.photo_columns import Columns, column_values, split_names
+from diagvib.commands.photo_proposal import cells_text, write_sheet
 from diagvib.foundation.files import read_yaml
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet

@@ -17,7 +17,9 @@ import pytest
 from PIL import Image
 
 from conftest import refused
-from diagvib.commands.new_photos import Columns, cells_text, look, write
+from diagvib.commands.new_photos import look, write
+from diagvib.commands.photo_columns import Columns
+from diagvib.commands.photo_proposal import cells_text
 from diagvib.commands.unpack_photos import unpack
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
@@ -277,7 +279,7 @@ def test_the_counts_that_are_offered_for_one_study_alone_can_be_drawn(tmp_path, 
 
 def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path):
     """Never in one about a file that is not kept."""
-    from diagvib.commands.new_photos import Proposal, with_counter_examples
+    from diagvib.commands.photo_proposal import Proposal, with_counter_examples
 
     for trial in range(20, 24):
         generator = np.random.default_rng([1, trial])

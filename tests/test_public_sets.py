@@ -11,7 +11,8 @@ from PIL import Image
 
 import diagvib
 from conftest import REPOSITORY
-from diagvib.commands.new_photos import Columns, look
+from diagvib.commands.new_photos import look
+from diagvib.commands.photo_columns import Columns
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.validation import validated
 from diagvib.scenes import load_scene

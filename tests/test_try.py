@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from conftest import refused
 from diagvib import cli
 from diagvib.commands.dry_run import dry_run
-from diagvib.commands.new_photos import Columns, look, write
+from diagvib.commands.new_photos import look, write
+from diagvib.commands.photo_columns import Columns
 from diagvib.commands.plan import estimate
 from diagvib.commands.try_baseline import with_one_baseline
 from diagvib.scenes import load_scene

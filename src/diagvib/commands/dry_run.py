@@ -30,7 +30,7 @@ from diagvib.models.weights import located
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.prepared import is_prepared
-from diagvib.settings.baselines import encoder_settings
+from diagvib.settings.frozen_networks import encoder_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
 from diagvib.settings.layout import Layout, Run

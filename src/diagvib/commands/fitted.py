@@ -23,8 +23,8 @@ from diagvib.foundation.imports import find_source
 from diagvib.foundation.validation import validated
 from diagvib.models.registry import family
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import ModelSettings
 from diagvib.settings.keys import Configuration
+from diagvib.settings.model_settings import ModelSettings
 from diagvib.settings.resolve import load_config
 
 _PLAIN = {"mean": [0.0] * 3, "std": [1.0] * 3}  # pixel values from 0 to 1

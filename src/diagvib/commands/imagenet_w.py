@@ -41,7 +41,7 @@ from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.photos.watermark import TEXT, Font, find_font
-from diagvib.settings.baselines import ModelSettings
+from diagvib.settings.model_settings import ModelSettings
 from diagvib.training.protocol import deterministic
 
 # Kind of photos -> their test group, as in config/imagenet_w/studies.yaml.

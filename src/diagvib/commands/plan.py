@@ -17,9 +17,10 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.messages import say
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
-from diagvib.settings.baselines import baseline_names, load_settings, published_weights
+from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.keys import Configuration, ResolvedBaseline, ResolvedConfiguration
 from diagvib.settings.layout import Layout
+from diagvib.settings.model_settings import published_weights
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS, Study

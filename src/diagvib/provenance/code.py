@@ -20,9 +20,10 @@ from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import MARK
-from diagvib.settings.baselines import is_frozen, prepared_input
+from diagvib.settings.frozen_networks import is_frozen
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import Configuration
+from diagvib.settings.model_settings import prepared_input
 from diagvib.studies.needs import metric_set_modules
 from diagvib.studies.study import study_files
 

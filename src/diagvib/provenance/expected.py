@@ -15,10 +15,10 @@ from diagvib.provenance.finished import RUN_RECORD, digest_of_images, run_proven
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import DESCRIPTION
 from diagvib.scenes.scene import STATE
-from diagvib.settings.baselines import prepared_input
 from diagvib.settings.jobs import Encode, JobSettings, Train, stage_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout, Run
+from diagvib.settings.model_settings import prepared_input
 from diagvib.studies.study import SPLITS
 
 

@@ -27,7 +27,7 @@ from diagvib.results.reader_tables import in_order
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Renderer
-from diagvib.settings.baselines import has_probabilities
+from diagvib.settings.method_settings import has_probabilities
 from diagvib.studies.recipes import read_recipes
 
 # The most images shown in all, of one dataset, and of one cell; and the most datasets.

@@ -28,8 +28,8 @@ from diagvib.results.cells import (
     read_predictions,
 )
 from diagvib.results.metric_sets.registry import METRIC_SETS
-from diagvib.settings.baselines import has_probabilities, is_trained
 from diagvib.settings.layout import RUN_FILES, run_folder_name
+from diagvib.settings.method_settings import has_probabilities, is_trained, method_of
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
@@ -313,7 +313,7 @@ def run_times(collected: Collected) -> pd.DataFrame:
             **name,
             "device": provenance.get("device"),
             "images_per_second": provenance.get("images_per_second")
-            if is_trained(provenance.get("settings"))
+            if is_trained(method_of(provenance.get("settings")).get("name"))
             else None,
             **{
                 f"seconds_{stage}": value

@@ -15,8 +15,8 @@ import pandas as pd
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import print_rows
 from diagvib.results.uncertainty import image_interval, sample_interval
-from diagvib.settings.baselines import is_trained
 from diagvib.settings.layout import run_folder_name
+from diagvib.settings.method_settings import is_trained
 
 Frames = dict[str, pd.DataFrame]  # the tidy tables, by name
 
@@ -93,9 +93,7 @@ def untrained(tables: Frames) -> list[str]:
     """The baselines of which nothing is trained here."""
     metrics = tables.get("metrics", pd.DataFrame(columns=["baseline", "method"]))
     methods = metrics.drop_duplicates("baseline").set_index("baseline")["method"]
-    return [
-        name for name, method in methods.items() if not is_trained({"method": {"name": method}})
-    ]
+    return [name for name, method in methods.items() if not is_trained(method)]
 
 
 def narrowed(table: Table) -> Table:

@@ -26,7 +26,8 @@ from diagvib.results.selection import read_searches, selection_table, selection_
 from diagvib.results.selection_price import price_tables, selection_prices
 from diagvib.results.variation import COLUMNS as VARIATION
 from diagvib.results.variation import variation_rows, variation_tables
-from diagvib.settings.baselines import baseline_names, is_trained, load_settings
+from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.settings.method_settings import is_trained
 from diagvib.settings.resolve import command_for
 from diagvib.studies.known_studies import KnownStudies
 
@@ -108,7 +109,7 @@ def _without_classes(table: Table) -> Table:
     words = {"method": OWN_OUTPUTS, "selection": "-"}
     rows = [
         [words.get(head, cell) for head, cell in zip(table.heads, row, strict=True)]
-        if row[column:] and not is_trained({"method": {"name": row[column]}})
+        if row[column:] and not is_trained(row[column])
         else row
         for row in table.rows
     ]

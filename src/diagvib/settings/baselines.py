@@ -4,27 +4,19 @@ how it is trained.
 Does not import torch, so that planning stays quick.
 """
 
-import json
-import math
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
-    JsonValue,
-    TypeAdapter,
     field_validator,
     model_validator,
 )
 
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.files import definition_path, file_sha256, text_sha256
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.files import definition_path
 from diagvib.foundation.validation import (
     Filled,
     InvalidField,
@@ -34,20 +26,20 @@ from diagvib.foundation.validation import (
     Text,
     TextLike,
     Unique,
-    dot_hint,
     misplaced,
     read_valid,
     validated,
 )
 from diagvib.foundation.versions import once_per_version
-from diagvib.methods.registry import METHODS, PREDICTIONS, declaration
-from diagvib.models.registry import PACKAGES, check_model, family
-from diagvib.scenes.scene import MARK, TWINS
+from diagvib.methods.registry import declaration
+from diagvib.models.registry import check_model
+from diagvib.settings.method_settings import MethodSettings, changed
+from diagvib.settings.model_settings import Decay, Mlp, ModelSettings
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
 BatchSize = Annotated[int, Field(ge=2, le=65536)]
 NotNegative = Annotated[float, Field(ge=0, le=1000)]
-Decay = Annotated[float, Field(ge=0, lt=1)]
+
 
 # How an epoch is chosen: by a column of the history (the lowest loss, or the highest of any other),
 # or the last.
@@ -56,207 +48,10 @@ SELECTION = (
     "val_environment_accuracy|last"
 )
 AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
-_OWN_CLASS = r"\w+(\.\w+)*:\w+"
-
-
-VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", MARK, "cue.1", "cue.2", *TWINS)
-RECORDED = "recorded"
-SHA256 = "^[0-9a-fA-F]{8,64}$"
-Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=3, max_length=3)]
-
-
-class WeightsFile(Sparse):
-    """A file with a network's state dict: on disk, or the only one in an installed package."""
-
-    nullable = ("file", "package", "sha256")
-    file: str | None = None
-    """A local file."""
-    key: str | None = None
-    """The key of the file under which its state dict is, such as model."""
-    package: str | None = None
-    """An installed Python package, by the name under which it is imported."""
-    sha256: str | None = Field(None, pattern=f"{SHA256}|^{RECORDED}$")
-    """The file's sha256, or its first digits; `recorded`: whatever it is, which the run records."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _digested(cls, value):
-        if not isinstance(value, dict):
-            return value
-        if value.get("sha256") == RECORDED:
-            path = Path(str(value.get("file")))  # if it is missing, its reader says so
-            return value | {"sha256": file_sha256(path)} if path.is_file() else value
-        digest = PACKAGES.get(str(value.get("package")))
-        return {"sha256": digest, **value} if digest else value
-
-    @model_validator(mode="after")
-    def _one(self) -> "WeightsFile":
-        if bool(self.file) == bool(self.package):
-            raise InvalidField("file", "name either a file or an installed package")
-        if not self.sha256:
-            raise InvalidField("sha256", "weights are trusted only by their hash; give the file's")
-        return self
-
-
-class Input(Sparse):
-    """The input of a frozen network. Without mean and std, the baseline's `normalise` decides."""
-
-    nullable = ("size", "mean", "std")
-    size: int | None = Field(None, ge=16, le=2048)
-    """Pixels per side to which images are resized."""
-    mean: Channels | None = None
-    """Per channel, of values from 0 to 1."""
-    std: Channels | None = None
-    """Per channel, of values from 0 to 1."""
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    resize: int | None = Field(None, ge=16, le=2048)
-    """The shorter side to which photos are scaled for this network; the square of `size` in their
-    middle is used."""
-
-    @model_validator(mode="after")
-    def _both(self) -> "Input":
-        if self.resize and not (self.size and self.mean):
-            raise InvalidField("resize", "this needs size, mean and std, too")
-        if (self.mean is None) != (self.std is None):
-            raise InvalidField("mean" if self.mean is None else "std", "give both mean and std")
-        if self.resize and self.resize < self.size:
-            raise InvalidField("resize", f"smaller than size, {self.size}, which is cut out of it")
-        return self
-
-
-class Mlp(Strict):
-    """A head with one hidden layer."""
-
-    mlp: int = Field(ge=1, le=65536)
-    """Units of the hidden layer."""
 
 
 # A model or method without options may be given by its name alone.
 _FROM_NAME = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
-
-
-class ModelSettings(Sparse):
-    """A network."""
-
-    nullable = ("weights", "weights_file", "weights_sha256")
-    name: Annotated[
-        str,
-        TextLike(
-            rf"((timm|clip)/)?[\w.-]+|transformers/.+|{_OWN_CLASS}",
-            "small_cnn, a torchvision classifier, timm/NAME, clip/NAME, transformers/FOLDER, or your "
-            "own as package.module:function is needed",
-        ),
-    ]
-    options: dict[str, JsonValue] = Field({})
-    """Arguments for the model."""
-    weights: str | WeightsFile | None = None
-    """The name of published weights (torchvision's, or timm's tag), or where a file of them is;
-    random if not given."""
-    weights_file: str | None = None
-    """A local file with torchvision's weights instead of a download."""
-    weights_sha256: str | None = Field(None, pattern=SHA256)
-    """The sha256 of weights_file, or its first digits; by default torchvision's hash."""
-    frozen: bool = False
-    """Only the head is trained, on features that are computed once."""
-    frozen_statistics: bool = False
-    """Batch norm keeps the statistics that came with the weights."""
-    dropout: Decay | None = None
-    """The share of the features that are 0 during training. Default: none."""
-    input: Input | None = None
-    """The input of a frozen network."""
-    layer: str | None = None
-    """The module of a frozen network whose output is the features, averaged over the image; by
-    default they are the input of its last linear layer."""
-    dtype: Literal["float32", "float16"] | None = None
-    """How features are stored. Default: float32."""
-    runtime: Literal["onnxruntime"] | None = None
-    """Compute features on a CPU with ONNX Runtime, which is faster (it needs the packages
-    onnxruntime and onnxscript). Default: PyTorch."""
-    head: Literal["linear", "published"] | Mlp | None = None
-    """The head on the features: a new layer or MLP, or the network's own last layer. Default:
-    linear."""
-    views: Unique[Literal[VIEWS]] | None = None
-    """Changed training images whose features methods get, too."""
-
-    @model_validator(mode="after")
-    def _fitting(self) -> "ModelSettings":
-        kind, is_name = family(self.name), isinstance(self.weights, str)
-        for key in ("frozen_statistics", "weights_file", "weights_sha256"):
-            if getattr(self, key) and not (kind == "torchvision" and is_name):
-                raise InvalidField(
-                    key,
-                    "this needs a torchvision classifier and the key weights, the name of published "
-                    "ones, such as IMAGENET1K_V1",
-                )
-        if self.dropout and self.frozen:
-            raise InvalidField("dropout", "this is for networks that are trained, not frozen ones")
-        if is_name and kind not in ("torchvision", "timm", "clip"):
-            raise InvalidField(
-                "weights",
-                f"{self.name} has no published weights; name a file of yours: "
-                "{file: PATH, sha256: HASH}",
-            )
-        shared = kind in ("torchvision", "timm", "clip")
-        if self.head == "published" and not self.weights and shared:
-            raise InvalidField("head", "without weights, its last layer is random; name them")
-        if self.weights_sha256 and not self.weights_file:
-            raise InvalidField(
-                "weights_sha256", "this needs the key weights_file, the file with this hash"
-            )
-        for key in ("input", "layer", "dtype", "runtime", "head", "views"):
-            if getattr(self, key) not in (None, "published") and not self.frozen:
-                raise InvalidField(key, "this is for features; it needs frozen: true")
-        return self
-
-
-def published_weights(model: dict | None) -> tuple[str, str] | None:
-    """The model and the name of weights that torchvision publishes, if a baseline's `model` has
-    such weights and names no file of them."""
-    if not model or not isinstance(model["weights"], str) or model["weights_file"]:
-        return None
-    return (model["name"], model["weights"]) if family(model["name"]) == "torchvision" else None
-
-
-class MethodSettings(Strict):
-    """How it learns: the method's name, and its own options as further keys; those that are not
-    given get their defaults."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, JsonValue]
-    name: Annotated[
-        str,
-        TextLike(
-            rf"[\w.-]+|{_OWN_CLASS}",
-            f"{', '.join(METHODS)}, or your own as package.module:Class is needed",
-        ),
-    ]
-
-    @model_validator(mode="after")
-    def _complete(self) -> "MethodSettings":
-        try:
-            declared = declaration(self.name)
-        except DiagvibError as error:
-            raise ValueError(str(error).removeprefix("method: ")) from None
-        for key, value in self.model_extra.items():
-            with misplaced(key):
-                if key not in declared.schemas:
-                    raise unknown_name("option", key, declared.schemas)
-                for error in _validator()(declared.schemas[key]).iter_errors(value):
-                    raise DiagvibError(f"{one_line(error.message)}{dot_hint(error.instance)}")
-        options = {
-            key: as_declared(value, declared.schemas[key])
-            for key, value in self.model_extra.items()
-        }
-        return self.model_construct(name=self.name, **declared.defaults | options)
-
-
-def as_declared(value: JsonValue, schema: Mapping) -> JsonValue:
-    """The value of an option: as written in YAML, 10 would be an integer also where a number is
-    meant."""
-    kind = schema.get("type", [])
-    kinds = [kind] if isinstance(kind, str) else kind
-    is_integer = "number" in kinds and "integer" not in kinds and type(value) is int
-    return float(value) if is_integer else value
 
 
 class Adam(Strict):
@@ -394,16 +189,6 @@ class Baseline(BaselineSettings):
     """What it is called in `diagvib table`. Default: its name."""
 
 
-class EncoderSettings(Sparse):
-    """The frozen network whose features a job of the stage `encode` makes."""
-
-    nullable = ("normalise",)
-    model: ModelSettings
-    normalise: Literal["dataset", "imagenet"] | None
-    depends: list[str] | None = None
-    """The baseline's."""
-
-
 # Folders and files are named after baselines.
 _Entries = Filled[dict[Name, object]]
 
@@ -489,54 +274,6 @@ def _tuned(baseline: str, folder: Path) -> dict:
     return complete(read_valid(_Entries, path)[baseline], baseline, str(path))
 
 
-def has_probabilities(settings: dict | None) -> bool:
-    """Whether the predictions of a baseline have probabilities, given its settings."""
-    method = (settings or {}).get("method") or {}
-    return method.get("name") != PREDICTIONS or bool(method.get("probabilities"))
-
-
-def is_trained(settings: dict | None) -> bool:
-    """Whether anything of a baseline is trained, given its settings; of unknown ones, it is."""
-    with suppress(DiagvibError, KeyError, TypeError):
-        return declaration(settings["method"]["name"]).trains
-    return True
-
-
-def is_frozen(settings: Mapping) -> bool:
-    """Whether a baseline trains a head on the features of a frozen network."""
-    return bool(settings["model"] and settings["model"].get("frozen"))
-
-
-def prepared_input(model: Mapping | None) -> dict | None:
-    """The `input` of a frozen network for which photos are prepared, given a baseline's `model`; None
-    for others."""
-    input_settings = (model or {}).get("input") or {}
-    return input_settings if input_settings.get("resize") else None
-
-
-def encoder_settings(settings: Mapping) -> dict | None:
-    """The part of a frozen baseline's settings on which its features depend: model, normalise, and
-    `depends` if given; None for others."""
-    if not is_frozen(settings):
-        return None
-    model = {key: value for key, value in settings["model"].items() if key != "head"}
-    scaled = (model.get("input") or {}).get("mean")
-    encoder = {"model": model, "normalise": None if scaled else settings["normalise"]}
-    if "depends" in settings:
-        encoder["depends"] = settings["depends"]
-    return encoder
-
-
-def network_name(settings: Mapping) -> str | None:
-    """The folder of a frozen baseline's features; None for others."""
-    encoder = encoder_settings(settings)
-    if encoder is None:
-        return None
-    text = json.dumps(encoder, sort_keys=True)
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", encoder["model"]["name"]).lstrip("_.-")
-    return f"{name}-{text_sha256(text)[:8]}"
-
-
 def shortened(settings: dict) -> dict:
     """The result of `complete` without defaults: an entry for people to read."""
     entry = Baseline.model_validate(settings).model_dump(exclude_defaults=True)
@@ -545,49 +282,3 @@ def shortened(settings: dict) -> dict:
         key: value["name"] if key in ("model", "method") and list(value) == ["name"] else value
         for key, value in entry.items()
     }
-
-
-def changed(method: Mapping) -> dict:
-    """A method's settings without those that have its defaults."""
-    defaults = declaration(method["name"]).defaults
-    return {
-        key: value for key, value in method.items() if key not in defaults or defaults[key] != value
-    }
-
-
-@cache
-def _validator() -> type:
-    """JSON Schema's, but 1.0 is no integer, as in its draft 4, and NaN no number."""
-    from jsonschema import Draft4Validator, Draft202012Validator
-    from jsonschema.validators import extend
-
-    types = Draft4Validator.TYPE_CHECKER
-
-    def finite(_, value: JsonValue) -> bool:
-        return types.is_type(value, "number") and math.isfinite(value)
-
-    return extend(Draft202012Validator, type_checker=types.redefine("number", finite))
-
-
-def baselines_schema() -> dict:
-    """The JSON schema of config/baselines, including the options of every method in the project."""
-    schema = TypeAdapter(Filled[dict[str, Baseline]]).json_schema()
-    own_method = schema["$defs"].pop("MethodSettings")
-    own_method["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
-    for name in METHODS:
-        options = {"name": {"const": name}, **declaration(name).schemas}
-        schema["$defs"][f"method_{name}"] = {
-            **own_method,
-            "description": f"The method {name}.",
-            "additionalProperties": False,
-            "properties": options,
-        }
-    schema["$defs"]["method_own"] = own_method
-    properties = schema["$defs"]["Baseline"]["properties"]
-    properties["model"]["anyOf"].append({"type": "string"})
-    del properties["method"]["$ref"]
-    properties["method"]["anyOf"] = [
-        {"type": "string"},
-        *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"]),
-    ]
-    return schema

@@ -14,14 +14,8 @@ from diagvib.foundation.errors import DiagvibError, within
 from diagvib.foundation.files import read_json
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import (
-    BaselineSettings,
-    EncoderSettings,
-    encoder_settings,
-    load_settings,
-    network_name,
-    with_tuned,
-)
+from diagvib.settings.baselines import BaselineSettings, load_settings, with_tuned
+from diagvib.settings.frozen_networks import EncoderSettings, encoder_settings, network_name
 from diagvib.settings.keys import (
     Counts,
     Experiment,

@@ -16,7 +16,8 @@ from diagvib.foundation.validation import (
     no_item_twice,
 )
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
-from diagvib.settings.baselines import BatchSize, Positive, network_name, tuning_needed
+from diagvib.settings.baselines import BatchSize, Positive, tuning_needed
+from diagvib.settings.frozen_networks import network_name
 from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed, read_ranges
 from diagvib.studies.binding import Binding, possible_bindings
 from diagvib.studies.study import Study, load_study
@@ -26,7 +27,6 @@ ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
 Counts = dict[Name, ImageCount]
 ImageSize = Annotated[int, Field(ge=64, le=256)]
 Images = Literal["parquet", "render"]
-# More would not fit on a command line: the settings of a job list all of them.
 Samples = Annotated[int, Field(ge=1)]
 # One seed is not written down, as before there were more.
 Seeds = Annotated[int, Field(ge=1, exclude_if=lambda seeds: seeds == 1)]

@@ -29,7 +29,9 @@ from diagvib.foundation.validation import (
     read_valid,
 )
 from diagvib.methods.registry import METHODS, declaration
-from diagvib.settings.baselines import as_declared, complete, is_frozen
+from diagvib.settings.baselines import complete
+from diagvib.settings.frozen_networks import is_frozen
+from diagvib.settings.method_settings import as_declared
 
 # The section of the ranges for all methods.
 ALL_BASELINES = "all"

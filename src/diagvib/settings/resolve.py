@@ -16,7 +16,7 @@ from diagvib.methods.sizes import check_batch, check_held_out, halvings
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.scenes.scene import ABILITIES, MARK, TWINS
-from diagvib.settings.baselines import baseline_names, load_settings, prepared_input
+from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.keys import (
     BaselineChoice,
     Configuration,
@@ -25,6 +25,7 @@ from diagvib.settings.keys import (
     Tuning,
 )
 from diagvib.settings.layout import folder_name
+from diagvib.settings.model_settings import prepared_input
 from diagvib.settings.photo_counts import absent_photos
 from diagvib.settings.ranges import check_names as check_trial_names
 from diagvib.settings.ranges import read_ranges, search_space

@@ -7,12 +7,15 @@ They are for editors and readers; the program itself validates with the models.
 import json
 
 import yaml
+from pydantic import TypeAdapter
 
 from diagvib.foundation.files import definition_path, read_yaml, write_text
+from diagvib.foundation.validation import Filled
+from diagvib.methods.registry import METHODS, declaration
 from diagvib.scenes.fetch import SourceFiles
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.generation import Generation
-from diagvib.settings.baselines import baselines_schema
+from diagvib.settings.baselines import Baseline
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import default_path
 from diagvib.studies.study import StudyFile
@@ -26,7 +29,7 @@ def schema_texts() -> dict[str, str]:
         "scenes": PhotoSet.model_json_schema(),
         "generation": Generation.model_json_schema(),
         "sources": SourceFiles.model_json_schema(),
-        "baselines": baselines_schema(),
+        "baselines": _baselines_schema(),
     }
     return {f"{name}.schema.yaml": _as_text(schema) for name, schema in schemas.items()}
 
@@ -40,6 +43,30 @@ def _config_schema() -> dict:
         del section["required"]
         for key, value in values.items():
             section["properties"][key]["default"] = value
+    return schema
+
+
+def _baselines_schema() -> dict:
+    """The JSON schema of config/baselines, including the options of every method in the project."""
+    schema = TypeAdapter(Filled[dict[str, Baseline]]).json_schema()
+    own_method = schema["$defs"].pop("MethodSettings")
+    own_method["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
+    for name in METHODS:
+        options = {"name": {"const": name}, **declaration(name).schemas}
+        schema["$defs"][f"method_{name}"] = {
+            **own_method,
+            "description": f"The method {name}.",
+            "additionalProperties": False,
+            "properties": options,
+        }
+    schema["$defs"]["method_own"] = own_method
+    properties = schema["$defs"]["Baseline"]["properties"]
+    properties["model"]["anyOf"].append({"type": "string"})
+    del properties["method"]["$ref"]
+    properties["method"]["anyOf"] = [
+        {"type": "string"},
+        *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"]),
+    ]
     return schema
 
 

@@ -9,7 +9,7 @@ from diagvib.methods.method import Method
 from diagvib.methods.registry import make_baseline
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located
-from diagvib.settings.baselines import is_frozen
+from diagvib.settings.frozen_networks import is_frozen
 from diagvib.settings.layout import Run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import training_callback

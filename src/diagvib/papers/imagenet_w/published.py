@@ -8,7 +8,8 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.papers.published import network_of
-from diagvib.settings.baselines import complete, is_frozen
+from diagvib.settings.baselines import complete
+from diagvib.settings.frozen_networks import is_frozen
 from diagvib.studies.known_studies import KnownStudies
 
 # The method of networks that are measured as they are published.

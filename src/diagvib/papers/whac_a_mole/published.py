@@ -12,7 +12,7 @@ from diagvib.foundation.files import definition_path
 from diagvib.papers.published import matching, network_of
 from diagvib.papers.whac_a_mole.groups import knows_groups, training_shares
 from diagvib.results.reader_tables import points
-from diagvib.settings.baselines import changed
+from diagvib.settings.method_settings import changed
 from diagvib.studies.known_studies import KnownStudies
 
 # The shares of the training images in which both cues agree with the target, cue 1

@@ -1,0 +1,173 @@
+"""`diagvib.load`: images of a workflow's root, or drawn and rendered now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.validation import Name, checked
+from diagvib.library.finished_root import finished_images, study_files
+from diagvib.library.rendering import Rendering
+from diagvib.library.study_dataset import Image, StudyDataset
+from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
+from diagvib.scenes.scene import Scene
+from diagvib.settings.keys import ImageCount, ImageSize, Sources
+from diagvib.settings.layout import Layout
+from diagvib.studies.binding import bind_its_own
+from diagvib.studies.study import SPLITS, load_study
+
+_MOST_SAMPLES = 32_767  # what the column `sample` of a recipe holds
+Split = Literal["train", "val", "test", "all"]
+
+
+def listed(value: object) -> object:
+    """One path as a list of one."""
+    return [value] if isinstance(value, str | Path) else value or ()
+
+
+_Path = Annotated[Path, Field(strict=False)]
+_Paths = Annotated[Sequence[_Path], BeforeValidator(listed)]
+_Integer = BeforeValidator(lambda value: int(value) if isinstance(value, np.integer) else value)
+_Dtype = Annotated[
+    Literal["uint8", "float32"], BeforeValidator(lambda value: str(value).removeprefix("torch."))
+]
+
+
+class Drawing(TypedDict, total=False):
+    """Options of `load` about which images are drawn."""
+
+    root: str | Path | None
+    sources: Sources | None
+    mirror: str | Path | None
+    counts: Mapping[str, int] | None
+    image_size: int | None
+    device: str | torch.device | None
+    studies_from: str | Path | Sequence[str | Path] | None
+    textures: str | Path | Sequence[str | Path] | None
+
+
+@overload
+def load(
+    study: str,
+    binding: str,
+    split: Split = "train",
+    sample: int = 0,
+    *,
+    transform: None = None,
+    metadata: Literal["dict"] = "dict",
+    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    classes: Literal["all", "sample"] = "all",
+    **options: Unpack[Drawing],
+) -> StudyDataset[Tensor, dict[str, Any]]: ...
+@overload
+def load(
+    study: str,
+    binding: str,
+    split: Split = "train",
+    sample: int = 0,
+    *,
+    transform: None = None,
+    metadata: Literal["tensor"],
+    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    classes: Literal["all", "sample"] = "all",
+    **options: Unpack[Drawing],
+) -> StudyDataset[Tensor, Tensor]: ...
+@overload
+def load(
+    study: str,
+    binding: str,
+    split: Split = "train",
+    sample: int = 0,
+    *,
+    transform: Callable[[Tensor], Image],
+    metadata: Literal["dict", "tensor"] = "dict",
+    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
+    classes: Literal["all", "sample"] = "all",
+    **options: Unpack[Drawing],
+) -> StudyDataset[Image, Any]: ...
+@checked
+def load(
+    study: str,
+    binding: str,
+    split: Split = "train",
+    sample: Annotated[int, _Integer, Field(ge=0, le=_MOST_SAMPLES)] = 0,
+    *,
+    root: _Path | None = None,
+    sources: Sources | None = None,
+    mirror: _Path | None = None,
+    counts: dict[Name, Annotated[ImageCount, _Integer]] | None = None,
+    image_size: Annotated[ImageSize, _Integer] | None = None,
+    device: str | torch.device | None = None,
+    transform: Callable[[Tensor], Any] | None = None,
+    dtype: _Dtype = "uint8",
+    metadata: Literal["dict", "tensor"] = "dict",
+    classes: Literal["all", "sample"] = "all",
+    studies_from: _Paths = (),
+    textures: _Paths = (),
+) -> StudyDataset:
+    """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
+
+    study: such as `zgo` (`diagvib.studies()`); binding: the factors of its roles, `shape-hue`;
+    split: train, val, test, or all three, one after the other; sample: number of the dataset sample
+    (only 0 for scenes of photos).
+
+    root: the folder in which a workflow has made images, or into which they were pulled; metrics
+    follow the study as it was when the images were drawn. Without it, they are drawn and rendered
+    now, from `sources` official (the default; downloaded once and checked by hash, or taken from
+    the folder `mirror`) or embedded (no download; results are not comparable to a paper's).
+    Prepared sources are kept in $DIAGVIB_CACHE, by default ~/.cache/diagvib.
+    counts: images of the splits train and val, and of each test group, or of `test`, all groups
+    together, for studies none of whose groups is named; groups of other studies are ignored.
+    Defaults are those of config/config.yaml, DiagViB-6's, with as many for other groups together as
+    for val; far fewer for stand-ins of photos. image_size: pixels per side, by default 128. device:
+    where a scene of your own renders, by default cpu; the shipped scenes always draw on the CPU.
+
+    transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1,
+    as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
+    metadata: a dict for each image, or its row of `metadata_array`.
+    classes: the numbers of classes count all of a factor, 10 of shape, or the dataset sample's alone:
+    three, from 0, so that a network needs no more outputs.
+    studies_from: your own study files; by default those of the root's configuration. textures: the
+    classes of the factor texture, as in a configuration: `published`, folders of photos, or lists of
+    files.
+    DiagvibError for unknown names, unavailable sources, missing or damaged files, and, if `root` is
+    given, for arguments about rendering.
+    """
+    studies_from = studies_from or study_files(root)
+    definition = load_study(study, studies_from, [*map(str, textures)] or PUBLISHED_TEXTURES)
+    scene = load_scene(definition.scene)
+    _check_sample(scene, sample)
+    bound = bind_its_own(definition, binding, scene.factors)
+    splits = SPLITS if split == "all" else (split,)
+    rendering = Rendering(sources, mirror, counts, image_size, device, textures or None)
+    if root is None:
+        images = rendering.images(definition, bound, sample, splits, studies_from)
+    else:
+        rendering.check_unused(root)
+        definition, images = finished_images(Layout(root), definition, bound, sample, splits)
+    return StudyDataset(
+        definition,
+        bound,
+        split,
+        sample,
+        images,
+        transform,
+        dtype,
+        metadata == "tensor",
+        classes == "sample",
+    )
+
+
+def _check_sample(scene: Scene, sample: int) -> None:
+    if sample and scene.replicates == "seeds":
+        raise DiagvibError(
+            f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
+            "is one set of photos; repetitions differ in their training seeds alone"
+        )

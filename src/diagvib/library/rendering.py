@@ -1,0 +1,76 @@
+"""Images that `diagvib.load` draws and renders now, without a workflow's root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from diagvib.foundation.devices import resolve_device
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_yaml
+from diagvib.foundation.parallel import one_thread_in_forks
+from diagvib.images.files import Images, rendered
+from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
+from diagvib.scenes.scene import Scene
+from diagvib.settings.keys import Sources
+from diagvib.settings.resolve import default_path
+from diagvib.studies.binding import Binding
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.scarcity import counts_of
+from diagvib.studies.study import Study, load_studies
+
+# Usual counts of images made of stand-ins for photos, of which there are few.
+_STAND_INS = {"train": 360, "val": 60, "test": 120}
+
+
+class Rendering(NamedTuple):
+    """The arguments of `load` about images that are rendered now."""
+
+    sources: Sources | None
+    mirror: Path | None
+    counts: dict[str, int] | None
+    image_size: int | None
+    device: str | torch.device | None
+    textures: Sequence[Path] | None
+
+    def images(
+        self,
+        study: Study,
+        binding: Binding,
+        sample: int,
+        splits: Sequence[str],
+        studies_from: Sequence[Path],
+    ) -> Images:
+        """Images of these splits, drawn and rendered. studies_from: files whose groups `counts` may
+        name."""
+        scene = load_scene(study.scene)
+        stand_ins = few_images(scene, self.sources)
+        defaults = _STAND_INS if stand_ins else read_yaml(default_path())["counts"]
+        counts = counts_of(study, self.counts or {}, defaults, load_studies(studies_from))
+        prepared = cached(scene, self.sources or "official", self.mirror)
+        catalogue, samples = scene.catalogue(prepared), [dataset_sample(sample, scene)]
+        recipes = draw_recipes(study, binding, samples, counts, scene, catalogue, splits)
+        device = resolve_device("cpu" if self.device is None else str(self.device))
+        with one_thread_in_forks():
+            renderer = scene.rendering(prepared, self.image_size or 128, device)
+            pixels = rendered(recipes, renderer, prepared)
+        return Images(pixels, recipes, {"scene": study.scene, "comparable": catalogue.comparable})
+
+    def check_unused(self, root: Path) -> None:
+        """DiagvibError for arguments that have no effect on the images in a root."""
+        for name, value in self._asdict().items():
+            if value is not None:
+                raise DiagvibError(
+                    f"diagvib.load: {name} is for images that are rendered now, but those in {root} "
+                    f"are finished; leave out {name} or root"
+                )
+
+
+def few_images(scene: Scene, sources: Sources | None) -> bool:
+    """Whether images are of stand-ins for photos, of which there are few."""
+    return sources == "embedded" and scene.replicates == "seeds"

@@ -1,0 +1,112 @@
+"""`diagvib.score`: a fitted classifier, measured with its own outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.images.files import Images
+from diagvib.library.loading import Drawing, load
+from diagvib.library.study_dataset import StudyDataset
+
+
+@torch.inference_mode(False)
+def score(
+    model: torch.nn.Module | Callable[[Tensor], Any],
+    study: str,
+    binding: str,
+    sample: int = 0,
+    *,
+    classes: Mapping[str | int, str] | None = None,
+    transform: Callable[[Tensor], Tensor] | None = None,
+    **options: Unpack[Drawing],
+) -> dict[str, float]:
+    """The metrics of a study for a fitted classifier, with its own outputs; nothing is trained.
+
+    model: a network of any library in PyTorch, also of transformers, used in evaluation mode and on
+    its device; or a function of images to logits [B, outputs]. classes: an output, by its name or
+    number -> a class of the target; several outputs may mean one class, and those that mean none
+    are left out. By default, outputs with the names of the classes (transformers' `id2label`, or
+    an attribute `classes` of the model), or as many outputs as there are classes in all, or in this
+    dataset sample, in the order of `load(...).classes`. transform: images uint8[B, 3, size, size] to
+    what the model takes; by default their values from 0 to 1. options: those of `load` about which
+    images are drawn; the test images decide.
+
+    Returns what `StudyDataset.evaluate` gives for the test split, with calibration errors;
+    `{target}-{cue}_accuracy` of each combination of classes; and `follows_{cue}`, the share of
+    predictions that are the class a cue points to, of the images on which it points to another
+    class than theirs. DiagvibError as for `load`, for outputs that do not fit the classes, and for
+    logits that are not finite or depend on the images that come together.
+    """
+    from diagvib.models.fitted import Logits, class_logits, outputs_of_classes
+    from diagvib.training.probe import features_by
+
+    network = Logits(model) if isinstance(model, torch.nn.Module) else model
+    prepare = transform or (lambda images: images.float() / 255)
+
+    def logits_of(images: Tensor) -> Tensor:
+        weights = next(network.parameters(), images) if network is not model else images
+        return network(prepare(images).to(weights.device))
+
+    test = load(study, binding, "test", sample, **options)
+    images = Images(test.pixels, test.table, test._image_metadata)
+    modes = {part: part.training for part in model.modules()} if network is not model else {}
+    try:
+        if modes:
+            network.eval()
+        logits = features_by(logits_of, images, "score").pixels
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    factors = test.binding.split("-")
+    sample_classes = test._known_studies.classes(test.study, factors, sample)[0]
+    count, mapping = logits.shape[1], {str(key): name for key, name in (classes or {}).items()}
+    if not mapping and count == len(sample_classes) < len(test.classes):
+        mapping = {str(number): name for number, name in enumerate(sample_classes)}
+    try:
+        names = getattr(network, "names", ())
+        outputs = outputs_of_classes(mapping, names, count, test.classes)
+    except DiagvibError as error:
+        raise DiagvibError(f"score: classes: {error}") from None
+    confidence, predicted = class_logits(logits, outputs).softmax(1).max(1)
+    metrics = test.evaluate(predicted, confidence)
+    labels = np.array(test.classes)[predicted.numpy()]
+    combinations = _combinations(test)
+    right = pd.Series(labels == test.table[factors[0]].to_numpy(), dtype=float)
+    shares = right.groupby(combinations, sort=False).mean().add_suffix("_accuracy")
+    trained: Any = {}
+    if test._known_studies.studies[test.study].as_published:
+        trained = _combinations(load(study, binding, "train", sample, **options)).value_counts()
+    return shares.to_dict() | metrics | _follows(test, labels, dict(trained))
+
+
+def _combinations(dataset: StudyDataset) -> pd.Series:
+    """The classes of each image, as {target}-{cue}."""
+    columns = [dataset.table[factor].to_pylist() for factor in dataset.binding.split("-")]
+    return pd.Series(["-".join(names) for names in zip(*columns, strict=True)])
+
+
+def _follows(
+    test: StudyDataset, labels: np.ndarray, trained: Mapping[str, int]
+) -> dict[str, float]:
+    """Of each cue, the share of predictions that are the class it points to, where that is wrong."""
+    target, *cues = test.binding.split("-")
+    cue_labels = test._known_studies.cue_label(test.study, [target, *cues], test.sample, trained)
+    truth, shares = test.table[target].to_pylist(), {}
+    for cue, names_of in zip(cues, cue_labels, strict=False):
+        misleading = [
+            names_of.get(name, frozenset()) - {label}
+            for name, label in zip(test.table[cue].to_pylist(), truth, strict=True)
+        ]
+        followed = [
+            label in names for label, names in zip(labels, misleading, strict=True) if names
+        ]
+        if followed:
+            shares[f"follows_{cue}"] = float(np.mean(followed))
+    return shares
