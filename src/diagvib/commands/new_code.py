@@ -70,7 +70,7 @@ def hook_signatures(kind: str) -> list[str]:
 
         names = [name for name in hooks_of(base) if name != "optimiser"]  # which makes one
     elif kind == "scene":
-        from diagvib.scenes.scene import _HOOKS as names
+        from diagvib.scenes.scene import HOOKS as names
         from diagvib.scenes.scene import Scene as base
     else:
         return []

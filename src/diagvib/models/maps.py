@@ -26,6 +26,13 @@ def last_map() -> Iterator[list[Tensor]]:
         yield maps
 
 
+def class_gradient(logits: Tensor, classes: Tensor, inputs: Tensor) -> Tensor | None:
+    """The gradient of the logits of these classes, int64[B], with respect to inputs of any shape;
+    None if the logits, [B, C], do not depend on them."""
+    class_logits = logits.gather(1, classes[:, None]).sum()
+    return torch.autograd.grad(class_logits, inputs, allow_unused=True)[0]
+
+
 def evidence(
     logits: Tensor, classes: Tensor, maps: Tensor, averaged: bool = False
 ) -> Tensor | None:
@@ -37,8 +44,7 @@ def evidence(
     on get nothing, also if the head tells cells apart (HiResCAM, Draelos and Carin, 2020); for a
     head that reads the mean over all cells, it is the same.
     """
-    class_logits = logits.gather(1, classes[:, None]).sum()
-    (gradient,) = torch.autograd.grad(class_logits, maps, allow_unused=True)
+    gradient = class_gradient(logits, classes, maps)
     if gradient is None:
         return None
     if averaged:

@@ -98,8 +98,9 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
     (folder / FEATURES_FILE).unlink(missing_ok=True)  # it must not vouch for new files
     network, files, description = load_network(encoding, datasets), FeatureFiles(folder), {}
     made_by = made_from(encoding, network, datasets)
-    parts = [Part(datasets, sample, split) for sample in range(samples) for split in SPLITS]
-    images = sum(len(part.table) for part in parts)
+    model = encoding.settings["model"]
+    parts = {(n, split): Part(datasets, n, split) for n in range(samples) for split in SPLITS}
+    images = sum(len(part.table) for part in parts.values())
     with (
         deterministic(encoding.device, encoding.threads),
         # cuDNN would otherwise choose its convolutions anew in every process.
@@ -108,29 +109,29 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
         ),
         counting(f"encode {folder.parent.name} {folder.name}", images, "images") as advance,
     ):
-        for part in parts:
-            if part.split == "train":
-                encoder = _encoder(encoding, network, part)
-            metadata, path = part.metadata, files.path(part.sample, part.split)
-            views = encoding.settings["model"].get("views", []) if part.split == "train" else []
-            paths = {"": path, **{view: view_path(path, view) for view in views}}
-            provenance = {**made_by, "images": metadata, "mean": encoder.mean.tolist()}
-            write_features(
-                paths,
-                part.table,
-                partial(feature_chunks, encoder, part),
-                encoding.settings["model"].get("dtype", "float32"),
-                digest(provenance),
-                advance,
-            )
-            description[f"{part.sample}/{part.split}"] = {
-                **metadata,
-                "images": metadata.get("sha256"),
-                "sha256": files_digest(split_files(path, views)),
-                **({"views": views} if views else {}),
-            }
+        for sample in range(samples):
+            encoder = _encoder(encoding, network, parts[sample, "train"])
+            for split in SPLITS:
+                part, path = parts[sample, split], files.path(sample, split)
+                views = model.get("views", []) if split == "train" else []
+                provenance = {**made_by, "images": part.metadata, "mean": encoder.mean.tolist()}
+                write_features(
+                    {"": path, **{view: view_path(path, view) for view in views}},
+                    part.table,
+                    partial(feature_chunks, encoder, part),
+                    model.get("dtype", "float32"),
+                    digest(provenance),
+                    advance,
+                )
+                description[f"{sample}/{split}"] = {
+                    **part.metadata,
+                    "images": part.metadata.get("sha256"),
+                    "sha256": files_digest(split_files(path, views)),
+                    **({"views": views} if views else {}),
+                }
     image_digests = {
-        f"{part.sample}/{part.split}": digest_of_images(part.metadata) for part in parts
+        f"{sample}/{split}": digest_of_images(part.metadata)
+        for (sample, split), part in parts.items()
     }
     write_json(folder / FEATURES_FILE, {**description, "of": image_digests, "made_from": made_by})
 

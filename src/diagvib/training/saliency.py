@@ -11,7 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
 from diagvib.methods.method import Method, Unlabelled
-from diagvib.models.maps import evidence, last_map, smooth_evidence
+from diagvib.models.maps import class_gradient, evidence, last_map, smooth_evidence
 from diagvib.scenes import load_scene
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol, deterministic
@@ -87,12 +87,16 @@ def _map_gradient(
     classes' logits with respect to it. None without such a map."""
     with last_map() as maps:
         logits = method.predict(Unlabelled(pixels, inputs.clone().requires_grad_()))
-    if not (maps and maps[0].requires_grad and len(maps[0]) == len(inputs)):
+    if not _has_map(maps, inputs):
         return None
     classes = logits.argmax(1) if classes is None else classes
-    class_logits = logits.gather(1, classes[:, None]).sum()
-    (gradient,) = torch.autograd.grad(class_logits, maps[0], allow_unused=True)
+    gradient = class_gradient(logits, classes, maps[0])
     return None if gradient is None else (classes, maps[0].detach().float(), gradient.float())
+
+
+def _has_map(maps: Sequence[Tensor], inputs: Tensor) -> bool:
+    """Whether there is a map with a gradient, one for each input."""
+    return bool(maps) and maps[0].requires_grad and len(maps[0]) == len(inputs)
 
 
 def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor | None:
@@ -101,13 +105,12 @@ def _spread(logits: Tensor, inputs: Tensor, maps: Sequence[Tensor]) -> Tensor | 
     if no gradient reaches them."""
     classes = logits.argmax(1)
     logits = logits - logits.mean(1, keepdim=True)
-    if maps and maps[0].requires_grad and len(maps[0]) == len(inputs):
+    if _has_map(maps, inputs):
         cells = evidence(logits, classes, maps[0])
         if cells is not None:
             cells = cells.detach().float().clamp_min(0)[:, None]
             return F.interpolate(cells, inputs.shape[2:], mode="bilinear")[:, 0]
-    class_logits = logits.gather(1, classes[:, None]).sum()
-    (gradient,) = torch.autograd.grad(class_logits, inputs, allow_unused=True)
+    gradient = class_gradient(logits, classes, inputs)
     return None if gradient is None else gradient.float().abs().sum(1)
 
 
