@@ -11,6 +11,7 @@ import jinja2
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
+from diagvib.foundation.hooks import hooks_of
 from diagvib.settings.resolve import load_config
 
 _TEMPLATE = Path(__file__).with_suffix(".j2")
@@ -65,16 +66,17 @@ def new_files(kind: str, name: str) -> dict[Path, str]:
 def hook_signatures(kind: str) -> list[str]:
     """`combine(self, losses, batch)`, of all hooks of a method or a scene."""
     if kind == "method":
-        from diagvib.foundation.hooks import hooks_of
         from diagvib.methods.method import Method as base
 
         names = [name for name in hooks_of(base) if name != "optimiser"]  # which makes one
     elif kind == "scene":
-        from diagvib.scenes.scene import HOOKS as names
         from diagvib.scenes.scene import Scene as base
+
+        names = hooks_of(base)
+        names = names[: names.index("examples")]  # from there on, functions that call the hooks
     else:
         return []
-    return [f"{name}{_untyped(getattr(base, name))}: ..." for name in names if hasattr(base, name)]
+    return [f"{name}{_untyped(getattr(base, name))}: ..." for name in names]
 
 
 def _untyped(function: Callable) -> Signature:

@@ -17,7 +17,6 @@ from diagvib.library.finished_root import finished_images, study_files
 from diagvib.library.rendering import Rendering
 from diagvib.library.study_dataset import Image, StudyDataset
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
-from diagvib.scenes.scene import Scene
 from diagvib.settings.keys import ImageCount, ImageSize, Sources
 from diagvib.settings.layout import Layout
 from diagvib.studies.binding import bind_its_own
@@ -143,7 +142,11 @@ def load(
     studies_from = studies_from or study_files(root)
     definition = load_study(study, studies_from, [*map(str, textures)] or PUBLISHED_TEXTURES)
     scene = load_scene(definition.scene)
-    _check_sample(scene, sample)
+    if sample and scene.replicates == "seeds":
+        raise DiagvibError(
+            f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
+            "is one set of photos; repetitions differ in their training seeds alone"
+        )
     bound = bind_its_own(definition, binding, scene.factors)
     splits = SPLITS if split == "all" else (split,)
     rendering = Rendering(sources, mirror, counts, image_size, device, textures or None)
@@ -163,11 +166,3 @@ def load(
         metadata == "tensor",
         classes == "sample",
     )
-
-
-def _check_sample(scene: Scene, sample: int) -> None:
-    if sample and scene.replicates == "seeds":
-        raise DiagvibError(
-            f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
-            "is one set of photos; repetitions differ in their training seeds alone"
-        )

@@ -87,8 +87,8 @@ ABILITIES = {
 }
 
 # What a scene overrides, and what only some scenes have; see `Scene`.
-HOOKS = ("realize", "renderer", "fetch", "prepare", "raw_files", "state", "catalogue", "licences")
-HOOKS += ("object_boxes", "region", "share_out", "narrow")
+_HOOKS = ("realize", "renderer", "fetch", "prepare", "raw_files", "state", "catalogue", "licences")
+_HOOKS += ("object_boxes", "region", "share_out", "narrow")
 
 # Notes the state of the user's own files when they were fetched (`Scene.state`).
 STATE = "state.json"
@@ -233,7 +233,7 @@ class Scene:
     def __init_subclass__(cls) -> None:
         if "name" not in vars(cls):
             cls.name = cls.__name__
-        check_hooks(cls, Scene, "scene", HOOKS)
+        check_hooks(cls, Scene, "scene", _HOOKS)
 
     def realize(
         self,

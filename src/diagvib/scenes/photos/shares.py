@@ -28,21 +28,24 @@ def share_out(
     of Spawrious use the same copies as their authors' code. DiagvibError, with numbers that would
     do, if there are too few.
     """
+    # Environments that are trained on choose first.
     environment = recipes.get("environment", pd.Series("", recipes.index)).to_numpy()
     trained = sorted(set(environment[recipes["split"] == "train"]))
     environments = [*trained, *sorted(set(environment) - set(trained))]
+    # If photos serve a split, so do recipes; otherwise any photo does for any split, "".
     photo_split = serving_split(name, recipes, photos)
     split = recipes["split"].to_numpy() if photo_split.any() else np.full(len(recipes), "")
-    # Rows of recipes, and of photos, by combination of classes, split, and environment or lot.
+    # The rows of recipes of each (class of each factor, split, environment), and those of photos of
+    # each (class of each factor, split, lot).
     rows_of = recipes.groupby([*(recipes[f] for f in factors), split, environment]).indices
     photos_of = photos.groupby([*(photos[f] for f in factors), photo_split, photos["lot"]]).indices
     lots, no_photos = sorted(set(photos["lot"])), np.empty(0, np.int64)
     photo_of_row, short = np.empty(len(recipes), np.int32), {}
-    for key in product(*factors.values(), dict.fromkeys(split)):
-        supply = [generator.permutation(photos_of.get((*key, lot), no_photos)) for lot in lots]
-        demands = [rows_of[*key, e] for e in environments if (*key, e) in rows_of]
+    for cell in product(*factors.values(), dict.fromkeys(split)):
+        supply = [generator.permutation(photos_of.get((*cell, lot), no_photos)) for lot in lots]
+        demands = [rows_of[*cell, e] for e in environments if (*cell, e) in rows_of]
         if sum(map(len, demands)) > sum(map(len, supply)):
-            short[key] = np.concatenate(demands), sum(map(len, supply))
+            short[cell] = np.concatenate(demands), sum(map(len, supply))
         else:
             _deal(demands, supply, photo_of_row)
     if short:
