@@ -119,9 +119,9 @@ def test_a_batch_has_the_images_that_it_has_one_by_one(images):
     changed = images.get_subset("val", transform=lambda image: image.add_(1))
     for dataset in (images, changed, diagvib.load("zso", "shape", "val", **SMALL)):
         singles, batch = [dataset[i] for i in (4, 2)], dataset.__getitems__([4, 2])
-        for one, several in zip(singles, batch, strict=True):
-            assert torch.equal(one[0], several[0]) and one[1] == several[1]
-            assert str(one[2]) == str(several[2])
+        for single, several in zip(singles, batch, strict=True):
+            assert torch.equal(single[0], several[0]) and single[1] == several[1]
+            assert str(single[2]) == str(several[2])
 
 
 def test_spuco_trains_and_evaluates(images):

@@ -134,8 +134,8 @@ def test_the_page_says_what_shows_that_runs_were_chosen():
         "the best dataset samples": "the best 5 of {} dataset samples",
     }
     page = (ROOT / "docs/agreement.md").read_text()
-    for (kept, count), cases in rows[rows["of"] > 1].groupby(["kept", "of"]):
-        name = words[kept].format(5 * count if "samples" in kept else count)
+    for (retained, count), cases in rows[rows["of"] > 1].groupby(["kept", "of"]):
+        name = words[retained].format(5 * count if "samples" in retained else count)
         gained = ", ".join(f"{value:.1f}" for value in cases["gained"])
         signs = zip(cases["mean too high"], cases["spread too small"], strict=True)
         shares = (f"{100 * high:.0f} / {100 * small:.0f} %" for high, small in signs)

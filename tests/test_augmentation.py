@@ -107,10 +107,10 @@ def test_an_augmented_training_repeats():
     train = Batches(*separable(60, seed=0), CPU, augment=augmentation(AUGMENTATIONS))
     val = Batches(*separable(20, seed=1), CPU, train.scaling)
     plain, protocol = Batches(train.pixels, train.labels, CPU), Protocol(2, None, 3)
-    left, again, alternative = (
+    original, again, alternative = (
         fitted(small_cnn(), (data, val), protocol=protocol) for data in (train, train, plain)
     )
-    assert left == again != alternative
+    assert original == again != alternative
 
 
 def test_factors_and_orders_of_jitter_are_drawn_for_each_image(monkeypatch):

@@ -142,8 +142,8 @@ def by_hand(run):
 
 
 def test_averages_of_a_case_worked_by_hand(tmp_path):
-    wanted = expected(["net"], bindings=(BINDING, LATER))
-    tables = tables_of(tmp_path, {"net": by_hand}, wanted)
+    provenance = expected(["net"], bindings=(BINDING, LATER))
+    tables = tables_of(tmp_path, {"net": by_hand}, provenance)
     # Test: bulldogs 19 of 20 (17 in sample 1), corgis 3 of 20, the others all. A wrong corgi is
     # predicted as a bulldog, but its cue, jungle, points to dachshund: the confusion is that of the
     # bulldogs alone, of 80 images.
@@ -182,7 +182,7 @@ def test_guessing_names_a_class_of_the_cue_as_often_as_there_are(study, share):
 
 def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
     studies = ["o2o-easy", "m2m-hard"]
-    wanted = [
+    provenance = [
         run
         for run in expected(["half", "cue", "part"], studies, (BINDING, LATER))
         if (run["baseline"], run["study"]) != ("part", "m2m-hard")
@@ -194,7 +194,7 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
             "part": perfect,
             "half": lambda run: (perfect if run["study"] == "o2o-easy" else following)(run),
         },
-        wanted,
+        provenance,
     )
     average = tables["average"]
     for binding in ("", BINDING, LATER):
@@ -310,8 +310,8 @@ def test_the_papers_numbers_are_those_of_its_tables(mirror):
 
 
 def test_the_page_of_environments_alone(tmp_path):
-    wanted = expected(["net", "cue"], ["o2o-easy", "m2m-easy"], (BINDING, LATER))
-    tables_of(tmp_path, {"net": by_hand, "cue": following}, wanted)
+    provenance = expected(["net", "cue"], ["o2o-easy", "m2m-easy"], (BINDING, LATER))
+    tables_of(tmp_path, {"net": by_hand, "cue": following}, provenance)
     page = make_report(tmp_path, {"sources": "embedded"})
     draws = sorted((tmp_path / "figures").glob("confusion/*.svg"))
     assert {path.stem.partition("_")[0] for path in draws} == {"m2m-easy", "o2o-easy"}

@@ -32,8 +32,10 @@ def made(name, seed=0):
 
 @pytest.mark.parametrize("name", ["small_cnn", "vae"])
 def test_initial_weights_follow_the_seed(name):
-    left, again, alternative = (list(made(name, seed).parameters()) for seed in (0, 0, 1))
-    assert all(map(torch.equal, left, again)) and not all(map(torch.equal, left, alternative))
+    original, again, alternative = (list(made(name, seed).parameters()) for seed in (0, 0, 1))
+    assert all(map(torch.equal, original, again)) and not all(
+        map(torch.equal, original, alternative)
+    )
 
 
 def test_construction_leaves_the_global_random_state_alone():

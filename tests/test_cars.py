@@ -26,13 +26,13 @@ from diagvib.studies.study import load_study
 from photo_folders import make_photos
 
 CARS, CPU = load_scene("cars"), torch.device("cpu")
-EACH = 12
+PHOTOS_EACH = 12
 
 
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory) -> Path:
     mirror = tmp_path_factory.mktemp("mirror")
-    make_photos(mirror / "cars", EACH)
+    make_photos(mirror / "cars", PHOTOS_EACH)
     return mirror
 
 
@@ -55,8 +55,8 @@ def random_recipes(catalogue: CarCatalogue, n: int) -> pa.Table:
 
 def plain_cut_out(path: Path, longer: int) -> tuple[Image.Image, Image.Image]:
     """A photo's object with its mask, cropped and scaled, with Pillow alone."""
-    photo, beside = Image.open(path), path.with_suffix(".mask.png")
-    mask = Image.open(beside) if beside.exists() else photo.getchannel("A")
+    photo, mask_file = Image.open(path), path.with_suffix(".mask.png")
+    mask = Image.open(mask_file) if mask_file.exists() else photo.getchannel("A")
     box = mask.getbbox()
     photo, mask = photo.crop(box), mask.crop(box)
     factor = longer / max(photo.size)

@@ -70,8 +70,8 @@ def test_logits_are_those_of_words(tiny):
     file, model = tiny
     images = torch.rand(5, 3, SIDE, SIDE)
     options = {"templates": ["a photo of a {}", "one {}."], "words": {"b": "red thing"}}
-    named = settings(file, options=options) | {"classes": ("dark_cat", "b")}
-    network = make_network(named, 2, SIDE).eval()
+    named_classes = settings(file, options=options) | {"classes": ("dark_cat", "b")}
+    network = make_network(named_classes, 2, SIDE).eval()
     prompts = [
         [text.format(words) for text in options["templates"]] for words in ("dark cat", "red thing")
     ]

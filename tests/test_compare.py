@@ -17,7 +17,7 @@ EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape
 
 
 @pytest.fixture(scope="module")
-def same(tmp_path_factory):
+def same_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("same")
     for run in EXPECTED:
         write_run(folder / "a" / "runs", run)
@@ -25,8 +25,8 @@ def same(tmp_path_factory):
 
 
 @pytest.fixture
-def folders(same, tmp_path):
-    shutil.copytree(same, tmp_path, dirs_exist_ok=True)
+def folders(same_runs, tmp_path):
+    shutil.copytree(same_runs, tmp_path, dirs_exist_ok=True)
     return tmp_path / "a", tmp_path / "b"
 
 

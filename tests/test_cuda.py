@@ -140,14 +140,16 @@ def test_images_are_drawn_in_the_same_bytes():
 def test_image_files_are_the_same_bytes(tmp_path):
     g, rows = np.random.default_rng(1), 5_000  # more than are copied at a time
     digits, textures = (g.integers(0, 256, (5, side, side), dtype=np.uint8) for side in (40, 256))
-    drawn = random_recipes(rows, digits=5, textures=5)
+    random_rows = random_recipes(rows, digits=5, textures=5)
     table = pa.table({"row": np.arange(rows)})
     for device in ("cpu", "cuda"):
         renderer = Renderer(digits, textures, device)
 
         def render(recipes, renderer=renderer):
             numbers = recipes["row"].to_numpy()
-            return renderer.render(**{name: column[numbers] for name, column in drawn.items()})
+            return renderer.render(
+                **{name: column[numbers] for name, column in random_rows.items()}
+            )
 
         scene_renderer = SceneRenderer("digits", 128, torch.device(device), render)
         write_images(tmp_path / device, table, scene_renderer, {})

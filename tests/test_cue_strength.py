@@ -140,8 +140,8 @@ def test_curves_of_two_scenes_stand_beside_each_other():
         "colour-corner": {f"squares-{name}": value for name, value in subject.items()},
     }
     known_studies = KnownStudies(definitions=(*map(load_study, names), *squares))
-    found = cue_strength(runs(curves), known_studies)
-    assert found["study"].to_list() == [*subject, *(f"squares-{name}" for name in subject)]
+    strengths = cue_strength(runs(curves), known_studies)
+    assert strengths["study"].to_list() == [*subject, *(f"squares-{name}" for name in subject)]
 
 
 def test_scenes_with_factors_of_the_same_names_are_not_mixed():

@@ -104,7 +104,7 @@ def checkout(tmp_path_factory) -> Path:
     return folder
 
 
-MORE = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}", ".yaml": "\ncite: My paper.\n"}
+ADDITIONS = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}", ".yaml": "\ncite: My paper.\n"}
 
 
 # For each file in turn, prints the rules that get another digest of their code, job by job.
@@ -150,7 +150,7 @@ def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int
 
 
 def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_else(checkout):
-    additions = {file: MORE.get(Path(file).suffix, "\n# why\n") for file in CHANGES}
+    additions = {file: ADDITIONS.get(Path(file).suffix, "\n# why\n") for file in CHANGES}
     comments = [(file, "\n# why\n") for file in CHANGES if file.endswith(".py")]
     elsewhere = [(file, "\nMORE = 1\n") for file in NOTHING]
     result = of_other_code(checkout, *additions.items(), *comments, *elsewhere)
@@ -197,7 +197,8 @@ def planned(repository: Path) -> dict[str, int]:
 def test_what_follows_from_a_change_runs_again_too_and_nothing_else(checkout):
     runs, images = checkout / "toy/results/runs", checkout / "toy/data/images"
     programs = {
-        checkout / name: MORE[".py"] for name in ("src/diagvib/methods/vae.py", "scenery/own.py")
+        checkout / name: ADDITIONS[".py"]
+        for name in ("src/diagvib/methods/vae.py", "scenery/own.py")
     }
     before = {path: path.read_text() for path in programs}
     for path, additions in programs.items():

@@ -498,8 +498,8 @@ def test_names_decide_which_tensor_is_which(package, images, tmp_path):
         return load_network(Encoding(settings, CPU), images)
 
     for state in with_names.values():
-        found = loaded(state).body.state_dict()
-        assert all(torch.equal(saved[key], value) for key, value in found.items())
+        loaded_state = loaded(state).body.state_dict()
+        assert all(torch.equal(saved[key], value) for key, value in loaded_state.items())
     left = next(iter(saved))
     outlier = {key.replace(left, "x"): value for key, value in saved.items()}
     for state, message in (

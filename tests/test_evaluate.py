@@ -133,9 +133,14 @@ def test_a_command_takes_a_network_through_studies(repository, tmp_path):
     """Its weights are those of the file, named by their hash, and its tables are printed."""
     network = make_network({"name": "small_cnn", "options": {}}, 3, 64)
     torch.save(network.state_dict(), tmp_path / "mine.pt")
-    given = {"sources": "embedded", "image_size": 64, "samples": 1, "bindings": ["hue-shape"]}
-    given["counts"] = {"train": 64, "val": 18, "id": 18, "ood": 18}
-    options = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
+    small_options = {
+        "sources": "embedded",
+        "image_size": 64,
+        "samples": 1,
+        "bindings": ["hue-shape"],
+    }
+    small_options["counts"] = {"train": 64, "val": 18, "id": 18, "ood": 18}
+    options = [f"--set={key}={json.dumps(value)}" for key, value in small_options.items()]
     weights = f"--weights={tmp_path / 'mine.pt'}"
     message = command(repository, "evaluate", "small_cnn", "zgo", weights, *options)
     sha256 = file_sha256(tmp_path / "mine.pt")

@@ -174,8 +174,8 @@ def test_wilds_reads_the_png_files_as_waterbirds(exported, tmp_path):
     assert result.y_array.tolist() == table["y"].tolist()
     assert result.metadata_array[:, 0].tolist() == table["place"].tolist()
     image, _, _ = result.get_subset("val")[0]
-    left = table[table["split"] == 1].iloc[0]["file_name"]
-    assert np.array_equal(np.asarray(image), np.asarray(Image.open(folder / left)))
+    file_name = table[table["split"] == 1].iloc[0]["file_name"]
+    assert np.array_equal(np.asarray(image), np.asarray(Image.open(folder / file_name)))
 
 
 def test_classes_of_the_png_table_are_numbered_without_gaps(exported, tmp_path):

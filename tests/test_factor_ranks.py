@@ -105,6 +105,6 @@ def test_what_did_not_run_has_no_winner():
 
 def test_a_sample_counts_with_the_mean_of_its_seeds():
     runs = runs_of({("hue", "shape"): [0.8, 0.6, 0.7], ("shape", "hue"): [0.1] * 3})
-    second = runs.assign(seed=1, ood_accuracy=runs["ood_accuracy"] + 0.1)
-    pairs = factor_pairs(pd.concat([runs, second]), SHIPPED).set_index("metric")
+    second_seed = runs.assign(seed=1, ood_accuracy=runs["ood_accuracy"] + 0.1)
+    pairs = factor_pairs(pd.concat([runs, second_seed]), SHIPPED).set_index("metric")
     assert pairs.loc["p_ij", "n"] == 3 and pairs.loc["p_ij", "mean"] == pytest.approx(0.75)

@@ -209,7 +209,7 @@ def test_the_contact_sheet_shows_every_cell_with_its_share_and_group(tmp_path):
     assert len(set.union(*frames.values())) == sum(map(len, frames.values())) == 4
 
 
-SAID = {
+RUN_GAPS = {
     "plain": (settings(), (0.4, 0.3)),
     "first": (settings("group_dro", "cue-1"), (0.05, 0.55)),
     "all": (settings("group_dro", "cues"), (0.1, 0.1)),
@@ -220,14 +220,14 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("diagvib.report.drawing.KINDS", (gap_figures, sheet_figures))
-    wanted = expected(SAID, STUDY, (BINDING, LATER))
-    for run in wanted:
-        _, (left, right) = SAID[run["baseline"]]
+    provenance = expected(RUN_GAPS, STUDY, (BINDING, LATER))
+    for run in provenance:
+        _, (left, right) = RUN_GAPS[run["baseline"]]
         # Methods differ a little from sample to sample, unlike ERM.
         additions = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
         write(tmp_path / "runs", run, losing(left + additions, right + additions))
-    config = configured({name: output for name, (output, _) in SAID.items()})
-    tabulated(tmp_path, wanted, config)
+    config = configured({name: output for name, (output, _) in RUN_GAPS.items()})
+    tabulated(tmp_path, provenance, config)
     write_images(tmp_path / "images" / STUDY / BINDING / "0", STUDY, BINDING.split("-"))
     page = make_report(tmp_path, config)
     assert drawn_in(tmp_path) == {

@@ -79,11 +79,11 @@ def test_who_follows_cue_1_has_the_gaps_that_the_weights_imply(tmp_path):
 def test_gaps_of_a_case_worked_by_hand(tmp_path):
     # a(+,+) = 1, a(-,+) = 0.7, a(+,-) = 0.9, a(-,-) = 0.6; 0.1 less in sample 1, and 0.1 in the
     # second binding.
-    wanted = expected(["net"], bindings=(BINDING, LATER), samples=2)
-    for run in wanted:
+    provenance = expected(["net"], bindings=(BINDING, LATER), samples=2)
+    for run in provenance:
         less = 0.1 * run["sample"] + 0.1 * (run["binding"] == LATER)
         write(tmp_path / "runs", run, lambda *cell, less=less: losing(0.3, 0.1)(*cell) - less)
-    gaps = tabulated(tmp_path, wanted, configured({"net": settings()}), "gaps")["gaps"]
+    gaps = tabulated(tmp_path, provenance, configured({"net": settings()}), "gaps")["gaps"]
     inside = 0.9025 + 0.0475 * 0.7 + 0.0475 * 0.9 + 0.0025 * 0.6
     assert means(gaps, "net") == pytest.approx(
         [inside - 0.05, 0.7 - inside, 0.9 - inside, 0.6 - inside, 0.55]
@@ -110,7 +110,7 @@ def some(left: float, right: float):
     return of
 
 
-JUDGED = {
+JUDGEMENTS = {
     "plain": (settings(), some(0.2, 0.2)),
     "moved": (settings("cutmix"), some(0.5, 0.05)),
     "same": (settings("mixup"), lambda s: losing(0.2 + 0.05 * (s == 2), 0.2 + 0.05 * (s == 1))),
@@ -121,7 +121,7 @@ JUDGED = {
 
 
 def test_who_follows_a_cue_more_than_erm_is_flagged_and_erm_is_not(tmp_path):
-    tables = tables_of(tmp_path, JUDGED, expected(JUDGED, samples=4))
+    tables = tables_of(tmp_path, JUDGEMENTS, expected(JUDGEMENTS, samples=4))
     whac = tables["whac_a_mole"].set_index(["baseline", "cue"])
     assert "plain" not in whac.index.get_level_values("baseline")
     assert whac["verdict"].to_dict() == {
@@ -207,7 +207,7 @@ def test_a_gap_that_may_be_none_is_not_worse(gap, erm, verdict):
 
 
 def test_tables_are_in_the_papers_form(tmp_path):
-    runs = JUDGED | {"one": (settings("di", "cue-1"), some(0.01, 0.4))}
+    runs = JUDGEMENTS | {"one": (settings("di", "cue-1"), some(0.01, 0.4))}
     tables = tables_of(tmp_path, runs, expected(runs, bindings=(BINDING, LATER), samples=3))
     third, fifth, _ = shown_tables(tables, SHIPPED)
     assert [row[0] for row in third.rows] == ["plain", "moved", "same", "own", "absent"]
@@ -306,13 +306,13 @@ def test_a_bracket_says_over_how_many_bindings_it_is(tmp_path):
         ("plain", (BINDING,)),
         ("moved", (BINDING,)),
     ):
-        wanted = [
+        provenance = [
             run
             for run in expected(runs, bindings=(BINDING, LATER, third))
             if run["baseline"] != restricted or run["binding"] in bindings
         ]
         folder = tmp_path / f"{restricted}-{len(bindings)}"
-        tables = tables_of(folder, runs, wanted)
+        tables = tables_of(folder, runs, provenance)
         whac = tables["whac_a_mole"].query("baseline == 'moved'").set_index(["binding", "cue"])
         single = restricted == "moved"
         row = whac.loc[(BINDING if single else "", 1)]

@@ -39,7 +39,7 @@ def test_jobs_are_submitted_by_a_sites_command(tmp_path):
         "snakemake",
         *(word for pair in options.items() for word in pair),
     ]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--", "tables"],
         cwd=repository,
         env=environment(repository),
@@ -48,7 +48,7 @@ def test_jobs_are_submitted_by_a_sites_command(tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + (repository / "cluster.log").read_text()
+    assert result.returncode == 0, result.stdout + (repository / "cluster.log").read_text()
     undisturbed = run_here(repository / "toy.yaml", root=tmp_path / "undisturbed").root
     assert hashes(repository / "toy") == hashes(undisturbed)
     requests = sorted((repository / "asked").read_text().splitlines())

@@ -13,7 +13,7 @@ from reports import make_report, report_data_of
 from synthetic_runs import PHOTOS, photo_run, tabulated, write_photos
 
 FOLLOWS = {("landbird", "land"): 20, ("landbird", "water"): 1, ("waterbird", "water"): 19}
-NAMED = PHOTOS | {"root": "my dataset samples"}
+NAMED_ROOT = PHOTOS | {"root": "my dataset samples"}
 
 
 def photos_of(folder, right: dict, seeds: int = 3, shift: int = 0, doubts=()):
@@ -25,8 +25,8 @@ def photos_of(folder, right: dict, seeds: int = 3, shift: int = 0, doubts=()):
             for cell, hits in right.items()
         }
         write_photos(folder / "runs", run, additions, doubts=doubts if run["sample"] == 0 else ())
-    tabulated(folder, runs, NAMED)
-    return report_data_of(folder, NAMED)
+    tabulated(folder, runs, NAMED_ROOT)
+    return report_data_of(folder, NAMED_ROOT)
 
 
 def headline(report_data) -> str:
@@ -35,16 +35,16 @@ def headline(report_data) -> str:
 
 
 @pytest.fixture(scope="module")
-def followed(tmp_path_factory):
+def cue_runs(tmp_path_factory):
     doubts = ["predicts waterbird for every test image"]
     return photos_of(tmp_path_factory.mktemp("followed"), FOLLOWS, doubts=doubts)
 
 
-def test_the_headline_names_cue_and_combination_and_what_is_missing(followed):
-    text = headline(followed)
+def test_the_headline_names_cue_and_combination_and_what_is_missing(cue_runs):
+    text = headline(cue_runs)
     assert text.startswith("On water, erm calls 95 % of landbird waterbird: it follows place.")
     assert text.endswith("Caution: no test image of waterbird-land; 1 of 3 runs is doubtful.")
-    (finding,) = followed.findings
+    (finding,) = cue_runs.findings
     assert finding.accuracies["landbird on water"] == pytest.approx(0.05)
     low, high = finding.intervals["landbird on water"]
     assert low <= 0.05 < high
@@ -57,19 +57,19 @@ def test_nothing_is_claimed_where_the_interval_contains_zero(tmp_path, seeds, re
     assert reach in text and "follows" not in text and "(95 % interval -" in text
 
 
-def test_metrics_say_which_combination_they_lack(followed):
-    metrics = read_tables(followed.tables)["metrics"].set_index("metric")["note"]
+def test_metrics_say_which_combination_they_lack(cue_runs):
+    metrics = read_tables(cue_runs.tables)["metrics"].set_index("metric")["note"]
     warning = "no test image of waterbird-land; 1 of 3 runs is doubtful"
     assert metrics[["all_worst_cell", "adjusted_accuracy"]].tolist() == [warning] * 2
 
 
-def test_the_page_has_combinations_doubts_and_the_users_own_words(followed):
-    page = make_report(followed.tables.parent, NAMED)
+def test_the_page_has_combinations_doubts_and_the_users_own_words(cue_runs):
+    page = make_report(cue_runs.tables.parent, NAMED_ROOT)
     assert "1 of 3 runs is doubtful</strong>" in page.partition("Look at the images")[0]
     assert "erm ‡" in page and "Missing and doubtful runs" in page
     assert "my dataset samples" in page, "a folder of the user's"
     assert "over the seeds" in page and "over the dataset samples" not in page
-    tables = (followed.tables / "tables.md").read_text()
+    tables = (cue_runs.tables / "tables.md").read_text()
     (line,) = (line for line in tables.splitlines() if line.startswith("| landbird | water |"))
     assert line.split("|")[3:6] == [" waterbird ", " 184 ", " 20 "] and " 5.0" in line
     assert "- no test image of waterbird-land" in tables

@@ -66,7 +66,7 @@ def measured(names: list[str], folders: dict[str, Path], out: Path, *arguments) 
 
 
 # 4 classes of 3 photos.
-KNOWN = {
+PUBLISHED = {
     "blind": (1, 0, 0, 0.25, 0, 0),
     "follower": (1, -0.75, 0, 0.25, 0.75, 0),
     "only_by_watermark": (0.75, -0.5, 1, 0, 1, 1),
@@ -214,7 +214,7 @@ def checkout(tmp_path_factory, font) -> Path:
         subset = {"batch_size": 16, "max_epochs": 1, "optimiser": optimiser}
         return {**shipped[name], **subset, "model": model}
 
-    baselines = {name: like("resnet50_v1", name) for name in KNOWN}
+    baselines = {name: like("resnet50_v1", name) for name in PUBLISHED}
     baselines |= {name: like(name, "follower") for name in LEARNED}
     (top / "baselines.yaml").write_text(yaml.safe_dump(baselines))
     config = read_yaml(definition_path("imagenet_w.yaml")) | {
@@ -235,15 +235,15 @@ def runs(checkout: Path) -> pd.DataFrame:
 
 
 def test_the_quick_command_and_the_stages_measure_the_known_gaps(checkout, font, tmp_path):
-    names = [f"imagenet_w_photos:{name}" for name in KNOWN]
+    names = [f"imagenet_w_photos:{name}" for name in PUBLISHED]
     measures = measured(names, write_others(tmp_path), tmp_path / "out")
     assert (measures["photos"] == 12).all() and (measures["font"] == font.name).all()
     assert (measures["carton_rank"] == 1).all()
     assert (measures["p_carton_factor"] > 1e6).tolist() == [False, True, True]
-    quick, subject = measures[[*MEASURES]], runs(checkout).loc[[*KNOWN]]
+    quick, subject = measures[[*MEASURES]], runs(checkout).loc[[*PUBLISHED]]
     assert (subject["status"] == "ok").all()
     np.testing.assert_allclose(subject[[*MEASURES]].astype(float), quick.astype(float), rtol=1e-9)
-    assert quick.iloc[:, :6].to_numpy() == pytest.approx(np.array([*KNOWN.values()]), abs=1e-6)
+    assert quick.iloc[:, :6].to_numpy() == pytest.approx(np.array([*PUBLISHED.values()]), abs=1e-6)
     assert quick.loc[names[0], [*ALTERNATIVES]].to_dict() == ALTERNATIVES
     assert quick.loc[names[0], "p_carton_factor"] == 1
 

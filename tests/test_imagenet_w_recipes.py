@@ -75,13 +75,13 @@ def entry(name: str, weights: dict, **options) -> dict:
         "frozen": True,
         "head": "published",
     }
-    rest = {
+    remainder = {
         "method": UNTRAINED,
         "optimiser": {"name": "sgd", "lr": 1},
         "batch_size": 2,
         "origin": "a test",
     }
-    return complete({"model": model, **rest})["model"]
+    return complete({"model": model, **remainder})["model"]
 
 
 @pytest.mark.parametrize(

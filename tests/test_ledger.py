@@ -367,22 +367,24 @@ def test_git_sees_a_root_when_all_of_its_record_is_there(copied, monkeypatch):
     names = [f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")]
     git(copied, "rm", "--quiet", *names)
     git(copied, "commit", "--quiet", "-m", "none")
-    seen, commit = [], ledger.commit
+    commits, commit = [], ledger.commit
 
     def stopped(root):
-        seen.append(git(copied, "status", "--porcelain", "--untracked-files=all", "--", root))
+        commits.append(git(copied, "status", "--porcelain", "--untracked-files=all", "--", root))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(ledger, "commit", stopped)
         record(ROOT, load_config("toy.yaml"))
-    assert Path(ROOT, "dvc.yaml").exists() and seen == [""]
-    monkeypatch.setattr(ledger, "commit", lambda root: (seen.append(LOCK.exists()), commit(root)))
+    assert Path(ROOT, "dvc.yaml").exists() and commits == [""]
+    monkeypatch.setattr(
+        ledger, "commit", lambda root: (commits.append(LOCK.exists()), commit(root))
+    )
     record(ROOT, load_config("toy.yaml"))
     assert git(copied, "status", "--porcelain", "--untracked-files=all", "--", ROOT).split() == [
         part for name in names for part in ("??", name)
     ]
-    assert seen == ["", False] and "data/" in Path(names[0]).read_text()
+    assert commits == ["", False] and "data/" in Path(names[0]).read_text()
 
 
 def test_a_copy_without_git_is_verified(copied):

@@ -149,8 +149,8 @@ def follow(dataset: diagvib.StudyDataset, cue: str, group: str = "id") -> list[i
     """Predictions of the target that each class of a cue has in a test group."""
     classes, targets = dataset.metadata[cue], dataset.targets.tolist()
     rows = zip(classes, targets, dataset.metadata["group"], strict=True)
-    pointed = {name: target for name, target, values in rows if values == group}
-    return [pointed[name] for name in classes]
+    cue_labels = {name: target for name, target, values in rows if values == group}
+    return [cue_labels[name] for name in classes]
 
 
 def test_a_perfect_predictor_and_one_that_follows_the_cue(dataset):

@@ -447,13 +447,13 @@ class Careful(GroupDro):
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own_method(tmp_path, monkeypatch):
     (tmp_path / "my_methods.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def test_a_method_of_ones_own(own, data):
+def test_a_method_of_ones_own(own_method, data):
     settings = settings_of("small_cnn", {"name": "my_methods:Focal", "gamma": 0.0})
     assert fit(make_baseline(settings, 6, SIZE, 0), data) == fit(made("erm"), data)
     assert settings_of("small_cnn", "my_methods:Focal")["method"]["gamma"] == 2.0
@@ -467,7 +467,7 @@ def test_a_method_of_ones_own(own, data):
     }
 
 
-def test_options_of_ones_own_are_checked_without_running_it(own):
+def test_options_of_ones_own_are_checked_without_running_it(own_method):
     script = textwrap.dedent("""
         import sys
         from diagvib.foundation.errors import DiagvibError

@@ -96,8 +96,8 @@ def test_cutout_erases_a_box_and_nothing_else():
     """Of the share and the ratio asked for, in a tenth of the images."""
     torch.manual_seed(0)
     batch = constant_images(2000, 32)
-    some = (made("cutout", p=0.1).augment(batch).inputs != batch.inputs).flatten(1).any(1)
-    assert some.float().mean().item() == pytest.approx(0.1, abs=0.02)
+    has_cutout = (made("cutout", p=0.1).augment(batch).inputs != batch.inputs).flatten(1).any(1)
+    assert has_cutout.float().mean().item() == pytest.approx(0.1, abs=0.02)
     inputs = made("cutout", p=1).augment(batch).inputs
     erased = inputs[:, 0] == 0
     assert torch.equal(inputs, torch.where(erased[:, None], 0, batch.inputs))
@@ -324,9 +324,9 @@ def test_augmix_on_features_reads_both_mixtures():
 
 
 def on_features(name, views, **options):
-    own = {"name": f"diagvib.methods.views:{name}", **options}
+    view_settings = {"name": f"diagvib.methods.views:{name}", **options}
     method = make_baseline(
-        settings_of({"name": "linear", "options": {"features": 2}}, own), 3, 0, 0
+        settings_of({"name": "linear", "options": {"features": 2}}, view_settings), 3, 0, 0
     )
     method.data = SimpleNamespace(views=views)
     return method

@@ -95,8 +95,8 @@ def test_an_autoencoder_learns_colour_and_place(kind, options):
     if not method.gaussian:
         image = image.logit(1e-4)
     errors = [
-        method.reconstruction_error(made, images).mean()
-        for made in (method.decoder(mean).float(), image.expand_as(images))
+        method.reconstruction_error(decoded, images).mean()
+        for decoded in (method.decoder(mean).float(), image.expand_as(images))
     ]
     assert errors[0] < 0.75 * errors[1]
     assert kl_per_dimension(mean, log_variance).mean(0).max() > 0.5

@@ -71,7 +71,7 @@ def predictions(work: Path) -> dict[str, bytes]:
 
 @pytest.mark.integration
 def test_another_machine_goes_on_from_the_files_that_came_back(machine, runs_list, tmp_path):
-    earlier, later, whole = (tmp_path / name for name in ("earlier", "later", "whole"))
+    earlier, later, uninterrupted = (tmp_path / name for name in ("earlier", "later", "whole"))
     end_its_time(script := machine(earlier), earlier)
     assert script.wait(DEADLINE_SECONDS) == 0
     steps = pd.read_csv(earlier / "devices.csv").set_index("step")["status"]
@@ -83,10 +83,10 @@ def test_another_machine_goes_on_from_the_files_that_came_back(machine, runs_lis
         shutil.copy(path, later)
     assert machine(later).wait(DEADLINE_SECONDS) == 0
     changes = [text for change in OVERRIDES.split() for text in ("--set", change)]
-    command = [sys.executable, BENCHMARKS / "gpu_jobs.py", runs_list, tmp_path, whole]
+    command = [sys.executable, BENCHMARKS / "gpu_jobs.py", runs_list, tmp_path, uninterrupted]
     subprocess.run([*command, "--device", "cpu", *changes], check=True)
     assert len(predictions(later / "work")) == 3
-    assert predictions(later / "work") == predictions(whole)
+    assert predictions(later / "work") == predictions(uninterrupted)
 
     shutil.rmtree(later / "work")
     tables = tmp_path / "tables"

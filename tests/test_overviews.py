@@ -163,9 +163,9 @@ def test_every_class_of_every_factor_is_shown_under_its_name():
     (axes,) = factor_sheet("digits", prepared).axes
     names = [text.get_text() for text in axes.texts if not text.get_rotation()]
     assert names == [name for factor in FACTORS for name in classes(factor)]
-    for factor, shown in zip(FACTORS, axes.images, strict=True):
+    for factor, picture in zip(FACTORS, axes.images, strict=True):
         images = scene.examples(prepared, [{factor: name} for name in classes(factor)])
-        side, tiles = images.shape[1], np.hsplit(shown.get_array(), len(images))
+        side, tiles = images.shape[1], np.hsplit(picture.get_array(), len(images))
         edge = (len(tiles[0]) - side) // 2
         for image, tile in zip(images, tiles, strict=True):
             assert (tile[edge : edge + side, edge : edge + side, :3] == image).all(), factor

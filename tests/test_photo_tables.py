@@ -287,11 +287,11 @@ def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path):
         factors = {name: [*"abcd"][:k] for name, k in zip("xyz", shape, strict=True)}
         cells = generator.integers(0, 60, shape) * (generator.random(shape) > 0.2)
         index = np.repeat(np.arange(cells.size), cells.ravel())
-        at = np.unravel_index(index, shape)
+        position = np.unravel_index(index, shape)
         photos = pd.DataFrame(
             {
                 name: np.array(factors[name])[source]
-                for name, source in zip(factors, at, strict=True)
+                for name, source in zip(factors, position, strict=True)
             }
         ).assign(split="", unit="", path="")
         definition = {"pattern": "{x}/{y}/{z}/*", "factors": factors}

@@ -260,9 +260,9 @@ def test_published_weights_take_their_size_once(capsys):
     frozen = load_config(overrides=[*SMALL, "baselines=[resnet50_in]"])
     weights = estimate(frozen)["disk"]["published weights"]
     assert weights == pytest.approx(102_530_333, rel=1e-4), "resnet50-0676ba61.pth"
-    others = load_config(overrides=[*SMALL, "baselines=[resnet50_in]"])
-    others.baselines[0].settings["model"]["name"] = "resnet101"
-    output = printed(estimate(others), others, capsys)
+    other_config = load_config(overrides=[*SMALL, "baselines=[resnet50_in]"])
+    other_config.baselines[0].settings["model"]["name"] = "resnet101"
+    output = printed(estimate(other_config), other_config, capsys)
     assert "published weights of resnet101 IMAGENET1K_V1, and features of frozen networks" in output
 
 

@@ -143,9 +143,9 @@ class TestInABrowser:
         chromium.open(page)
         images, answers = [], []
         for number in range(200):
-            one = {name: column[number].item() for name, column in settings.items()}
+            sample_settings = {name: column[number].item() for name, column in settings.items()}
             pixels, values = chromium.run(
-                f"(() => {{ const image = render({json.dumps(one)});"
+                f"(() => {{ const image = render({json.dumps(sample_settings)});"
                 "return [btoa(String.fromCharCode(...image)),"
                 "data.networks.map(network => logits(network, image))]; })()"
             )

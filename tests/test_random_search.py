@@ -288,12 +288,12 @@ def test_rules_choose_trials_by_their_mean_scores():
         (3, "ok", 0.4, 0.0, 0.8, 0.0),
         (3, "ok", 0.4, 0.0, 0.8, 0.0),
     )
-    found = choose(table, "net")
-    assert found["trial"].to_dict() == {"val_loss": 1, "val_environment_accuracy": 0}, (
+    choice = choose(table, "net")
+    assert choice["trial"].to_dict() == {"val_loss": 1, "val_environment_accuracy": 0}, (
         "0 and 3 are equal: the former"
     )
-    assert found["score"].to_list() == pytest.approx([0.3, 0.8])
-    assert found["test_accuracy"].to_list() == pytest.approx([0.2, 0.7])
+    assert choice["score"].to_list() == pytest.approx([0.3, 0.8])
+    assert choice["test_accuracy"].to_list() == pytest.approx([0.2, 0.7])
     with refused("tune net: no trial ends with a score on every dataset; try other"):
         choose(table[table["trial"] == 2], "net")
 

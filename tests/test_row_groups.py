@@ -23,9 +23,9 @@ def recipes() -> pa.Table:
     g = np.random.default_rng(0)
     names = {f"name{number}": g.choice(["ice", "née", ""], ROWS) for number in range(14)}
     # Statistics are long; values are missing; some are of one value alone.
-    more = {"text": ["x" * (number % 300) for number in range(ROWS)], "flag": [True] * ROWS}
+    more_columns = {"text": ["x" * (number % 300) for number in range(ROWS)], "flag": [True] * ROWS}
     numbers = {"hue": g.normal(size=ROWS), "count": [None, *range(ROWS - 1)]}
-    return pa.table({**names, **more, **numbers, "row": np.arange(ROWS)})
+    return pa.table({**names, **more_columns, **numbers, "row": np.arange(ROWS)})
 
 
 def renderer(fails_from: int = ROWS) -> Renderer:

@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 # Of the recipe columns, those that say which source an image is made from.
 SOURCE_COLUMNS = {"digits": "digit", "Squares": "shade", "cars": "car_photo"}
 # Scenes that use a source once cannot draw more, for any classes, than the smallest split has.
-MOST = {"cars": 10}
+MOST_IMAGES = {"cars": 10}
 # The factor that the object itself shows.
 OBJECTS = {"digits": "shape", "cars": "car"}
 
@@ -126,8 +126,10 @@ def test_splits_share_no_source(scene, prepared):
         shared = scene.share_out(rows, scene.catalogue(prepared), named_generator("sources"))
         assert set(shared) == set(scene.columns.names) and len(set(shared["photo"])) == 120
         return
-    drawn = [recipes(scene, prepared, split, MOST.get(scene.name, 2000)) for split in SPLITS]
-    used = [set(table[SOURCE_COLUMNS[scene.name]].to_pylist()) for table in drawn]
+    recipe_tables = [
+        recipes(scene, prepared, split, MOST_IMAGES.get(scene.name, 2000)) for split in SPLITS
+    ]
+    used = [set(table[SOURCE_COLUMNS[scene.name]].to_pylist()) for table in recipe_tables]
     assert all(used) and sum(map(len, used)) == len(set.union(*used))
 
 

@@ -111,11 +111,11 @@ def test_tables_have_the_seeds_and_count_samples(raised):
 
 def test_plan_and_prune_count_seeds(raised):
     _, layout = raised
-    one, two = small(layout.root), small(layout.root, "seeds=2")
-    plans = [estimate(config, "cpu") for config in (one, two)]
+    single, two = small(layout.root), small(layout.root, "seeds=2")
+    plans = [estimate(config, "cpu") for config in (single, two)]
     assert [plan["runs"] for plan in plans] == [2, 4]
     assert plans[0]["datasets"] == plans[1]["datasets"] == 2
-    unneeded = {path.name for path in find_unneeded([one])}
+    unneeded = {path.name for path in find_unneeded([single])}
     assert {"0-seed1", "1-seed1"} <= unneeded and not {"0", "1"} & unneeded
     assert not {"0-seed1", "1-seed1"} & {path.name for path in find_unneeded([two])}
 
@@ -136,8 +136,8 @@ def test_names_of_runs():
     assert run.name == "small_cnn/zgo/hue-shape/3-seed2" and run.names["seed"] == 2
     assert run_numbers(run.folder) == (3, 2) and run_numbers("3") == (3, 0)
     assert not any(map(run_numbers, ("3-seed0", "3-seed", "seed1", "a", "3-seed01")))
-    first = Run(*JOB, 3)
-    assert first.name == "small_cnn/zgo/hue-shape/3" and "seed" not in first.names
+    first_run = Run(*JOB, 3)
+    assert first_run.name == "small_cnn/zgo/hue-shape/3" and "seed" not in first_run.names
 
 
 def test_photos_have_seeds_instead_of_samples():

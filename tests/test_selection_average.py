@@ -46,11 +46,16 @@ def means(
 def test_each_rule_gives_what_it_would_have_got(tmp_path):
     # Epochs of a first phase cannot be kept. `b` recorded nothing.
     studies = ["o2o-easy", "m2m-hard"]
-    left = {"phase": "identify", "ood_accuracy": 1.0, "val_accuracy": 1.0, "val_loss": 0.0}
+    excluded_epoch = {
+        "phase": "identify",
+        "ood_accuracy": 1.0,
+        "val_accuracy": 1.0,
+        "val_loss": 0.0,
+    }
 
     def epochs(run):
         subject = shifted(0.1 * run["sample"])
-        pair = [{**subject[0], **left}, *subject] if run["baseline"] == "a" else []
+        pair = [{**subject[0], **excluded_epoch}, *subject] if run["baseline"] == "a" else []
         return [{**row, "epoch": number} for number, row in enumerate(pair, 1)]
 
     result = found_of(tmp_path, expected(["a", "b"], studies), epochs)

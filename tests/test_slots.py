@@ -41,7 +41,7 @@ baselines_from: [lab/baselines.yaml]
 training: {max_epochs: 1}
 devices: [cpu, cpu, cpu, cpu]
 """
-ALONE = """
+SINGLE_JOB = """
 import atexit, functools, os, pathlib, time
 from torch import nn
 
@@ -210,7 +210,7 @@ def test_two_snakemakes_use_every_slot_and_none_twice_and_a_kill_frees_it(tmp_pa
 def clone(folder: Path) -> Path:
     folder.mkdir()
     copy_of_the_repository(folder)
-    write(folder, {"toy.yaml": GRID, "lab/models.py": ALONE, "lab/baselines.yaml": BASELINE})
+    write(folder, {"toy.yaml": GRID, "lab/models.py": SINGLE_JOB, "lab/baselines.yaml": BASELINE})
     return folder
 
 

@@ -35,7 +35,7 @@ ARGUMENTS = (
     "1",
 )
 # Each training as a job of its own.
-ALONE = ("--group-components", "recipes=4", "training=1")
+UNGROUPED = ("--group-components", "recipes=4", "training=1")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_trainings_are_submitted_together_and_take_turns_on_one_gpu(cluster, rep
 def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
     cluster, repository, undisturbed
 ):
-    with submitted(cluster, repository, *ALONE) as head:
+    with submitted(cluster, repository, *UNGROUPED) as head:
         orphans = wait_for(head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs)
         request = cluster.run(
             "squeue", "-h", "-j", min(orphans), "-O", "tres-per-job,MinMemory,TimeLimit"
@@ -160,7 +160,7 @@ def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
     cluster.run("scancel", *orphans)
     assert submit(cluster, repository, "--unlock").wait() == 0
 
-    with submitted(cluster, repository, *ALONE) as head:
+    with submitted(cluster, repository, *UNGROUPED) as head:
         killed, cancelled = wait_for(
             head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs
         )

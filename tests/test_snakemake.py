@@ -180,8 +180,8 @@ def test_the_last_line_names_a_full_disk(tmp_path, own_disk, folder):
 
 def test_without_its_weights_only_a_networks_jobs_do_not_run(tmp_path):
     """A root that was finished before weights were fetched stays as it is."""
-    chosen = f"studies: [zgo], bindings: [{BINDINGS[0]}]"
-    of_both = f"[{{name: small_cnn, {chosen}}}, {{name: resnet50_in, {chosen}}}]"
+    selection = f"studies: [zgo], bindings: [{BINDINGS[0]}]"
+    of_both = f"[{{name: small_cnn, {selection}}}, {{name: resnet50_in, {selection}}}]"
     config = CONFIG.partition("baselines:")[0] + f"baselines: {of_both}\n"
     repository = repository_with_stand_in(tmp_path, config)
     offline = "echo 'error: no network' >&2; exit 1; "

@@ -18,20 +18,20 @@ from diagvib.studies.study import load_studies, load_study, parse_study
 
 DIGITS = load_scene("digits")
 DIAGONAL = {(0, 0), (1, 1), (2, 2)}
-EVERY = {(t, c) for t in range(3) for c in range(3)}
+ALL_CELLS = {(t, c) for t in range(3) for c in range(3)}
 ADDED = [1, 2, 1]
 # study -> (training cells with their probability, tested `ood` cells), for added_cue [1, 2, 1]
 PAPER = {
-    "zso": (dict.fromkeys(EVERY, 1 / 9), set()),
-    "zgo": (dict.fromkeys(DIAGONAL, 1 / 3), EVERY - DIAGONAL),
-    "cgo-1": (dict.fromkeys(DIAGONAL | {(0, 1)}, 1 / 4), EVERY - DIAGONAL - {(0, 1)}),
+    "zso": (dict.fromkeys(ALL_CELLS, 1 / 9), set()),
+    "zgo": (dict.fromkeys(DIAGONAL, 1 / 3), ALL_CELLS - DIAGONAL),
+    "cgo-1": (dict.fromkeys(DIAGONAL | {(0, 1)}, 1 / 4), ALL_CELLS - DIAGONAL - {(0, 1)}),
     "cgo-2": (
         dict.fromkeys(DIAGONAL | {(0, 1), (1, 2)}, 1 / 5),
-        EVERY - DIAGONAL - {(0, 1), (1, 2)},
+        ALL_CELLS - DIAGONAL - {(0, 1), (1, 2)},
     ),
     "cgo-3": (
         dict.fromkeys(DIAGONAL | {(0, 1), (1, 2), (2, 1)}, 1 / 6),
-        EVERY - DIAGONAL - {(0, 1), (1, 2), (2, 1)},
+        ALL_CELLS - DIAGONAL - {(0, 1), (1, 2), (2, 1)},
     ),
     "chgo": (
         {(0, 0): 1 / 3, (1, 1): 1 / 6, (1, 2): 1 / 6, (2, 1): 1 / 6, (2, 2): 1 / 6},
@@ -39,8 +39,8 @@ PAPER = {
     ),
     **{
         f"fgo-{f}": (
-            {cell: (1 - f / 100) / 3 if cell in DIAGONAL else f / 600 for cell in EVERY},
-            EVERY - DIAGONAL,
+            {cell: (1 - f / 100) / 3 if cell in DIAGONAL else f / 600 for cell in ALL_CELLS},
+            ALL_CELLS - DIAGONAL,
         )
         for f in (0.5, 1, 2, 5, 10, 20, 50)
     },
@@ -96,12 +96,12 @@ def test_further_samples_are_drawn_from_their_number():
     assert all(
         added != target for n in range(40) for target, added in enumerate(sample_of(n).added_cue)
     )
-    known = DIGITS.factors["hue"]
-    choice = [sample_of(number).chosen("hue", 4, known) for number in range(20)]
-    assert choice == [sample_of(number).chosen("hue", 4, known) for number in range(20)]
-    assert all(len(set(names)) == 4 and set(names) <= set(known) for names in choice)
+    hues = DIGITS.factors["hue"]
+    choice = [sample_of(number).chosen("hue", 4, hues) for number in range(20)]
+    assert choice == [sample_of(number).chosen("hue", 4, hues) for number in range(20)]
+    assert all(len(set(names)) == 4 and set(names) <= set(hues) for names in choice)
     assert len(set(choice)) > 5
-    lightness = [f"lightness {name}" for name in known]
+    lightness = [f"lightness {name}" for name in hues]
     alternatives = [sample_of(number).chosen("lightness", 4, lightness) for number in range(20)]
     assert [tuple(f"lightness {name}" for name in names) for names in choice] != alternatives
 

@@ -218,14 +218,14 @@ def test_records_of_every_eval_ever_are_valid_and_say_the_same(root, tmp_path):
         record = json.loads(path.read_text())
         jsonschema.Draft7Validator(schema).validate(record)
         assert record["schema_version"] == schema["version"]
-    found = {
+    records = {
         tuple(
             item["score_details"]["score"]
             for item in json.loads(path.read_text())["evaluation_results"]
         )
         for path in paths
     }
-    assert found == {tuple(row.mean for row in entry.metrics) for entry in entries(root, "me")}
+    assert records == {tuple(row.mean for row in entry.metrics) for entry in entries(root, "me")}
 
 
 def test_a_record_says_what_values_a_metric_can_have_and_whether_less_is_better(root, tmp_path):

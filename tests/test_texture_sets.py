@@ -88,15 +88,15 @@ def test_every_stage_has_the_textures(finished):
     for photo in (path for path in (folder / "surfaces").iterdir() if path.suffix != ".txt"):
         assert (pixels[photo.stem] == read_texture(photo)).all()
     recorded = read_metadata(layout.recipes("zgo", "texture-hue"))
-    drawn = [set(sample["classes"]["texture"]) for sample in recorded["dataset_samples"]]
-    for sample, names in enumerate(drawn):
+    texture_sets = [set(sample["classes"]["texture"]) for sample in recorded["dataset_samples"]]
+    for sample, names in enumerate(texture_sets):
         images = pd.read_parquet(layout.images("zgo", "texture-hue") / f"{sample}/train.parquet")
         assert set(images["texture"]) == names and len(names) == 3
     runs = pd.read_csv(layout.tables / "runs.csv")
     assert set(runs["status"]) == {"ok"} and not runs["comparable"].any()
     assert "not comparable to the paper" in layout.report.read_text()
     explorer = "".join(path.read_text() for path in layout.explorer.glob("*.js"))
-    assert all(f'"{name}"' in explorer for name in set.union(*drawn))
+    assert all(f'"{name}"' in explorer for name in set.union(*texture_sets))
 
 
 def test_the_data_card_names_them_and_their_licence(finished):
@@ -196,9 +196,11 @@ def test_of_the_official_sources_only_the_used_textures_are_fetched(texture_fold
     for name, listed in paths.items():
         listed += load_scene(name).raw_files("official")
     mnist = [path for path in paths["digits"] if path.startswith("mnist/")]
-    own = [f"textures/{path.name}" for path in sorted((texture_folder / "surfaces").iterdir())]
-    assert paths["digits+surfaces"] == [*mnist, *own] and len(mnist) == 4
-    assert paths["digits+published+surfaces"] == [*paths["digits"], *own]
+    folder_paths = [
+        f"textures/{path.name}" for path in sorted((texture_folder / "surfaces").iterdir())
+    ]
+    assert paths["digits+surfaces"] == [*mnist, *folder_paths] and len(mnist) == 4
+    assert paths["digits+published+surfaces"] == [*paths["digits"], *folder_paths]
 
 
 def _write(name: str, array: np.ndarray):

@@ -66,9 +66,9 @@ def worst_group(*description, **settings) -> float:
 
 
 def both(name, *description, noise=0, lr=1e-2, **options):
-    given = {"noise": noise, "lr": lr}
-    return worst_group("erm", *description, **given), worst_group(
-        name, *description, **given, **options
+    arguments = {"noise": noise, "lr": lr}
+    return worst_group("erm", *description, **arguments), worst_group(
+        name, *description, **arguments, **options
     )
 
 

@@ -23,7 +23,7 @@ size: int = diagvib.load("zgo", "hue", transform=lambda image: image.numel())[0]
 names: list[str] = [*diagvib.studies(), *diagvib.models(), *diagvib.methods()]
 accuracy: float = diagvib.probe(torch.flatten, "zgo", "hue", counts={"train": 90})["accuracy"]
 """
-WRONG = """\
+WRONG_SCRIPT = """\
 import diagvib, torch
 diagvib.load("zgo", "hue", split="trian")
 diagvib.load("zgo", "hue", sorces="embedded")
@@ -51,7 +51,7 @@ PROGRAMS = {
 def test_type_checkers_pass_what_the_page_shows_and_name_what_is_wrong(program, tmp_path):
     if not (path := shutil.which(program, path=f"{BIN}:{os.environ['PATH']}")):
         pytest.skip(f"{program} is not installed; `make .venv/installed` installs it")
-    scripts = {"page.py": "".join(BLOCKS), "typed.py": TYPED, "wrong.py": WRONG}
+    scripts = {"page.py": "".join(BLOCKS), "typed.py": TYPED, "wrong.py": WRONG_SCRIPT}
     for name, text in scripts.items():
         (tmp_path / name).write_text(text)
     sources = str(REPOSITORY / "src")
@@ -64,6 +64,6 @@ def test_type_checkers_pass_what_the_page_shows_and_name_what_is_wrong(program, 
         text=True,
     ).stdout
     lines = re.findall(r"(\w+\.py):(\d+):.*\berror\b", output)
-    assert set(lines) == {("wrong.py", str(line)) for line in range(2, WRONG.count("\n") + 1)}, (
-        output
-    )
+    assert set(lines) == {
+        ("wrong.py", str(line)) for line in range(2, WRONG_SCRIPT.count("\n") + 1)
+    }, output

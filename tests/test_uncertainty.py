@@ -13,20 +13,20 @@ from diagvib.studies.known_studies import SHIPPED
 
 TIMES = 1000
 # Three standard errors of a share of 0.95 over this many simulations, below 0.95.
-LEAST = 0.95 - 3 * (0.05 * 0.95 / TIMES) ** 0.5
+LEAST_COVERAGE = 0.95 - 3 * (0.05 * 0.95 / TIMES) ** 0.5
 
 
 @pytest.mark.parametrize("mean", [0.003, 0.5])
 def test_intervals_contain_the_truth_though_hardly_any_sample_shows_it(mean):
     draws = accuracies(np.random.default_rng(3), [mean], (3, TIMES))[0]
-    assert share(sample_interval, draws, mean) > LEAST
+    assert share(sample_interval, draws, mean) > LEAST_COVERAGE
 
 
 @pytest.mark.parametrize("means", [(0.97, 0.99), (0.3, 0.99)])
 def test_differences_are_covered(means):
     draws = accuracies(np.random.default_rng(4), means, (3, TIMES))
     covered = share(lambda pair: sample_interval(*pair), draws, means[0] - means[1])
-    assert covered > LEAST
+    assert covered > LEAST_COVERAGE
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_edge_is_covered(means, n, world):
     """With failed runs, skewed laws, and samples whose effects are shared."""
     draws = accuracies(np.random.default_rng(5), means, (n, TIMES), world)
     left, *right = truths(means, world)
-    assert share(lambda terms: sample_interval(*terms), draws, left - sum(right)) > LEAST
+    assert share(lambda terms: sample_interval(*terms), draws, left - sum(right)) > LEAST_COVERAGE
 
 
 def test_the_interval_is_students_over_the_samples_means():

@@ -87,16 +87,16 @@ def test_the_joint_statement_knows_how_much_seeds_average_out():
 
 def test_power_is_that_of_the_interval():
     rng, samples, effect, deviation = np.random.default_rng(0), 5, 0.05, 0.03
-    drawn = rng.normal(effect, deviation, (20_000, samples))
-    shift = drawn.mean(1) / (drawn.std(1, ddof=1) / samples**0.5)
+    effects = rng.normal(effect, deviation, (20_000, samples))
+    shift = effects.mean(1) / (effects.std(1, ddof=1) / samples**0.5)
     simulated = (abs(shift) > half_width(samples - 1)).mean()
     assert detect.power(effect, deviation**2, samples) == pytest.approx(simulated, abs=0.01)
     needed = detect.samples_needed(effect, deviation**2)
     assert detect.power(effect, deviation**2, needed) >= 0.8
     assert detect.power(effect, deviation**2, needed - 1) < 0.8
     assert detect.samples_needed(0.001, 0.1) is None and detect.samples_needed(0.1, 0) == 3
-    shown = detect.smallest_effect(deviation**2, needed)
-    assert shown <= effect and detect.smallest_effect(0.01, 2) is None
+    smallest = detect.smallest_effect(deviation**2, needed)
+    assert smallest <= effect and detect.smallest_effect(0.01, 2) is None
 
 
 def test_the_price_of_selection_is_what_the_recorded_epochs_say():

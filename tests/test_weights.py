@@ -53,9 +53,9 @@ def file(tmp_path_factory):
 
 
 def made(path, seed=0, name=NAME, **options):
-    given = {"weights_file": str(path), "weights_sha256": path.exists() and file_sha256(path)}
-    given = {key: value or "0" * 64 for key, value in given.items()}
-    return make_baseline(settings(name, **{**given, **options}), 6, SIZE, seed)
+    keys = {"weights_file": str(path), "weights_sha256": path.exists() and file_sha256(path)}
+    keys = {key: value or "0" * 64 for key, value in keys.items()}
+    return make_baseline(settings(name, **{**keys, **options}), 6, SIZE, seed)
 
 
 def test_weights_come_from_the_file_and_the_head_from_the_seed(file):
