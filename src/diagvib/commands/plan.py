@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,14 +60,12 @@ def estimate(
     device = device or ("cuda" if likely_gpu(config.device) else "cpu")
     if gpus > 1 and device != "cuda":
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
-    rates = read_rates(device, rate_files or newest_files(device))
-    pairs, jobs = config.datasets, config.train_jobs
+    speeds = _speeds(config, device, rate_files, timed)
+    pairs, jobs, timings = config.datasets, config.train_jobs, speeds.timings
     networks = {entry.name: entry.network for entry in config.baselines}
     encoded = len({(networks[name], *dataset) for name, *dataset in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.runs_per_job))
     weights = _weights(config) if config.keep_weights else {}
-    measured = {entry.name: _measured(config, entry, device, rates) for entry in config.baselines}
-    timings = _timings(config, device, measured) if timed else {}
     sizes = {study: split_sizes(config, study) for study, _ in pairs}
     for timing in timings.values():
         sizes |= timing.sizes
@@ -77,24 +76,8 @@ def estimate(
     if weights:
         disk["weights"] = sum(size * runs[name] for name, size in weights.items())
     counts = {"draw": len(pairs), "render": len(pairs) if config.images == "parquet" else 0}
-    rate, pixels = rates.best("render to Parquet"), (config.image_size / MEASURED_SIZE) ** 2
-    rendering = pixels * images / rate.images_per_second if rate else None
-    seconds = {"render": rendering if config.images == "parquet" else 0.0}
-    by_operations, encoded_before = {}, set()
-    for baseline in config.baselines:
-        stage, speed = f"train {baseline.name}", measured[baseline.name]
-        datasets = [tuple(dataset) for name, *dataset in jobs if name == baseline.name]
-        resized = ((baseline.settings["model"] or {}).get("input") or {}).get("size")
-        scale = 1 if resized else pixels
-        if baseline.name in timings:
-            speed, scale = timings[baseline.name].rates, 1 / at_once(config, device)
-        elif speed is None and (scaled := _scaled(config, baseline, device, rates)):
-            speed, by_operations[stage] = scaled
-        encoding = {(baseline.network, *dataset) for dataset in datasets} - encoded_before
-        encoded_before |= encoding
-        images_encoded = _images(config, sizes, [dataset for _, *dataset in encoding])
-        trained = _seconds(config, speed, [sizes[study] for study, _ in datasets], images_encoded)
-        seconds[stage] = trained and scale * trained
+    trained, by_operations = _train_seconds(config, sizes, speeds)
+    seconds = {"render": _render_seconds(config, images, speeds.rates), **trained}
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
@@ -111,8 +94,8 @@ def estimate(
             stage for stage, stage_seconds in seconds.items() if stage_seconds is None
         ],
         "wall_seconds": sum(stage_seconds or 0 for stage_seconds in seconds.values()) / gpus,
-        "rates_from": rates.sources,
-        "scaled_from": None if pixels == 1 else MEASURED_SIZE,
+        "rates_from": speeds.rates.sources,
+        "scaled_from": None if _pixels(config) == 1 else MEASURED_SIZE,
         "by_operations": by_operations,
         "timed": {f"train {name}": timing.steps for name, timing in timings.items()},
         "repeats": {
@@ -125,6 +108,62 @@ def estimate(
         },
         "photos_not_known": [study for study, images in sizes.items() if not images["train"]],
     }
+
+
+@dataclass
+class _Speeds:
+    """What is known of a device's speed. measured: the rates of each baseline, None without any;
+    timings: dry runs of those without."""
+
+    device: str
+    rates: Rates
+    measured: dict[str, BaselineRates | None]
+    timings: dict[str, "DryRun"]
+
+
+def _speeds(
+    config: ResolvedConfiguration, device: str, rate_files: list[Path] | None, timed: bool
+) -> _Speeds:
+    """Of result files, and if `timed` of a few steps that are made now."""
+    rates = read_rates(device, rate_files or newest_files(device))
+    measured = {entry.name: _measured(config, entry, device, rates) for entry in config.baselines}
+    return _Speeds(device, rates, measured, _timings(config, device, measured) if timed else {})
+
+
+def _pixels(config: Configuration) -> float:
+    """The pixels of an image, as a multiple of those of a measured one."""
+    return (config.image_size / MEASURED_SIZE) ** 2
+
+
+def _render_seconds(config: Configuration, images: int, rates: Rates) -> float | None:
+    if config.images != "parquet":
+        return 0.0
+    rate = rates.best("render to Parquet")
+    return _pixels(config) * images / rate.images_per_second if rate else None
+
+
+def _train_seconds(
+    config: ResolvedConfiguration, sizes: Mapping, speeds: _Speeds
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """Seconds of each baseline's training, with the encoding of images that no baseline before it
+    needs; and of those without rates, the baseline from which they were scaled by operations."""
+    seconds, by_operations, encoded_before = {}, {}, set()
+    for baseline in config.baselines:
+        stage, speed = f"train {baseline.name}", speeds.measured[baseline.name]
+        datasets = [tuple(dataset) for name, *dataset in config.train_jobs if name == baseline.name]
+        resized = ((baseline.settings["model"] or {}).get("input") or {}).get("size")
+        scale = 1 if resized else _pixels(config)
+        if baseline.name in speeds.timings:
+            speed = speeds.timings[baseline.name].rates
+            scale = 1 / at_once(config, speeds.device)
+        elif speed is None and (scaled := _scaled(config, baseline, speeds.device, speeds.rates)):
+            speed, by_operations[stage] = scaled
+        encoding = {(baseline.network, *dataset) for dataset in datasets} - encoded_before
+        encoded_before |= encoding
+        images_encoded = _images(config, sizes, [dataset for _, *dataset in encoding])
+        trained = _seconds(config, speed, [sizes[study] for study, _ in datasets], images_encoded)
+        seconds[stage] = trained and scale * trained
+    return seconds, by_operations
 
 
 def split_sizes(config: Configuration, study: str) -> dict[str, int]:
@@ -261,9 +300,8 @@ def _operations(config: Configuration, settings: dict) -> dict[str, float]:
     try:
         return operations(settings, MEASURED_SIZE)
     except DiagvibError:
-        pixels = (config.image_size / MEASURED_SIZE) ** 2
         counts = operations(settings, config.image_size)
-        return {step: number / pixels for step, number in counts.items()}
+        return {step: number / _pixels(config) for step, number in counts.items()}
 
 
 def _timings(
