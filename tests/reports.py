@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from diagvib.foundation.files import write_table
-from diagvib.report.drawing import draw_figures
+from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
 from diagvib.report.report_data import ReportData
 from diagvib.report.style import STACKED

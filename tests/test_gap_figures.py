@@ -21,7 +21,7 @@ from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.known_studies import SHIPPED
-from diagvib.studies.needs import GAP_GROUPS
+from diagvib.studies.metric_sets import GAP_GROUPS
 from reports import drawn_in, make_report, write_images
 from synthetic_runs import configured, settings, tabulated
 from test_gaps import BINDING, LATER, expected, losing, write
@@ -219,7 +219,7 @@ RUN_GAPS = {
 def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("diagvib.report.drawing.KINDS", (gap_figures, sheet_figures))
+    monkeypatch.setattr("diagvib.report.figures.KINDS", (gap_figures, sheet_figures))
     provenance = expected(RUN_GAPS, STUDY, (BINDING, LATER))
     for run in provenance:
         _, (left, right) = RUN_GAPS[run["baseline"]]

@@ -14,8 +14,8 @@ from diagvib.foundation.files import write_table
 from diagvib.papers.diagvib6.published import read_paper_tables
 from diagvib.papers.diagvib6.shortcut import study_notes
 from diagvib.report.curves import strength_curves, study_curves
-from diagvib.report.drawing import draw_figure
 from diagvib.report.epochs import preference_curves, training_curves
+from diagvib.report.figures import draw_figure
 from diagvib.report.report_data import Figure
 from diagvib.report.sheets import factor_sheet, images_at
 from diagvib.report.visualisation_sheets import looking_figures

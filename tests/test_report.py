@@ -14,7 +14,7 @@ import pytest
 from conftest import REPOSITORY, refused
 from diagvib.papers.diagvib6.comparability import protocol_differences
 from diagvib.papers.diagvib6.finding import shortcut_sentences, telling_bindings
-from diagvib.report.drawing import draw_figures
+from diagvib.report.figures import draw_figures
 from diagvib.report.matrix import (
     heat_map,
     heat_map_figures,
@@ -127,7 +127,7 @@ def test_every_configured_figure_is_there_however_many_processes_draw(
         *("looks/zso_shape", "looks/zgo_shape-position", "selection/price"),
         *(f"{kind}/{study}" for kind in ("asymmetry", "ranking") for study in ("zgo", "fgo-20")),
     }
-    monkeypatch.setattr("diagvib.report.drawing.FIGURES_A_PROCESS", 4)
+    monkeypatch.setattr("diagvib.report.figures.FIGURES_A_PROCESS", 4)
     draw_figures(report_data_of(results, SETTINGS), tmp_path, threads=2)
     for path in (results / "figures").rglob("*.*"):
         again = tmp_path / path.relative_to(results / "figures")
@@ -175,7 +175,7 @@ def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
         )
         yield Figure("toys/one", "A toy", draw, "Toys", "Its caption.")
 
-    monkeypatch.setattr("diagvib.report.drawing.KINDS", (toys,))
+    monkeypatch.setattr("diagvib.report.figures.KINDS", (toys,))
     shutil.copytree(results / "tables", tmp_path / "tables")
     page = make_report(tmp_path, SETTINGS)
     _, _, section = page.partition(">Toys</h2>")
@@ -185,7 +185,7 @@ def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
 
 def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp_path, monkeypatch):
     kinds = (heat_map_figures, visualisation_figures)
-    monkeypatch.setattr("diagvib.report.drawing.KINDS", kinds)
+    monkeypatch.setattr("diagvib.report.figures.KINDS", kinds)
     root = shutil.copytree(results, tmp_path / "root")
     runs = root / "runs/small_cnn"
     shutil.rmtree(runs / "fgo-20/hue-shape")

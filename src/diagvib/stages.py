@@ -404,8 +404,8 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
 def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Draw figures, the page and the explorer from tables, runs and images. Of small_cnn with
     `keep_weights`, also results/explorer/playground.html."""
-    from diagvib.report.drawing import draw_figures
     from diagvib.report.explorer import write_explorer
+    from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
     from diagvib.report.playground import playground_runs, write_playground
     from diagvib.report.report_data import ReportData

@@ -18,7 +18,7 @@ from diagvib.results.reader_tables import (
 )
 from diagvib.results.uncertainty import FEWEST, half_width, image_interval
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.needs import OOD
+from diagvib.studies.metric_sets import OOD
 
 # The titles of sections of the page.
 CURVES = "From no shortcut to nothing but the shortcut"

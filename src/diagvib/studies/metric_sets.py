@@ -1,5 +1,5 @@
-"""Requirements of the sets of metrics: a study's test groups, the cells in them, the number of
-cues."""
+"""The sets of metrics that a study may name, and what they require of it: test groups, the cells in
+them, the number of cues."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
