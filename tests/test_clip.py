@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from conftest import refused
 from diagvib.commands.evaluate import frozen_baseline, with_tag, write_configuration
 from diagvib.commands.imagenet_w import load_classifier
 from diagvib.foundation.errors import DiagvibError
@@ -83,7 +84,7 @@ def test_logits_are_those_of_words(tiny):
     with torch.no_grad():
         torch.testing.assert_close(probe.features(images), network.features(images))
     assert probe.head.out_features == 7
-    with pytest.raises(DiagvibError, match="needs the names of 3 classes"):
+    with refused("needs the names of 3 classes"):
         make_network(settings(file), 3, SIDE)
 
 
@@ -124,7 +125,7 @@ def test_a_fine_tuned_file_has_its_own_last_layer(tiny, tmp_path):
         torch.testing.assert_close(network(images), expected)
     del tensors["module.model.visual.conv1.weight"]
     torch.save(tensors, tmp_path / "broken.pt")
-    with pytest.raises(DiagvibError, match="broken.pt: holds the weights of another model"):
+    with refused("broken.pt: holds the weights of another model"):
         make_network(settings(tmp_path / "broken.pt"), 9, SIDE)
 
 

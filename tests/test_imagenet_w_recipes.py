@@ -8,8 +8,7 @@ import timm
 import torch
 import torchvision
 
-from conftest import MIRROR
-from diagvib.foundation.errors import DiagvibError
+from conftest import MIRROR, refused
 from diagvib.foundation.files import definition_path, file_sha256
 from diagvib.models.registry import make_network
 from diagvib.papers.imagenet_w.published import UNTRAINED, paper_number
@@ -119,11 +118,11 @@ def test_files_in_the_published_layout(tmp_path, name, make, options, key, prefi
     network, images = make_network(model, 1000, 224).eval(), torch.rand(2, 3, 224, 224)
     with torch.no_grad():
         torch.testing.assert_close(network(images), net(images))
-    with pytest.raises(DiagvibError, match="net.pth: holds no weights"):
+    with refused("net.pth: holds no weights"):
         make_network(entry(name, {**weights, "key": "weights"}, **options), 1000, 224)
 
 
 def test_a_missing_file_is_named_when_it_is_needed(tmp_path):
     model = entry("resnet18", {"file": str(tmp_path / "none.pth"), "sha256": "recorded"})
-    with pytest.raises(DiagvibError, match="none.pth: no such file"):
+    with refused("none.pth: no such file"):
         make_network(model, 1000, 224)
