@@ -7,8 +7,8 @@ from diagvib.images import FEATURES_FILE
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import tuning_needed
-from diagvib.settings.model_settings import prepared_input, published_weights
 from diagvib.settings.layout import folder_name
+from diagvib.settings.model_settings import prepared_input, published_weights
 from diagvib.provenance.code import renders
 from diagvib.provenance.expected import study_and_baseline
 
