@@ -120,28 +120,13 @@ def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName)
     """Draw the recipes of a study and binding. Covers all dataset samples."""
     from diagvib.studies.recipes import draw_recipes, write_recipes
 
-    definition, draw_settings = job.definition(study), job.plain()
+    definition = job.definition(study)
     scene = load_scene(definition.scene)
     bound = bind(definition, binding, scene.factors)
     catalogue = scene.catalogue(layout.prepared(definition.scene))
     recipes = draw_recipes(definition, bound, job.dataset_samples, job.counts, scene, catalogue)
     write_recipes(
-        layout.recipes(study, binding),
-        recipes,
-        {
-            "study": study,
-            "binding": binding,
-            "roles": dict(zip(definition.bound, bound.factors, strict=True)),
-            "scene": definition.scene,
-            "samples": len(job.dataset_samples),
-            "seed": "sha256 of study/binding/sample/split",
-            "counts": draw_settings["counts"],
-            "definition": draw_settings["study"],
-            "dataset_samples": draw_settings["dataset_samples"],
-            "sources": catalogue.sources,
-            "comparable": catalogue.comparable,
-            "sources_digest": catalogue.digest,
-        },
+        layout.recipes(study, binding), recipes, job.metadata(definition, bound, catalogue)
     )
 
 

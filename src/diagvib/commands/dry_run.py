@@ -34,6 +34,7 @@ from diagvib.settings.frozen_networks import encoder_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
 from diagvib.settings.layout import Layout, Run
+from diagvib.settings.photo_counts import STAND_IN_COUNTS
 from diagvib.studies.binding import bind
 from diagvib.studies.recipes import draw_recipes, write_recipes
 from diagvib.studies.scarcity import counts_of
@@ -52,8 +53,6 @@ from diagvib.training.trainer import Trainer
 from diagvib.training.visualisations import SALIENCY_IMAGES, shown_images, write_visualisations
 
 _CELLS = "split", "group", "environment"
-# Images of a dataset of stand-ins for photos, of which there are few.
-_STAND_INS = {"train": 360, "val": 60, "test": 120}
 # Images of each combination of classes in a split; further ones, but at least a batch; and at most,
 # unless a batch has more.
 _OF_CELL, _IMAGES, _LARGEST = 2, 64, 512
@@ -195,25 +194,15 @@ def _model(
 def _drawn(
     config: ResolvedConfiguration, dataset: tuple[str, str], prepared: Path
 ) -> tuple[pa.Table, dict]:
-    """All recipes of the first dataset sample, and what `RenderedRecipes` asks about them."""
-    study, binding = config.study(dataset[0]), dataset[1]
+    """All recipes of the first dataset sample, and their metadata."""
+    study = config.study(dataset[0])
     scene, job = load_scene(study.scene), stage_settings(config, "draw", study.name)
-    bound, catalogue = bind(study, binding, scene.factors), scene.catalogue(prepared)
+    bound, catalogue = bind(study, dataset[1], scene.factors), scene.catalogue(prepared)
     counts = job.counts
     if scene.replicates == "seeds" and _stands_in(config, catalogue.sources):
-        counts = counts_of(study, {}, _STAND_INS, load_studies(config.studies_from))
-    samples, settings = job.dataset_samples[:1], job.plain()
-    metadata = {
-        "study": study.name,
-        "binding": binding,
-        "roles": dict(zip(study.bound, bound.factors, strict=True)),
-        "scene": study.scene,
-        "definition": settings["study"],
-        "dataset_samples": settings["dataset_samples"],
-        "sources": catalogue.sources,
-        "sources_digest": catalogue.digest,
-    }
-    return draw_recipes(study, bound, samples, counts, scene, catalogue), metadata
+        counts = counts_of(study, {}, STAND_IN_COUNTS, load_studies(config.studies_from))
+    recipes = draw_recipes(study, bound, job.dataset_samples[:1], counts, scene, catalogue)
+    return recipes, job.metadata(study, bound, catalogue)
 
 
 def _describe(

@@ -17,15 +17,13 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.scene import Scene
 from diagvib.settings.keys import Sources
+from diagvib.settings.photo_counts import STAND_IN_COUNTS
 from diagvib.settings.resolve import default_path
 from diagvib.studies.binding import Binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.scarcity import counts_of
 from diagvib.studies.study import Study, load_studies
-
-# Usual counts of images made of stand-ins for photos, of which there are few.
-_STAND_INS = {"train": 360, "val": 60, "test": 120}
 
 
 class Rendering(NamedTuple):
@@ -50,7 +48,7 @@ class Rendering(NamedTuple):
         name."""
         scene = load_scene(study.scene)
         stand_ins = few_images(scene, self.sources)
-        defaults = _STAND_INS if stand_ins else read_yaml(default_path())["counts"]
+        defaults = STAND_IN_COUNTS if stand_ins else read_yaml(default_path())["counts"]
         counts = counts_of(study, self.counts or {}, defaults, load_studies(studies_from))
         prepared = cached(scene, self.sources or "official", self.mirror)
         catalogue, samples = scene.catalogue(prepared), [dataset_sample(sample, scene)]

@@ -14,6 +14,7 @@ from diagvib.foundation.errors import DiagvibError, within
 from diagvib.foundation.files import read_json
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import Catalogue
 from diagvib.settings.baselines import BaselineSettings, load_settings, with_tuned
 from diagvib.settings.frozen_networks import EncoderSettings, encoder_settings, network_name
 from diagvib.settings.keys import (
@@ -31,6 +32,7 @@ from diagvib.settings.keys import (
 )
 from diagvib.settings.layout import Layout, Run
 from diagvib.settings.resolve import check_baseline, check_selection
+from diagvib.studies.binding import Binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
 
@@ -65,6 +67,24 @@ class Draw(JobSettings):
     def definition(self, name: str) -> Study:
         """The study, which is called `name`."""
         return parse_study(name, {"title": name, "meaning": name, **self.study})
+
+    def metadata(self, study: Study, binding: Binding, catalogue: Catalogue) -> dict:
+        """What a file of recipes says of itself. catalogue: of the sources that they name."""
+        plain = self.plain()
+        return {
+            "study": study.name,
+            "binding": binding.name,
+            "roles": dict(zip(study.bound, binding.factors, strict=True)),
+            "scene": study.scene,
+            "samples": len(self.dataset_samples),
+            "seed": "sha256 of study/binding/sample/split",
+            "counts": plain["counts"],
+            "definition": plain["study"],
+            "dataset_samples": plain["dataset_samples"],
+            "sources": catalogue.sources,
+            "comparable": catalogue.comparable,
+            "sources_digest": catalogue.digest,
+        }
 
 
 class Render(JobSettings):

@@ -1,5 +1,6 @@
-"""The combinations of classes that photos lack, in studies that use photos as they were published.
-Their rows do not say how many photos there are; what is prepared of them does."""
+"""How many photos there are: the usual counts of stand-ins; and the combinations of classes that
+photos lack, in studies that use photos as they were published. Their rows do not say how many
+photos there are; what is prepared of them does."""
 
 from functools import cache
 from itertools import product
@@ -10,6 +11,9 @@ from diagvib.scenes import load_scene
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
 from diagvib.studies.study import Study
+
+# Usual counts of images made of stand-ins for photos, of which there are few.
+STAND_IN_COUNTS = {"train": 360, "val": 60, "test": 120}
 
 
 def absent_photos(
