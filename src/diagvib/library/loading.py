@@ -52,6 +52,13 @@ class Drawing(TypedDict, total=False):
     textures: str | Path | Sequence[str | Path] | None
 
 
+class _Loading(Drawing, total=False):
+    """Those that do not decide the types of image and metadata."""
+
+    dtype: Literal["uint8", "float32"] | torch.dtype
+    classes: Literal["all", "sample"]
+
+
 @overload
 def load(
     study: str,
@@ -61,9 +68,7 @@ def load(
     *,
     transform: None = None,
     metadata: Literal["dict"] = "dict",
-    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
-    classes: Literal["all", "sample"] = "all",
-    **options: Unpack[Drawing],
+    **options: Unpack[_Loading],
 ) -> StudyDataset[Tensor, dict[str, Any]]: ...
 @overload
 def load(
@@ -74,9 +79,7 @@ def load(
     *,
     transform: None = None,
     metadata: Literal["tensor"],
-    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
-    classes: Literal["all", "sample"] = "all",
-    **options: Unpack[Drawing],
+    **options: Unpack[_Loading],
 ) -> StudyDataset[Tensor, Tensor]: ...
 @overload
 def load(
@@ -87,9 +90,7 @@ def load(
     *,
     transform: Callable[[Tensor], Image],
     metadata: Literal["dict", "tensor"] = "dict",
-    dtype: Literal["uint8", "float32"] | torch.dtype = "uint8",
-    classes: Literal["all", "sample"] = "all",
-    **options: Unpack[Drawing],
+    **options: Unpack[_Loading],
 ) -> StudyDataset[Image, Any]: ...
 @checked
 def load(
