@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, Unpack
 
 import numpy as np
@@ -56,19 +57,10 @@ def score(
 
     test = load(study, binding, "test", sample, **options)
     images = Images(test.pixels, test.table, test._image_metadata)
-    modes = {part: part.training for part in model.modules()} if network is not model else {}
-    try:
-        if modes:
-            network.eval()
+    with _evaluation_mode(network) if network is not model else nullcontext():
         logits = features_by(logits_of, images, "score").pixels
-    finally:
-        for part, training in modes.items():
-            part.training = training
-    factors = test.binding.split("-")
-    sample_classes = test._known_studies.classes(test.study, factors, sample)[0]
-    count, mapping = logits.shape[1], {str(key): name for key, name in (classes or {}).items()}
-    if not mapping and count == len(sample_classes) < len(test.classes):
-        mapping = {str(number): name for number, name in enumerate(sample_classes)}
+    count = logits.shape[1]
+    mapping = _mapping(classes or {}, count, test)
     try:
         names = getattr(network, "names", ())
         outputs = outputs_of_classes(mapping, names, count, test.classes)
@@ -77,13 +69,36 @@ def score(
     confidence, predicted = class_logits(logits, outputs).softmax(1).max(1)
     metrics = test.evaluate(predicted, confidence)
     labels = np.array(test.classes)[predicted.numpy()]
-    combinations = _combinations(test)
-    right = pd.Series(labels == test.table[factors[0]].to_numpy(), dtype=float)
-    shares = right.groupby(combinations, sort=False).mean().add_suffix("_accuracy")
+    right = pd.Series((predicted == test.targets).numpy(), dtype=float)
+    shares = right.groupby(_combinations(test), sort=False).mean().add_suffix("_accuracy")
     trained: Any = {}
     if test._known_studies.studies[test.study].as_published:
         trained = _combinations(load(study, binding, "train", sample, **options)).value_counts()
     return shares.to_dict() | metrics | _follows(test, labels, dict(trained))
+
+
+@contextmanager
+def _evaluation_mode(network: torch.nn.Module) -> Iterator[None]:
+    """Every part has its own mode again afterwards."""
+    modes = {part: part.training for part in network.modules()}
+    try:
+        network.eval()
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+def _mapping(classes: Mapping[str | int, str], count: int, test: StudyDataset) -> dict[str, str]:
+    """Output -> class as the caller says; by default, if there are only as many outputs as classes
+    in this dataset sample, these."""
+    if classes:
+        return {str(key): name for key, name in classes.items()}
+    factors = test.binding.split("-")
+    sample_classes = test._known_studies.classes(test.study, factors, test.sample)[0]
+    if count == len(sample_classes) < len(test.classes):
+        return {str(number): name for number, name in enumerate(sample_classes)}
+    return {}
 
 
 def _combinations(dataset: StudyDataset) -> pd.Series:
