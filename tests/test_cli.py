@@ -16,7 +16,9 @@ import typer
 from typer.testing import CliRunner
 
 from conftest import BIN, refused
-from diagvib import __version__, cli
+from diagvib import __version__, cli, stages
+from diagvib.cli import try_commands
+from diagvib.cli.stage_commands import run_stage
 from diagvib.commands.run import run_workflow
 from diagvib.commands.view import FileHandler
 from diagvib.settings.jobs import stage_settings
@@ -201,24 +203,20 @@ def test_code_of_a_user_that_ends_the_process_is_named(tmp_path, monkeypatch, ca
 
 def test_nothing_runs_before_every_name_is_known(monkeypatch):
     tuned = []
-    monkeypatch.setattr(
-        cli.stages, "tune", lambda layout, job, **arguments: tuned.append(arguments)
-    )
+    monkeypatch.setattr(stages, "tune", lambda layout, job, **arguments: tuned.append(arguments))
     inputs = [{"baseline": name} for name in ("alexnet", "resnet05")]
     with refused("unknown baseline 'resnet05'"):
-        cli.run_stage("tune", Layout(Path("x")), load_config(), None, *inputs)
+        run_stage("tune", Layout(Path("x")), load_config(), None, *inputs)
     assert tuned == []
     with refused("tuning of group_dro: study zso.* cue"):
-        cli.run_stage("tune", Layout(Path("x")), load_config(), None, {"baseline": "group_dro"})
+        run_stage("tune", Layout(Path("x")), load_config(), None, {"baseline": "group_dro"})
 
 
 def test_options_not_given_are_the_configurations_and_with_settings_the_defaults(
     monkeypatch, tmp_path
 ):
     results = []
-    monkeypatch.setattr(
-        cli.stages, "train", lambda layout, job, **arguments: results.append(arguments)
-    )
+    monkeypatch.setattr(stages, "train", lambda layout, job, **arguments: results.append(arguments))
     names = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue"}
     options = {
         **names,
@@ -232,13 +230,13 @@ def test_options_not_given_are_the_configurations_and_with_settings_the_defaults
         stage_settings(config, "train", "zgo", "resnet18").text()
     )
     for of_job in ((config, None), (None, settings)):
-        cli.run_stage("train", Layout(Path("x")), *of_job, {**options})
+        run_stage("train", Layout(Path("x")), *of_job, {**options})
     selection = {**names, "device": "cuda", "tensorboard": False}
     assert results == [{**selection, "keep_weights": True}, selection]
 
 
 def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "load_config", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(try_commands, "load_config", lambda *_: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr(sys, "argv", ["diagvib", "plan"])
     handler = signal.getsignal(signal.SIGTERM)
     try:
