@@ -85,7 +85,8 @@ def test_every_test_image_is_counted_once_in_its_cell(root):
         subject = predictions(root, name)
         right = subject[subject["prediction"] == subject["shape"]]
         for (row, column), frame in subject.groupby(["shape", "hue"]):
-            index = data["rows"].index(row) * len(data["columns"]) + data["columns"].index(column)
+            position = data["columns"].index(f"hue {column}")
+            index = data["rows"].index(row) * len(data["columns"]) + position
             counts = data["runs"][name]["counts"][index]
             assert sum(counts) == len(frame)
             assert counts[0] == ((right["shape"] == row) & (right["hue"] == column)).sum()
@@ -120,8 +121,10 @@ def test_in_a_published_split_a_cue_points_to_what_was_trained_on(tmp_path):
     data = json.loads(next((tmp_path / "explorer").glob("*.js")).read_text()[len("loaded(") : -3])
     with_names = [f"{row} {column}" for row in data["rows"] for column in data["columns"]]
     counts = dict(zip(with_names, data["runs"]["erm"]["counts"], strict=True))
-    assert counts["landbird water"] == [2, 22, 0]
-    assert counts["landbird land"] == [20, 0, 4], "wrong, but not as the place says"
+    assert counts["landbird place water"] == [2, 22, 0]
+    assert counts["landbird place land"] == [20, 0, 4], "wrong, but not as the place says"
+    misleading = dict(zip(with_names, data["misleading"], strict=True))
+    assert misleading["landbird place water"] == ["place"] and not misleading["landbird place land"]
 
 
 def test_datasets_whose_names_run_together_have_a_file_each(tmp_path, monkeypatch):

@@ -4,7 +4,9 @@
 // `loaded` with its data.
 const index = JSON.parse(document.getElementById("index").textContent);
 const element = id => document.getElementById(id), kinds = ["right", "misled", "other"];
-const words = kind => ({ right: "right", misled: `follows the ${data.cue}`, other: "wrong otherwise" })[kind];
+const cue = () => data.cues.length === 1 ? `the ${data.cues[0]}` : "a cue";
+const words = (kind, n = 1) => ({ right: "right", misled: `follow${n === 1 ? "s" : ""} ${cue()}`, other: "wrong otherwise" })[kind];
+const list = names => names.join(" and ");
 const known = {};
 const hint = element("detail").firstElementChild;
 let state = {}, data, pending;
@@ -105,6 +107,9 @@ function box(cell, pictures) {
   const made = make("td"), runs = [state.a, state.b].filter(Boolean);
   const n = data.runs[state.a].counts[cell].reduce((sum, one) => sum + one, 0);
   if (!n) return make("td", "none", { class: "empty" });
+  const misleading = data.misleading[cell];
+  if (misleading.length) made.append(make("small", `${list(misleading)} mislead${misleading.length > 1 ? "" : "s"}`, { class: "misleading" }));
+  else if (data.points.some(labels => labels.length)) made.append(make("small", data.cues.length > 1 ? "no cue misleads" : `${data.cues[0]} does not mislead`));
   made.append(make("small", `${n} images`));
   runs.forEach((run, at) => made.append(make("small", `${state.b ? "AB"[at] + ": " : ""}${counted(run, cell)}`)));
   const images = make("div", "", { class: "images" });
@@ -119,8 +124,8 @@ function draw(found) {
   const by = data.points.map(() => []), all = data.cells.map((_, i) => i), some = all.filter(shown);
   some.forEach(i => by[data.cells[i]].push(i));
   const head = make("tr"), width = data.columns.length;
-  head.append(make("th", data.cue ? `${data.target} \\ ${data.cue}` : data.target));
-  if (data.cue) head.append(...data.columns.map(name => make("th", name, { scope: "col" })));
+  head.append(make("th", data.cues.length ? `target ${data.target} \\ ${data.cues.length > 1 ? "cues" : "cue"} ${list(data.cues)}` : data.target));
+  if (data.cues.length) head.append(...data.columns.map(name => make("th", name, { scope: "col" })));
   const body = make("tbody");
   data.rows.forEach((name, at) => {
     const row = make("tr");
@@ -132,8 +137,10 @@ function draw(found) {
   top.append(head);
   element("grid").replaceChildren(top, body);
   const total = data.runs[state.a].counts.flat().reduce((sum, one) => sum + one, 0);
-  const sums = run => kinds.map((kind, at) =>
-    `${data.runs[run].counts.reduce((sum, one) => sum + one[at], 0)} ${words(kind)}`).join(", ");
+  const sums = run => kinds.map((kind, at) => {
+    const n = data.runs[run].counts.reduce((sum, one) => sum + one[at], 0);
+    return `${n} ${words(kind, n)}`;
+  }).join(", ");
   element("summary").textContent = [`${some.length} of ${total} test images shown${some.length < all.length ? ` (of ${all.length} here)` : ""}`,
     ...[state.a, state.b].filter(Boolean).map(run => `${run}: ${sums(run)}`)].join(". ") + ".";
   const first = element("grid").querySelector(`[data-image="${state.image}"]`) || element("grid").querySelector("button");
@@ -149,10 +156,10 @@ function choose(button) {
   element("grid").querySelectorAll(".chosen, [tabindex='0']").forEach(old => { old.classList.remove("chosen"); old.tabIndex = -1; });
   button.classList.add("chosen");
   button.tabIndex = 0;
-  const image = make("i"), text = make("div"), cell = data.cells[i], cue = data.columns[cell % data.columns.length];
+  const image = make("i"), text = make("div"), cell = data.cells[i], column = data.columns[cell % data.columns.length];
   image.style.width = image.style.height = "84px";
   thumbnail(image.style, i, 84);
-  text.append(make("p", `Image ${data.numbers[i]}: ${data.target} ${truth(cell)}${data.cue ? `, ${data.cue} ${cue}` : ""}`));
+  text.append(make("p", `Image ${data.numbers[i]}: ${data.target} ${truth(cell)}${column ? `, ${column}` : ""}`));
   text.append(...runs.map(run => make("p", says(run, i))), make("p", data.about[i], { class: "muted" }));
   element("detail").replaceChildren(image, text);
   state.image = i;

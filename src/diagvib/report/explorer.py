@@ -84,7 +84,7 @@ def dataset_of_runs(
     target, *cues = by = runs[0]["binding"].split("-")
     predictions = _predictions(report_data, runs[0])
     combinations = predictions[by].drop_duplicates()
-    cells = _cells(report_data, runs[0], combinations)
+    cells, misleading = _cells(report_data, runs[0], combinations)
     per_cell = max(1, min(_OF_CELL, image_limit // len(combinations)))
     numbers = np.sort(predictions.groupby(by, sort=False).head(per_cell).index)[:image_limit]
     images = read_images(runs[0], numbers, predictions[by])
@@ -109,10 +109,14 @@ def dataset_of_runs(
     details = images_shown.drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
     return {
         "target": target,
-        "cue": " and ".join(cues),
+        "cues": cues,
         "rows": rows,
-        "columns": [" and ".join(column) for column in dict.fromkeys(cell[1:] for cell in cells)],
+        "columns": [
+            ", ".join(map(" ".join, zip(cues, column, strict=True)))
+            for column in dict.fromkeys(cell[1:] for cell in cells)
+        ],
         "points": [*cells.values()],
+        "misleading": misleading,
         "classes": [*classes],
         "cells": [
             cell_numbers[cell] for cell in images_shown[by].itertuples(index=False, name=None)
@@ -129,20 +133,27 @@ def dataset_of_runs(
     }
 
 
-def _cells(report_data: ReportData, run: dict, combinations: pd.DataFrame) -> dict:
-    """Class of the target and those of the cues -> the other classes that these point to. A row of
+def _cells(
+    report_data: ReportData, run: dict, combinations: pd.DataFrame
+) -> tuple[dict[tuple, list[str]], list[list[str]]]:
+    """Class of the target and those of the cues -> the other classes that these point to; and for
+    each such cell, the cues that mislead in it: that point to other classes alone. A row of
     combinations: classes of a tested image."""
     known_studies, factors = report_data.known_studies, [*combinations]
     classes = load_scene(known_studies.studies[run["study"]].scene).factors
     trained = read_metadata(_predictions_file(report_data, run)).get("trained", {})
     cue_labels = known_studies.cue_label(run["study"], factors, run["sample"], trained)
 
-    def pointed_to(row: str, column: tuple[str, ...]) -> list[str]:
-        classes_of_cue = zip(column, cue_labels, strict=False)
-        return sorted({*chain(*(labels.get(cue, ()) for cue, labels in classes_of_cue))} - {row})
-
     rows, *columns = (in_order(combinations[name], classes[name]) for name in factors)
-    return {(row, *cues): pointed_to(row, cues) for row, *cues in product(rows, *columns)}
+    pointed_to, misleading = {}, []
+    for row, *column in product(rows, *columns):
+        by_cue = {
+            name: labels.get(label, ())
+            for name, label, labels in zip(factors[1:], column, cue_labels, strict=False)
+        }
+        pointed_to[row, *column] = sorted({*chain(*by_cue.values())} - {row})
+        misleading.append([name for name, labels in by_cue.items() if labels and row not in labels])
+    return pointed_to, misleading
 
 
 def _predictions_file(report_data: ReportData, run: dict) -> Path:
