@@ -87,10 +87,12 @@ def test_what_got_worse_is_marked_with_its_difference():
     worse = bars_of(figure, 1)["first"]
     assert to_hex(worse.get_facecolor()) == HELD_OUT and worse.get_width() == pytest.approx(54)
     marked = [text for panel in range(3) for text in texts_of(figure, panel)]
-    assert [text for text in marked if "(" in text] == ["-54  (-24)"]
+    assert [text for text in marked if "(" in text] == ["54  (+24)"]
     tip = worse.get_gid()
-    assert tip.startswith("tip: first, labels of hue alone, where texture misleads: -54.0 points")
-    assert "; plain: -30.0, difference " in tip and "worse; n = 3 of 3 dataset samples" in tip
+    assert tip.startswith(
+        "tip: first, labels of hue alone, where texture misleads: gap -54.0 points"
+    )
+    assert "; plain: gap -30.0, difference " in tip and "worse; n = 3 of 3 dataset samples" in tip
     assert "fixing one shortcut makes another worse" in figure.legends[0].get_title().get_text()
 
 
@@ -148,7 +150,7 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
         "plain recognises shape in 93 % of in-distribution images (WHAC-95). It loses 40 points "
         "where hue misleads (95 %: -42.5 to -37.5), 30 points where texture misleads (95 %: -32.5 "
         "to -27.5) and 66 points where both mislead (95 %: -68.5 to -58.8).",
-        "first, labels of hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54.",
+        "first, labels of hue alone: the loss to hue shrinks from 40 to 5 points, that to texture grows from 30 to 54.",
         "all narrows both gaps.",
         "types narrows the gap of hue alone.",
     ]
@@ -169,9 +171,9 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences(wide)[1:] == ["bad widens both gaps."]
     gains = {"plain": (settings("erm"), (0.9, 0.02, -0.3, -0.3))}
     assert "It loses 30 points where texture misleads (95 %" in sentences(gains)[0]
-    assert "No loss is seen where hue misleads (95 %: -" in sentences(gains)[0]
+    assert "No further loss is seen; 95 % intervals reach 0 points where hue" in sentences(gains)[0]
     row = {"plain": (settings("erm"), (0.9, -0.01, 0.0, 0.02))}
-    assert "It loses" not in sentences(row)[0]
+    assert "It loses" not in sentences(row)[0] and "No loss is seen" in sentences(row)[0]
 
 
 def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
@@ -236,7 +238,7 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
     }
     head, _, section = " ".join(page.split()).partition('<section aria-labelledby="gaps"')
     assert '<p class="finding">plain recognises the target in' in head and "<section" not in head
-    assert "first, labels of cue 1 alone: the gap of cue 1 shrinks" in section
+    assert "first, labels of cue 1 alone: the loss to cue 1 shrinks" in section
     assert page.count("<title>first, labels ") == 2 * 3 * 3, "of every bar of three figures, twice"
     assert "DiagViB" not in page
     if find_browser() and os.name == "posix":
@@ -248,7 +250,9 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(
             assert left.startswith("plain, no group labels, where cue 1 misleads"), "by keyboard"
             browser.point_at("figure .narrow .tip path")
             output = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
-            assert output.startswith("plain, no group labels, where cue 1 misleads: -36.5 points")
+            assert output.startswith(
+                "plain, no group labels, where cue 1 misleads: gap -36.5 points"
+            )
             assert "3 of 3" in output and browser.errors == []
 
 

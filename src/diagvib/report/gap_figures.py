@@ -38,13 +38,14 @@ _LOOKS = {
 }
 # Points of in-distribution accuracy that an axis shows at least.
 _LEAST_WIDTH = 20
-_JOINT = {"facecolor": MUTED, "alpha": 0.45}
+_JOINT = {"label": "both mislead: not judged", "facecolor": MUTED, "alpha": 0.45}
+_LOST = "points of accuracy lost"
 _CAPTION = (
     "Bars: points of accuracy that a method loses where one cue or both mislead, relative to "
     "in-distribution images. Broken lines: what ERM with the same model loses on the same bindings "
     "and samples. Thin lines: 95 % "
     "intervals over the {samples}. Hollow bars: the difference from ERM is not judged, or not certain. "
-    "Grey bars: both cues mislead, which is not judged."
+    "In brackets: how much more than ERM, where that is certain."
 )
 
 
@@ -94,18 +95,18 @@ def gap_bars(comparison: Comparison) -> Drawing | None:
             axes.vlines([lost] * (lost == lost), y - 0.5, y + 0.5, **look)
         axes.tick_params(axis="y", which="both", length=0)
         axes.spines["left"].set_visible(False)
-        axes.tick_params(axis="x", labelsize=7.5)
+        axes.tick_params(axis="x", labelsize=8)
+        axes.set_xlabel(_LOST, fontsize=8)
         axes.set_title(condition, fontsize=10, pad=11)
     panels[0].margins(x=0.2)
     panels[0].set_ylim(len(methods) - 0.4, -0.75)
-    panels[0].xaxis.set_major_formatter(lambda lost, _: f"{-lost:.0f}" if lost else "0")
     for axes in panels if narrow else panels[:1]:
         _name_rows(axes, methods)
-    axis_label = "gap: points of accuracy lost"
-    axis_label += "" if narrow else " relative to in-distribution images"
-    panels[-1 if narrow else 0].set_xlabel(axis_label, fontsize=8, loc="left")
     verdicts = {judged_method.verdict(cue) for judged_method in comparison.ran for cue in CUE_GAPS}
-    handles = [Patch(**look) for verdict, look in _LOOKS.items() if verdict in verdicts]
+    looks = [look for verdict, look in _LOOKS.items() if verdict in verdicts]
+    if not all(method.is_reference for method in comparison.ran):
+        looks.append(_JOINT)
+    handles = [Patch(**look) for look in looks]
     effect = "accuracy lost where a cue misleads"
     if any(judged_method.opens_another for judged_method in methods):
         effect = "fixing one shortcut makes another worse"
@@ -129,9 +130,9 @@ def _draw_gap(
         f"tip: {method.named}, {condition}: {_tip(row, method.verdicts.get(cue))} {method.samples}"
     )
     axes.hlines(y, -100 * row.high, -100 * row.low, color=INK, linewidth=0.8, zorder=3)
-    text, look = str(whole_points(row.mean)), {"color": INK}
+    text, look = str(-whole_points(row.mean)), {"color": INK}
     if verdict == "worse":
-        text += f"  ({whole_points(method.verdicts[cue].difference)})"
+        text += f"  ({-whole_points(method.verdicts[cue].difference):+})"
         look = {"color": HELD_OUT, "fontweight": 700}
     axes.annotate(
         text,
@@ -149,9 +150,9 @@ def _draw_gap(
 def _tip(row, verdict) -> str:
     """A bar's numbers in words. row: of the set of metrics; verdict: of the comparison with ERM, None
     where nothing is judged."""
-    text = f"{100 * row.mean:.1f} points (95 %: {interval(row.low, row.high, change=True)})"
+    text = f"gap {100 * row.mean:.1f} points (95 %: {interval(row.low, row.high, change=True)})"
     if verdict and verdict.reference_gap == verdict.reference_gap:
-        text += f"; {verdict.reference}: {100 * verdict.reference_gap:.1f}"
+        text += f"; {verdict.reference}: gap {100 * verdict.reference_gap:.1f}"
         text += f", difference {interval(verdict.low, verdict.high, change=True)}"
     if verdict:
         text += f": {verdict.verdict}" + (f" ({verdict.reason})" if verdict.reason else "")
@@ -168,8 +169,8 @@ def _name_rows(axes: Axes, methods: Sequence[MethodGaps]) -> None:
 
 
 def gap_pareto(comparison: Comparison) -> Drawing | None:
-    """In-distribution accuracy on the x axis, the worse of the two cue gaps on the y axis, a marker
-    per method; methods that no other beats in both are filled and joined by a line. None where
+    """In-distribution accuracy on the x axis, what the worse of the two cues costs on the y axis, a
+    marker per method; methods that no other beats in both are filled and joined by a line. None where
     nothing ran."""
     methods = comparison.ran
     if not methods:
@@ -193,8 +194,9 @@ def gap_pareto(comparison: Comparison) -> Drawing | None:
         xlim=(min(axes.get_xlim()[0], 100 - _LEAST_WIDTH), 101),
         title=f"{comparison.heading}:{better}",
         xlabel="in-distribution accuracy, %",
-        ylabel="the worse of the two gaps, points\n(0: no cue misleads it)",
+        ylabel="points lost where the worse cue misleads\n(0: no cue misleads it)",
     )
+    axes.yaxis.set_major_formatter(lambda gap, _: f"{-gap:g}" if gap else "0")
     look = {"loc": "outside upper left", "ncols": 2}
     figure.legend(fontsize=8.5, **(look if narrow else {"loc": "outside right upper"}))
     return figure

@@ -45,13 +45,16 @@ def reference_sentence(comparison: Comparison, method: MethodGaps) -> str:
         elif row.high < 0:
             losses_text.append(f"{-whole_points(row.mean)} points {setting} ({reach})")
         else:
-            unseen.append(f"{setting} ({reach})")
+            points = "" if unseen else " points"
+            unseen.append(f"{max(0, -whole_points(row.low))}{points} {setting}")
     text = (
         f"{method.baseline} recognises {target} in {round(100 * method.mean('id_accuracy'), 6):.0f} % of "
         f"in-distribution images ({setting_text})."
     )
     text += f" It loses {_listed(losses_text)}." if losses_text else ""
-    text += f" No loss is seen {_listed(unseen)}." if unseen else ""
+    if unseen:
+        further = " further" if losses_text else ""
+        text += f" No{further} loss is seen; 95 % intervals reach {_listed(unseen)}."
     if untold:
         text += f" Measured, without an interval: {_listed(untold)}; "
         text += f"fewer than {FEWEST} {method.samples} cannot show an effect."
@@ -88,10 +91,10 @@ def _one_for_another(methods: Sequence[MethodGaps], cues: Mapping[int, str]) -> 
             method.verdicts[method.cues(verdict)[0]] for verdict in ("better", "worse")
         )
         yield (
-            f"{method.named}: the gap of {cues[better.cue]} shrinks from "
-            f"{whole_points(better.reference_gap)} to {whole_points(better.gap)} points, that of "
-            f"{cues[worse.cue]} grows from {whole_points(worse.reference_gap)} to "
-            f"{whole_points(worse.gap)}."
+            f"{method.named}: the loss to {cues[better.cue]} shrinks from "
+            f"{-whole_points(better.reference_gap)} to {-whole_points(better.gap)} points, that to "
+            f"{cues[worse.cue]} grows from {-whole_points(worse.reference_gap)} to "
+            f"{-whole_points(worse.gap)}."
         )
     if remainder := opening[_MOST_SENTENCES:]:
         yield f"{_joined(remainder)} too: one gap shrinks, the other grows."
