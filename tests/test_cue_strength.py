@@ -233,7 +233,11 @@ def test_the_figures_have_a_panel_for_each_pair(frame):
         f"cue_strength/{name}" for name in ("spread_100", "spread_10", "small_cnn")
     ]
     axes = draws["cue_strength/small_cnn"].draw().axes
-    assert len(axes) == 6 and [item.get_title() for item in axes][:3] == ["hue", "scale", "texture"]
+    assert len(axes) == 6 and [item.get_title() for item in axes][:3] == [
+        "cue hue",
+        "cue scale",
+        "cue texture",
+    ]
     lines = [line.get_label() for item in axes for line in item.get_lines()]
     assert (lines.count("spread 100 %"), lines.count("spread 10 %")) == (4, 1)
 

@@ -107,7 +107,7 @@ def test_an_axis_keeps_its_name_beside_a_note(tmp_path):
     draw = partial(strength_curves, pd.DataFrame(options), "baseline", ["shape", "hue"], 1 / 3)
     assert draw_figure(Figure("one", "", draw), tmp_path, "A note.")
     text = (tmp_path / "one.svg").read_text()
-    assert ">A note.<" in text and ">cue misleads, %<" in text
+    assert ">A note.<" in text and ">training images in which the cue misleads, %<" in text
 
 
 def test_where_networks_look_is_shown_for_what_was_run():

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from diagvib.papers.diagvib6.finding import CURVES
@@ -31,9 +32,13 @@ from diagvib.studies.known_studies import KnownStudies
 
 _STRENGTH = (
     "Accuracy where the cue misleads, by the share of training images in which it does. Rows: targets; columns: cues. "
-    "Bands: 95 % intervals over the {samples}. "
-    "Broken lines: without a shortcut. Vertical lines: half-way strengths."
+    "Bands: 95 % intervals over the {samples}. Half-way: where half of the loss is won back."
 )
+_LINES = {
+    "without a shortcut": {"linestyle": (0, (4, 2))},
+    "half-way": {"marker": "|", "linestyle": "none", "markersize": 10},
+    "chance": {"linestyle": (0, (1, 2))},
+}
 
 
 def curve_figures(report_data: ReportData) -> Iterator[Figure]:
@@ -175,14 +180,14 @@ def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: fl
     """A panel for each target and cue, a line for each value of the column `by`. frame: of
     `cue_strength`; factors: of the scene. Panels of pairs that are not configured are left out."""
     targets, cues = (in_order(frame[role], factors) for role in ("target", "cue"))
-    figure = new_figure(1.35 * len(cues) + 1.2, 1.25 * len(targets) + 1)
+    figure = new_figure(1.4 * len(cues) + 1.4, 1.3 * len(targets) + 1.2)
     grid = figure.subplots(len(targets), len(cues), sharex=True, sharey=True, squeeze=False)
     looks, shares = by_baseline(frame[by].unique()), np.unique(frame["counter_examples"])
     for (target, cue), axes in zip(product(targets, cues), grid.flat, strict=True):
         if target == targets[0]:
-            axes.set_title(cue, loc="center")
+            axes.set_title(f"cue {cue}", loc="center", fontsize=9)
         if cue == cues[0]:
-            axes.text(-0.5, 0.5, target, rotation=90, va="center", transform=axes.transAxes)
+            axes.text(-0.55, 0.5, target, rotation=90, va="center", transform=axes.transAxes)
         panel_rows = frame[(frame["target"] == target) & (frame["cue"] == cue)]
         if panel_rows.empty:
             axes.set_axis_off()
@@ -202,8 +207,15 @@ def strength_curves(frame: pd.DataFrame, by: str, factors: list[str], chance: fl
     for line in grid.T:
         lowest = [axes for axes in line if axes.axison][-1]
         lowest.tick_params(labelbottom=True)
-        lowest.set_xlabel("cue misleads, %", fontsize=8)
-    add_legend(figure)
+    figure.supxlabel("training images in which the cue misleads, %", fontsize=9)
+    figure.supylabel("accuracy where the cue misleads, by target", fontsize=9)
+    handles = [
+        Line2D([], [], color=colour, marker=marker, label=name)
+        for name, (colour, marker) in looks.items()
+    ]
+    for label, line in _LINES.items():
+        handles.append(Line2D([], [], color=MUTED, linewidth=1, label=label, **line))
+    add_legend(figure, handles)
     return figure
 
 

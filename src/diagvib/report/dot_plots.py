@@ -1,7 +1,7 @@
 """Which factor wins: every pair of factors both ways round, and the factors by how often, and by how
 much, they mislead."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,13 +21,12 @@ from diagvib.report.style import (
 )
 
 _PAIRS = (
-    "Each row is a pair, the factor that wins on average first (i, then j). Blue: accuracy on i where j misleads, P_ij. "
-    "Vermilion: errors on j where i misleads, 1 - P_ji. Where both are alike, i wins what j loses. Thin lines: 95 % "
-    "intervals over the {samples}. Described, not tested."
+    "Each row is a pair, the factor that wins on average first (i, then j): the further to the right, the more clearly. "
+    "Where both marks agree, i wins what j loses. Thin lines: 95 % intervals over the {samples}. Described, not tested."
 )
 _RANKS = (
-    "Blue: predictions that are wrong where the factor misleads, mean over the targets. Vermilion: accuracy that is lost "
-    "to it, relative to no shortcut. Thin lines: 95 % intervals over the {samples}. Described, not tested."
+    "Means over the targets. Accuracy lost: relative to no shortcut. Thin lines: 95 % intervals over the {samples}. "
+    "Described, not tested."
 )
 _DOTS = {TRAINED: "o", HELD_OUT: "D"}
 
@@ -36,18 +35,20 @@ def rank_figures(report_data: ReportData) -> Iterator[Figure]:
     """On the page, those of the study that the tables show; of others, files only."""
     known_studies = report_data.known_studies
     for name, words, draw, caption in (
-        ("ranking", "factors by how often they mislead", rank_dots, _RANKS),
-        ("asymmetry", "pairs of factors, both ways round", pair_dots, _PAIRS),
+        ("ranking", "how often each factor misleads", rank_dots, _RANKS),
+        ("asymmetry", "which factor of each pair wins", pair_dots, _PAIRS),
     ):
         frame = report_data.frames[name]
         for study in frame.loc[frame["n"] > 0, "study"].unique():
+            study_rows = frame[frame["study"] == study]
             on_page = study == ranked_study(frame, known_studies)
             yield Figure(
                 f"{name}/{study}",
                 f"{known_studies.title(study)}: {words}",
-                partial(draw, frame[frame["study"] == study], known_studies.title(study)),
+                partial(draw, study_rows, known_studies.title(study)),
                 TITLE if on_page else "",
                 known_studies.in_words(caption, [study]),
+                folded=study_rows["factor"].nunique() == 1 and name == "ranking",
             )
 
 
@@ -56,8 +57,8 @@ def pair_dots(frame: pd.DataFrame, title: str) -> Drawing:
     study's."""
     means = frame.pivot(index=["baseline", "factor", "opponent"], columns="metric", values="mean")
     margins = means["margin"].groupby(["factor", "opponent"], sort=False).mean()
-    order = margins.abs().sort_values(ascending=False, kind="stable").index
-    rows = {pair: position for position, pair in enumerate(order)}
+    pairs = frame[["factor", "opponent"]].drop_duplicates()  # in the scene's order
+    rows = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
     words = [
         " > ".join(pair if margins[pair] >= 0 else pair[::-1])
         if margins[pair] == margins[pair]
@@ -72,22 +73,23 @@ def pair_dots(frame: pd.DataFrame, title: str) -> Drawing:
         points.append(row | {"row": rows[pair], "colour": TRAINED if recognised else HELD_OUT})
     points = [point if point["colour"] == TRAINED else _errors(point) for point in points]
     labels = {
-        TRAINED: "P_ij: the first is recognised where the second misleads",
-        HELD_OUT: "1 - P_ji: the first misleads about the second",
+        TRAINED: "P_ij: i is recognised where j misleads",
+        HELD_OUT: "1 - P_ji: j is not recognised where i misleads",
     }
-    return _panels(points, words, labels, title)
+    factors = [pair[0] for pair in rows]
+    groups = [row for row in range(1, len(rows)) if factors[row] != factors[row - 1]]
+    return _panels(points, words, labels, title, groups)
 
 
 def rank_dots(frame: pd.DataFrame, title: str) -> Drawing:
     """A panel for each baseline, a row for each factor. frame: of `factor_ranks`, of one study."""
-    errors = frame[frame["metric"] == "errors"].groupby("factor", sort=False)["mean"].mean()
-    order = errors.sort_values(ascending=False, kind="stable").index
+    order = pd.Index(frame["factor"].unique())
     colours = {"errors": TRAINED, "loss": HELD_OUT}
     points = [
         row | {"row": order.get_loc(row["factor"]), "colour": colours[row["metric"]]}
         for row in frame[frame["metric"].isin(colours)].to_dict("records")
     ]
-    labels = {TRAINED: "errors where the factor misleads", HELD_OUT: "accuracy lost to it"}
+    labels = {TRAINED: "errors where it misleads", HELD_OUT: "accuracy lost to it"}
     return _panels(points, list(order), labels, title)
 
 
@@ -96,24 +98,34 @@ def _errors(point: dict) -> dict:
     return point | {"mean": 1 - point["mean"], "low": 1 - point["high"], "high": 1 - point["low"]}
 
 
-def _panels(points: list[dict], words: list[str], labels: dict[str, str], title: str) -> Drawing:
+def _panels(
+    points: list[dict],
+    words: list[str],
+    labels: dict[str, str],
+    title: str,
+    groups: Sequence[int] = (),
+) -> Drawing:
     """points: records of a tidy table, with the number of a row and a colour; words: names of the
-    rows."""
+    rows; groups: rows above which there is a line."""
     baselines = list(dict.fromkeys(point["baseline"] for point in points))
     least = min([0, *(point["low"] for point in points if point["low"] < 0)])
-    wide = 0.07 * max(map(len, words)) + 0.3
-    figure, panels = new_panels(len(baselines), 3, (2.5, 0.2 * len(words) + 0.5), (wide, 0.8))
+    wide = 0.08 * max(map(len, words)) + 0.3
+    figure, panels = new_panels(len(baselines), 2, (3.6, 0.24 * len(words) + 0.6), (wide, 0.8))
     for axes, baseline in zip(panels, baselines, strict=True):
         for point in (point for point in points if point["baseline"] == baseline):
             _draw_point(axes, point)
         axes.set_title(f"{title}, {baseline}")
         axes.set_yticks(range(len(words)), words)
-        axes.set(xlim=(least - 0.02, 1.02), ylim=(len(words) - 0.5, -0.5), xticks=[0, 0.5, 1])
+        axes.set(xlim=(least - 0.02, 1.02), ylim=(len(words) - 0.5, -0.5))
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
+        axes.tick_params(axis="y", length=0)
+        axes.hlines([row - 0.5 for row in groups], *axes.get_xlim(), color=RULE, linewidth=0.8)
         axes.grid(axis="x", color=RULE, linewidth=0.6)
         axes.set_axisbelow(True)
     for colour, label in labels.items():
         panels[0].plot([], [], _DOTS[colour], color=colour, markersize=5, label=label)
-    figure.supxlabel("share of test images", fontsize=8)
+    for axes in panels:
+        axes.set_xlabel("test images, %", fontsize=8)
     add_legend(figure)
     return figure
 
