@@ -130,6 +130,16 @@ def test_each_table_says_what_it_shows(opened):
     assert len(display) > 5 and all(display)
 
 
+def test_on_paper_every_table_is_open(chromium, page):
+    chromium.open(page)
+    heights = """[...document.querySelectorAll('details:not([open]) table')].map(
+        table => table.checkVisibility({contentVisibilityAuto: true}) && table.offsetHeight)"""
+    assert not any(chromium.run(heights))
+    chromium.send("Emulation.setEmulatedMedia", media="print")
+    assert len(chromium.run(heights)) > 5 and all(chromium.run(heights))
+    chromium.send("Emulation.setEmulatedMedia", media="")
+
+
 def test_tables_sort_by_a_click_on_their_heads_and_the_papers_rows_stay_below_ours(opened):
     sort = """(() => {
         const table = [...document.querySelectorAll('.results table')].find(t => t.querySelector('.paper'));

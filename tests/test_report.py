@@ -22,6 +22,7 @@ from diagvib.report.matrix import (
     matrix_columns,
     study_matrix,
 )
+from diagvib.report.page import write_report
 from diagvib.report.report_data import Figure
 from diagvib.report.style import PALETTE, accuracy_colours, by_baseline, luminance
 from diagvib.report.visualisation_sheets import (
@@ -84,7 +85,32 @@ def test_the_page_fetches_nothing_and_its_links_lead_somewhere(page):
     fetched = [url for tag in loaded for url in re.findall(r'(?:src|href|data)="([^#"]+)', tag)]
     assert fetched and all(address.startswith("data:") for address in fetched)
     assert not re.search(r"@import|url\(['\"]?http|\bfetch\(|XMLHttpRequest|<iframe|<object", page)
+    regions = re.findall(r'role="region" aria-label="([^"]+)"', page)
+    assert len(regions) == len(set(regions)) > 5
     assert len(page) < 1_500_000
+
+
+def test_what_shows_nothing_at_once_is_folded_into_the_details(page):
+    main, _, details = page.partition('id="details"')
+    for key in ("curves", "matrices", "visualisations", "pictures"):
+        assert f'<h2 id="{key}">' in main
+    for key in ("tables", "overall", "training", "rules", "times", "settings", "cite"):
+        assert f'<div id="{key}"' in details and f'href="#{key}"' not in page
+
+
+def test_a_single_pair_needs_no_matrix(tmp_path):
+    expected = expected_runs(["small_cnn"], ["zso", "zgo", "cgo-1"], ["shape-hue"], samples=2)
+    for run in expected[:-2]:
+        write_run(tmp_path / "runs", run)
+    tabulated(tmp_path, expected, SETTINGS)
+    (tmp_path / "figures").mkdir()
+    write_report(report_data_of(tmp_path, SETTINGS), [], tmp_path, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    _, _, table = page.partition('<table class="heat pair">')
+    texts = re.findall(r"<td[^>]*>([^<]+)</td>", table.partition("</table>")[0])
+    right = [accuracy({**run, "sample": s}, "ood") for run in expected[2:3] for s in range(2)]
+    assert texts[0].startswith("95.0") and texts[1].startswith(f"{100 * np.mean(right):.1f} ±")
+    assert texts[2:] == ["missing"] and "matrix-data" not in page
 
 
 def test_the_page_says_in_numbers_what_the_runs_say(page):
@@ -179,7 +205,7 @@ def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
     shutil.copytree(results / "tables", tmp_path / "tables")
     page = make_report(tmp_path, SETTINGS)
     _, _, section = page.partition(">Toys</h2>")
-    assert drawn_in(tmp_path) == {"toys/one"} and 'aria-label="A toy"' in section
+    assert drawn_in(tmp_path) == {"toys/one"} and 'aria-label="Figure: A toy"' in section
     assert "<figcaption>Its caption.</figcaption>" in section
 
 

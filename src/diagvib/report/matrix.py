@@ -180,3 +180,38 @@ def matrix_cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
             "missing": missing.get(key, []),
         }
     return cells
+
+
+def pair_table(matrix: dict) -> dict | None:
+    """The accuracies of a page with one target and at most one cue, for which no matrix is needed: a
+    row for each study, a column for each baseline. None if there are several. matrix: of
+    `matrix_data`."""
+    studies, cells = matrix["studies"], matrix["cells"]
+    pairs = {key for study in cells.values() for baseline in study.values() for key in baseline}
+    targets = {pair.partition(" ")[0] for pair in pairs}
+    cues = {pair.partition(" ")[2] for pair in pairs} - {""}
+    if len(targets) != 1 or len(cues) > 1:
+        return None
+    (target,), cue = targets, "".join(cues)
+    rows = [
+        study
+        | {
+            "cells": [
+                _pair_cell(cells[name].get(baseline, {}), target, cue, study)
+                for baseline in matrix["baselines"]
+            ]
+        }
+        for name, study in studies.items()
+    ]
+    return {"target": target, "cue": cue, "rows": rows}
+
+
+def _pair_cell(cells: dict, target: str, cue: str, study: dict) -> dict:
+    """A cell of the table: its text, its colours, and its class in the style sheet."""
+    cell = cells.get(f"{target} {cue}" if study["cues"] else target)
+    if cell is None:
+        return {"text": "not configured", "look": "blank"}
+    if cell["value"] is None:
+        return {"text": "missing", "look": "missing"}
+    fill, ink = study["colours"][round(cell["value"])]
+    return {"text": cell["text"], "style": f"background:{fill};color:{ink}"}

@@ -22,7 +22,7 @@ from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found
 from diagvib.papers.notes import scratch_note, source_note
 from diagvib.papers.tabulate import shown_tables
 from diagvib.report.epochs import TRAINING
-from diagvib.report.matrix import matrix_data
+from diagvib.report.matrix import matrix_data, pair_table
 from diagvib.report.playground import FILE as PLAYGROUND
 from diagvib.report.playground import playground_runs
 from diagvib.report.report_data import Figure, ReportData
@@ -34,7 +34,6 @@ from diagvib.report.style import (
     RULE,
     STACKED,
     TRAINED,
-    accuracy_colours,
     accuracy_stops,
 )
 from diagvib.report.visualisation_sheets import INSIDE
@@ -49,6 +48,7 @@ from diagvib.results.reader_tables import (
     by_section,
     describe_doubtful,
     describe_missing,
+    doubt_reasons,
     doubtful,
     html,
     metrics_of,
@@ -58,6 +58,10 @@ from diagvib.results.reader_tables import (
     with_code,
 )
 
+# Sections of numbers that stand elsewhere as pictures, or on how runs were made: without a picture
+# that is open, they are among the details at the end.
+_DETAILS = {"tables", "factors", "overall", "calibration", "training", "rules", "prices", "times"}
+_DETAILS |= {"variation"}
 _OTHER_KEYS = ("gaps", "shortcut", "accuracy")  # sets of metrics that stand elsewhere below
 # The sections in their order, by the name of their macro in the template, if they have one. Others
 # follow.
@@ -109,12 +113,18 @@ class Section:
     tables: Sequence[Table] = ()
 
     @property
+    def is_detail(self) -> bool:
+        """Whether it is folded at the end of the page: it has nothing to show at once."""
+        open_figures = any(not figure.folded for figure in self.figures)
+        tables = self.key == "matrices" or (self.tables and self.key not in _DETAILS)
+        return not (self.findings or open_figures or tables)
+
+    @property
     def folded(self) -> bool:
         """Whether the tables are shown on request: details of what stands above them, or many
         numbers."""
-        return bool(self.sentences or self.figures or len(self.tables) > 2) or any(
-            table.folded for table in self.tables
-        )
+        many = bool(self.sentences or self.figures) or len(self.tables) > 2
+        return not self.is_detail and (many or any(table.folded for table in self.tables))
 
 
 def write_report(
@@ -135,7 +145,6 @@ def write_report(
         "svg": lambda figure, sentence: _svgs(folder, figure, sentence),
         "percent": whole_percent,
         "code": lambda text: Markup(with_code(text)),
-        "colour": lambda value, chance: accuracy_colours(value, chance)[0],
         "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
     }
@@ -154,9 +163,11 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
     paper = len(frames["comparison"]) > 0
     studies = list(p["study"].unique())
     hero, *other_findings = report_data.findings or [None]
+    sections, matrix = _sections(report_data, figures, other_findings), matrix_data(report_data)
     return {
         "hero": hero,
-        "sections": _sections(report_data, figures, other_findings),
+        "sections": [section for section in sections if not section.is_detail],
+        "details": [section for section in sections if section.is_detail],
         "runs": runs_summary(runs),
         "note": source_note(runs, settings),
         "stand_ins": settings.get("sources") == "embedded",
@@ -169,11 +180,13 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
         "known": known_studies,
         "studies": studies,
         "first_study": next((study for study in studies if known_studies.studies[study].cues), ""),
-        "matrix": matrix_data(report_data),
+        "matrix": matrix,
+        "pair": pair_table(matrix),
         "scales": {chance: accuracy_stops(chance) for chance in map(known_studies.chance, studies)},
         "missing": describe_missing(runs),
         "samples": report_data.samples,
         "doubtful": describe_doubtful(runs),
+        "reasons": doubt_reasons(runs),
         "missing_title": f"Missing{' and doubtful' * bool(doubtful(runs).any())} runs",
         "untested": [
             f"{known_studies.title(study)}, {binding}: {text}"

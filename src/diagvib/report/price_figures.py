@@ -26,7 +26,7 @@ def price_figures(report_data: ReportData) -> Iterator[Figure]:
     if len(prices):
         draw = partial(price_dots, of_all_bindings(prices), report_data.known_studies)
         caption = report_data.known_studies.in_words(_CAPTION, report_data.studies)
-        yield Figure("selection/price", f"{TITLE}, by method", draw, TITLE, caption)
+        yield Figure("selection/price", f"{TITLE}, by method", draw, TITLE, caption, folded=True)
 
 
 def price_dots(prices: pd.DataFrame, known_studies: KnownStudies) -> Drawing:
@@ -49,7 +49,8 @@ def price_dots(prices: pd.DataFrame, known_studies: KnownStudies) -> Drawing:
         colour = PALETTE[[*KINDS].index(kind)]
         panels[0].plot([], [], mark, color=colour, markersize=5, label=_LABELS[kind])
     panels[0].plot([], [], "|", color=INK, markersize=9, label="best epoch")
-    figure.supxlabel("accuracy of the worst test group", fontsize=8)
+    for axes in panels:
+        axes.set_xlabel("accuracy of the worst test group", fontsize=8)
     add_legend(figure)
     return figure
 

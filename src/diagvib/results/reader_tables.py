@@ -321,6 +321,15 @@ def describe_doubtful(runs: pd.DataFrame) -> list[str]:
     return _described(runs.assign(status="doubtful"), doubtful(runs))
 
 
+def doubt_reasons(runs: pd.DataFrame) -> list[str]:
+    """Each reason for doubt, after the baselines whose complete runs have it."""
+    names_by_reason = runs[doubtful(runs)].groupby("reason", sort=False)["baseline"].unique()
+    return [
+        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}: {reason}"
+        for reason, names in names_by_reason.items()
+    ]
+
+
 def _described(runs: pd.DataFrame, selected: pd.Series) -> list[str]:
     lines = []
     configured = runs.groupby(["baseline", "study"], sort=False).size()
