@@ -171,7 +171,9 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences(wide)[1:] == ["bad widens both gaps."]
     gains = {"plain": (settings("erm"), (0.9, 0.02, -0.3, -0.3))}
     assert "It loses 30 points where texture misleads (95 %" in sentences(gains)[0]
-    assert "No further loss is seen; 95 % intervals reach 0 points where hue" in sentences(gains)[0]
+    assert (
+        "No further loss is seen; 95 % intervals reach 10 points where hue" in sentences(gains)[0]
+    )
     row = {"plain": (settings("erm"), (0.9, -0.01, 0.0, 0.02))}
     assert "It loses" not in sentences(row)[0] and "No loss is seen" in sentences(row)[0]
 
