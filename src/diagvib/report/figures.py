@@ -88,8 +88,8 @@ def draw_figure(figure: Figure, out: Path, note: str) -> bool:
         if note:
             # Not a label of all panels' axes, of which a figure has one at most.
             look = {"title": note, "title_fontproperties": {"size": 7}, "alignment": "left"}
-            below = panel.legend(handles=[], loc="outside lower left", borderpad=0, **look)
-            below.get_title().set_color(HELD_OUT)
+            legend = panel.legend(handles=[], loc="outside lower left", borderpad=0, **look)
+            legend.get_title().set_color(HELD_OUT)
         kinds = ("svg",) if ending else ("png", "svg")
         save_figure(panel, out / f"{figure.name}{ending}", kinds)
     return True

@@ -123,8 +123,8 @@ class Section:
     def folded(self) -> bool:
         """Whether the tables are shown on request: details of what stands above them, or many
         numbers."""
-        many = bool(self.sentences or self.figures) or len(self.tables) > 2
-        return not self.is_detail and (many or any(table.folded for table in self.tables))
+        supports = bool(self.sentences or self.figures) or len(self.tables) > 2
+        return not self.is_detail and (supports or any(table.folded for table in self.tables))
 
 
 def write_report(

@@ -53,8 +53,8 @@ def reference_sentence(comparison: Comparison, method: MethodGaps) -> str:
     )
     text += f" It loses {_listed(losses_text)}." if losses_text else ""
     if unseen:
-        further = " further" if losses_text else ""
-        text += f" No{further} loss is seen; 95 % intervals reach {_listed(unseen)}."
+        degree = "No further" if losses_text else "No"
+        text += f" {degree} loss is seen; 95 % intervals reach {_listed(unseen)}."
     if untold:
         text += f" Measured, without an interval: {_listed(untold)}; "
         text += f"fewer than {FEWEST} {method.samples} cannot show an effect."
