@@ -14,8 +14,10 @@ from diagvib.commands.new_photos import look, write
 from diagvib.commands.photo_columns import Columns
 from diagvib.commands.plan import estimate
 from diagvib.commands.try_baseline import with_one_baseline
+from diagvib.foundation.files import write_json
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.layout import Layout
 
 CONFIG = """
@@ -112,6 +114,17 @@ def test_a_trial_tells_time_labels_and_settings_and_leaves_nothing(folder):
     )
     assert "selected by val_worst_group, with labels of shape" in output
     assert "would be doubtful: its epoch was chosen by val_worst_group" in output
+
+
+def test_a_trial_says_that_tuning_comes_first_and_then_has_its_settings(folder):
+    entry = "baselines=[{name: small_cnn, settings: tuned}]"
+    arguments = ("small_cnn", "fgo-10", "shape-hue", "--config", "c.yaml", "--set", entry)
+    _, output = tried(*arguments)
+    assert "batches of 32 (before small_cnn is tuned); tuning comes first" in output
+    tuned = {**load_settings("small_cnn"), "batch_size": 16, "origin": "tuned"}
+    write_json(Layout("out").tuning / "small_cnn.yaml", {"small_cnn": tuned})
+    code, output = tried(*arguments)
+    assert code == 0 and "batches of 16 (as tuned)" in output
 
 
 @pytest.mark.parametrize(

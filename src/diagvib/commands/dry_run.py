@@ -30,6 +30,7 @@ from diagvib.models.weights import located
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.prepared import is_prepared
+from diagvib.settings.baselines import tuning_needed, with_tuned
 from diagvib.settings.frozen_networks import encoder_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
@@ -108,8 +109,9 @@ def dry_run(
     dataset: study and binding. published: with the baseline's weights, which may be downloaded;
     otherwise, and where there are none, with random ones, which take as long.
     """
-    result, settings = DryRun(device), dict(baseline.settings)
+    result = DryRun(device)
     with TemporaryDirectory() as folder, _failures(result.problems):
+        settings, _ = with_present_tuning(config, baseline)
         place, scene_name = resolve_device(device), config.study(dataset[0]).scene
         result.device, scene = place.type, load_scene(scene_name)
         prepared = _prepared(config, scene_name, result.problems)
@@ -125,10 +127,21 @@ def dry_run(
         job = Job(settings, protocol, place, images, prepared=prepared)
         if encoder := encoder_settings(settings):
             job.settings["batch_size"] = min(settings["batch_size"], _HEAD_BATCH)
-            features = _features(encoder, job, Path(folder, "features"), result)
+            features = _features(encoder, job, Path(folder, baseline.network, "few"), result)
             job = replace(job, datasets=features)
         _train(job, Run(baseline.name, *dataset, 0), Path(folder), result)
     return result
+
+
+def with_present_tuning(
+    config: ResolvedConfiguration, baseline: ResolvedBaseline
+) -> tuple[dict, list[str]]:
+    """A baseline's settings, as tuned if all tunings that they refer to are there; and the baselines
+    whose tuning is not."""
+    folder, names = Layout(config.root).tuning, tuning_needed(baseline.settings, baseline.name)
+    missing = [name for name in names if not (folder / f"{name}.yaml").is_file()]
+    settings = {key: value for key, value in baseline.settings.items() if key != "origin"}
+    return settings if missing else with_tuned(settings, baseline.name, folder), missing
 
 
 @contextmanager

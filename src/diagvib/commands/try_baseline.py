@@ -6,12 +6,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from diagvib.commands.dry_run import DryRun
+from diagvib.commands.dry_run import DryRun, with_present_tuning
 from diagvib.commands.plan import at_once, duration, epochs_from, epochs_of, split_sizes
 from diagvib.foundation.errors import one_line
 from diagvib.methods.registry import declaration
 from diagvib.scenes.scene import ABILITIES
-from diagvib.settings.baselines import load_settings
+from diagvib.settings.baselines import load_settings, tuning_needed
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
 from diagvib.settings.resolve import default_path, overridden, resolve
 
@@ -25,7 +25,7 @@ def with_one_baseline(
     values = overridden(path or default_path(), overrides)
     entries = [entry for entry in values.get("baselines", []) if isinstance(entry, dict)]
     entry = next((entry for entry in entries if entry.get("name") == baseline), {})
-    changes = {key: entry[key] for key in ("max_epochs", "batch_size") if key in entry}
+    changes = {key: entry[key] for key in ("max_epochs", "batch_size", "settings") if key in entry}
     bindings = values.get("bindings", "all") if study in values.get("studies", []) else "all"
     values |= {
         "baselines": [{"name": baseline, **changes}],
@@ -80,13 +80,19 @@ def _given(
 
 
 def _settings(config: ResolvedConfiguration, baseline: ResolvedBaseline) -> str:
-    settings, training = baseline.settings, config.training
-    batch, of_file = settings["batch_size"], load_settings(baseline.name, config.baselines_from)
+    tuned_first = tuning_needed(baseline.settings, baseline.name)
+    settings, missing = with_present_tuning(config, baseline)
+    batch, training = settings["batch_size"], config.training
+    of_file = load_settings(baseline.name, config.baselines_from)
     location = "its own" if batch == of_file["batch_size"] else "its entry in the configuration"
+    if tuned_first:
+        location = f"before {', '.join(missing)} is tuned" if missing else "as tuned"
     patience = "" if training.patience is None else f", patience {training.patience}"
     return (
         f"at most {epochs_of(config, settings):,} epochs ({epochs_from(config, baseline)}){patience}, "
         f"batches of {batch:,} ({location})"
+        + "; tuning comes first, and may change settings and time"
+        * bool(missing)
     )
 
 
@@ -130,7 +136,7 @@ def _times(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
         for phase in rates.phases
     )
     rows = {
-        "job": f"{duration(seconds)}: {runs:,} runs on {images['train']:,} images, epochs: {epochs}"
+        "job": f"{duration(seconds)}: {runs:,} run{'s' * (runs > 1)} on {images['train']:,} images, epochs: {epochs}"
     }
     if (jobs := len(config.train_jobs)) > 1:
         parallel = at_once(config, dry.device)
