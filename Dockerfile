@@ -3,7 +3,7 @@ FROM python:3.11-slim-bookworm
 RUN apt-get update && apt-get install --yes --no-install-recommends git make && rm -rf /var/lib/apt/lists/*
 WORKDIR /diagvib
 # First what the environment is made from: an image is built again in seconds after a change of anything else.
-COPY Makefile pyproject.toml requirements.lock README.md LICENSE ./
+COPY Makefile pyproject.toml requirements.lock requirements-workflow.lock README.md LICENSE ./
 COPY src src
 COPY config config
 RUN make .venv/installed

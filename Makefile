@@ -5,14 +5,14 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo demo-shortcuts playground claims test test-integrations lint bench docs schema published lock clean
 
-demo: .venv/installed
+demo: .venv/workflow
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
 
-demo-shortcuts: .venv/installed
+demo-shortcuts: .venv/workflow
 	$(BIN)/snakemake --cores all --configfile config/demo_shortcuts.yaml
 
 # Trains the networks of docs/playground.html and renews the page.
-playground: .venv/installed
+playground: .venv/workflow
 	$(BIN)/snakemake --cores all --configfile config/playground.yaml
 	cp outputs/playground/results/explorer/playground.html docs/
 
@@ -50,16 +50,22 @@ published: .venv/installed
 		$(BIN)/snakemake --cores all --configfile $$root/config.yaml; $(BIN)/diagvib publish --root $$root; done
 
 # Of each package the version stays that the file has, unless pyproject.toml rules it out; `--upgrade` moves all. Needs uv.
+COMPILE := uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-annotate
 lock:
-	uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes --no-annotate \
-		--output-file requirements.lock
+	$(COMPILE) --all-extras --output-file requirements.lock
+	$(COMPILE) --extra workflow --constraint requirements.lock --output-file requirements-workflow.lock
 
-.venv/installed: pyproject.toml requirements.lock
+# What `diagvib run` needs; .venv/installed has the rest, too.
+.venv/workflow: pyproject.toml requirements-workflow.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diagvib needs Python 3.11 or newer; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	@echo "Installing into .venv; PyTorch alone is a download of a few GB"
-	$(BIN)/python -m pip install --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --require-hashes --requirement requirements-workflow.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+.venv/installed: .venv/workflow requirements.lock
+	$(BIN)/python -m pip install --require-hashes --requirement requirements.lock
 	touch $@
 
 # Of .snakemake only the logs are removed: the rest records what data/ and results/ were made from, and what is unfinished.

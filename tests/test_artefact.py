@@ -38,7 +38,8 @@ HOW_TOS = (
 def test_a_container_is_made_from_what_exists(file, copies):
     text = (REPOSITORY / file).read_text()
     copied = " ".join(re.findall(copies, text, re.M)).split()
-    needed = {"Makefile", "pyproject.toml", "requirements.lock", "README.md", "src", "config"}
+    locks = {"requirements.lock", "requirements-workflow.lock"}
+    needed = {"Makefile", "pyproject.toml", *locks, "README.md", "src", "config"}
     assert needed <= set(copied) and all((REPOSITORY / path).exists() for path in copied)
     targets = re.findall(r"\bmake (?!&)([\w./-]+)$", text, re.M) + re.findall(
         r'"make", "(.+)"', text

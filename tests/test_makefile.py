@@ -38,9 +38,12 @@ def test_make_clean_keeps_what_data_and_results_were_made_from(tmp_path):
     assert not any((tmp_path / name).exists() for name in deleted)
 
 
-def pinned() -> dict[Requirement, list[str]]:
-    """The lock: each requirement with the options that follow it."""
-    text = (REPOSITORY / "requirements.lock").read_text().replace("\\\n", " ")
+LOCKS = ("requirements.lock", "requirements-workflow.lock")
+
+
+def pinned(lock: str = LOCKS[0]) -> dict[Requirement, list[str]]:
+    """A lock: each requirement with the options that follow it."""
+    text = (REPOSITORY / lock).read_text().replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
     results = {}
     for words in lines:
@@ -63,16 +66,23 @@ def test_every_pinned_version_installs_on_the_oldest_python():
             )
 
 
-def test_every_pinned_version_has_hashes_and_no_address():
-    for requirement, options in pinned().items():
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_pinned_version_has_hashes_and_no_address(lock):
+    for requirement, options in pinned(lock).items():
         assert [item.operator for item in requirement.specifier] == ["=="]
         assert options and all(item.startswith("--hash=sha256:") for item in options), requirement
-    assert "://" not in (REPOSITORY / "requirements.lock").read_text()
+    assert "://" not in (REPOSITORY / lock).read_text()
 
 
-def test_the_lock_has_what_the_project_needs():
-    names = {canonicalize_name(requirement.name) for requirement in pinned()}
+def test_the_locks_have_what_the_project_needs():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    extras = [item for lines in project["optional-dependencies"].values() for item in lines]
-    request = {canonicalize_name(Requirement(row).name) for row in project["dependencies"] + extras}
-    assert request - {"diagvib"} <= names
+    extras = project["optional-dependencies"]
+    for lock, names in zip(LOCKS, (extras, ["workflow"]), strict=True):
+        locked = {canonicalize_name(requirement.name) for requirement in pinned(lock)}
+        rows = project["dependencies"] + [item for name in names for item in extras[name]]
+        assert {canonicalize_name(Requirement(row).name) for row in rows} - {"diagvib"} <= locked
+
+
+def test_the_demo_installs_the_tests_versions():
+    everything, workflow = map(pinned, LOCKS)
+    assert workflow.items() <= everything.items() and len(workflow) < len(everything) - 100
