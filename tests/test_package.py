@@ -68,7 +68,7 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
 
 def test_both_hold_everything_that_the_program_reads(built):
     tracked = subprocess.run(
-        ["git", "ls-files", "config", "src/diagvib", "Snakefile", "rules", "profiles"],
+        ["git", "ls-files", "config", "dvc.yaml", "src/diagvib", "Snakefile", "rules", "profiles"],
         cwd=REPOSITORY,
         check=True,
         text=True,
@@ -106,11 +106,15 @@ def test_the_librarys_lines_run_from_an_empty_folder(installed, tmp_path):
 
 
 def test_the_workflow_runs_in_an_empty_folder(installed, tmp_path):
-    """By the name of a configuration, or by a file of the user's."""
+    """By the name of a configuration, or by a file of the user's; DVC records it, without git."""
+    run(installed, tmp_path, "-m", "dvc", "init", "--no-scm")
     counts = "counts={train: 36, val: 18, id: 18, ood: 18}"
     small = (f"{counts}", "studies=[zgo]", "training={max_epochs: 1}", "image_size=64")
     run(installed, tmp_path, "-m", "diagvib", "run", "demo", "--config", *small)
     assert (tmp_path / "outputs/demo/results/report.html").exists()
+    stages, lock = ((tmp_path / f"outputs/demo/dvc.{end}").read_text() for end in ("yaml", "lock"))
+    assert "cmd: diagvib run outputs/demo/config.yaml" in stages and "src/" not in stages
+    assert "path: outputs/demo/results/report.html" in lock
     (tmp_path / "mine.yaml").write_text("root: mine\nsources: embedded\nbaselines: [small_cnn]\n")
     for name in ("mine.yaml", "waterbirds", "imagenet_w"):
         display = run(

@@ -4,13 +4,14 @@ holds."""
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import read_yaml, write_text
+from diagvib.foundation.files import read_yaml, shipped_path, write_text
 
 # With a hundred thousand files, garbage collection takes a fifth of DVC's time and frees nothing.
 # Without git, DVC also reads a copy that is no git repository, and a dvc.yaml that git ignores.
@@ -33,15 +34,17 @@ def lock_of(root: str) -> Path:
 
 
 def stages_of(root: str) -> Path:
-    return Path(root) / "dvc.yaml"
+    """A root's dvc.yaml; of `.`, where there is none, that of the repository, or of the package."""
+    path = Path(root) / "dvc.yaml"
+    return path if root != "." or path.exists() else shipped_path("dvc.yaml")
 
 
 def why_not_checked(root: str) -> str | None:
     """Why DVC cannot compare a root with its ledger; None if it can."""
-    if not (stages_of(".").exists() and Path(".dvc/config").exists()):
-        return (
-            "no DVC repository here (dvc.yaml and .dvc/config are not both in the current folder)"
-        )
+    if not Path(".dvc/config").exists():
+        return "no DVC repository here; `dvc init` makes one, outside git with --no-scm"
+    if root == "." and not Path("dvc.yaml").exists():
+        return "no dvc.yaml here, so results are recorded only in a `root:` of their own"
     if importlib.util.find_spec("dvc") is None:
         return "dvc is not installed"
     for path in (Path(root), Path(root, "data"), Path(root, "results")):
@@ -51,9 +54,12 @@ def why_not_checked(root: str) -> str | None:
 
 
 def why_no_ledger(root: str) -> str | None:
-    """Why DVC keeps no ledger of a root, which is in git; None if it can."""
+    """Why DVC keeps no ledger of a root, which is in git unless DVC was told that there is none; None
+    if it can."""
     if reason := why_not_checked(root):
         return reason
+    if is_without_git():
+        return None
     if not shutil.which("git"):
         return "git is not installed"
     if is_hidden(root):  # a recording was stopped
@@ -62,9 +68,14 @@ def why_no_ledger(root: str) -> str | None:
     answer = subprocess.run(command, check=False, capture_output=True).returncode
     obstacles = {
         0: f"git ignores {stages_of(root)}, so that this folder has no versions",
-        128: "no git repository here; DVC needs one",
+        128: "no git repository here, which DVC needs unless it was set up by `dvc init --no-scm`",
     }
     return obstacles.get(answer)
+
+
+def is_without_git() -> bool:
+    """Whether the DVC repository is one outside git, as `dvc init --no-scm` makes it."""
+    return bool(re.search(r"^\s*no_scm *= *true", Path(".dvc/config").read_text(), re.I | re.M))
 
 
 def hide(root: str) -> None:

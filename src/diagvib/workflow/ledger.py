@@ -16,6 +16,7 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, some_names
+from diagvib.foundation.files import shipped_path
 from diagvib.foundation.messages import say
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
@@ -24,6 +25,7 @@ from diagvib.workflow.dvc import (
     changes,
     dvc,
     hide,
+    is_without_git,
     lock_of,
     outs_of,
     stages_of,
@@ -34,6 +36,7 @@ from diagvib.workflow.records import made_here, pack
 from diagvib.workflow.root_stages import (
     config_of,
     configuration_text,
+    in_repository,
     write_ignored,
     write_root_stages,
 )
@@ -66,7 +69,8 @@ def record(root: str, config: Configuration | None = None) -> str:
     shared, push = f"{lock} {Layout(root).metrics}", ""
     if root != ".":
         shared, push = quote(root), f" -R {quote(root)}"
-    return f"recorded in {lock}; `git add {shared}`, `git commit` and `dvc push{push}` share it"
+    git = f"`git add {shared}`, `git commit` and " * (not is_without_git())
+    return f"recorded in {lock}; {git}`dvc push{push}` share{'s' * (not git)} it"
 
 
 def commit(root: str) -> None:
@@ -177,6 +181,8 @@ def check_complete(config: Configuration) -> None:
         file.write(configuration_text(config))
         file.flush()
         dry_run = ["snakemake", "--dry-run", "--cores", "1", "--configfile", file.name]
+        if not in_repository():
+            dry_run += ["--snakefile", str(shipped_path("Snakefile"))]
         process = subprocess.run(
             [sys.executable, "-m", *dry_run, "--quiet", "rules", "reason", "host"],
             capture_output=True,

@@ -55,18 +55,25 @@ def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
     }
 
 
+def in_repository() -> bool:
+    """Whether the current folder is a copy of the repository; otherwise the package has its files."""
+    return Path("rules/common.smk").exists()
+
+
 def write_root_stages(root: str, config: Configuration) -> None:
     """config: resolved, of this root. Its stage depends on the code and definitions that the stages
-    of the current folder's dvc.yaml depend on, and on the user's own below the current folder."""
+    of the repository's dvc.yaml depend on, if the current folder has them, and on the user's own below
+    the current folder."""
     main_file = read_yaml(stages_of("."))
     dependencies = {str(config_of(root)), *config.studies_from, *config.baselines_from}
     dependencies |= {*config.textures} - {*PUBLISHED_TEXTURES}
-    for main_stage in main_file["stages"].values():
+    for main_stage in main_file["stages"].values() if in_repository() else ():
         files = (file for entry in main_stage.get("params", []) for file in entry)
         dependencies |= {
             path for path in main_stage["deps"] if path.startswith(("config/", "rules/", "src/"))
         }
         dependencies |= {file for file in files if file != str(config_of("."))}
+        dependencies.add("config/baselines")
     pairs = ((study, baseline.name) for study in config.studies for baseline in config.baselines)
     codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
     for study, name in product(config.studies, config.networks.values()):
@@ -74,10 +81,10 @@ def write_root_stages(root: str, config: Configuration) -> None:
     files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
     below = {os.path.relpath(path) for path in files if path.absolute().is_relative_to(Path.cwd())}
     dependencies |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
-    dependencies.add("config/baselines")
+    command = "snakemake --cores all --configfile" if in_repository() else "diagvib run"
     stage = {
         "wdir": os.path.relpath(".", root),
-        "cmd": f"snakemake --cores all --configfile {quote(str(config_of(root)))}",
+        "cmd": f"{command} {quote(str(config_of(root)))}",
         "deps": sorted(dependencies),
         **_outs(root, config.sources),
     }
