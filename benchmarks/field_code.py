@@ -1,18 +1,28 @@
-"""ERM and group DRO on the same images, by diagvib, by WILDS' run_expt and by SpuCo, all with the
-same network: accuracy after the last epoch, and CPU time. docs/library.md says how.
+"""ERM and group DRO on the same images, by diagvib and by the training code of others, all with the
+same network: accuracy after the last epoch, CPU time, and how one step's weights differ.
+docs/library.md says how.
 
-    pip install spuco wilds && git clone https://github.com/p-lambda/wilds
-    python benchmarks/field_code.py --wilds wilds
+    pip install spuco wilds
+    git clone https://github.com/p-lambda/wilds          # into one folder with the next two
+    git clone https://github.com/YyzHarry/SubpopBench
+    git clone https://github.com/facebookresearch/DomainBed
+    python benchmarks/field_code.py --checkouts .
 
-WILDS and SpuCo run unmodified. `run_expt` knows its own datasets, models and an optimiser of older
-transformers by name, and needs torch_scatter: the names lead to ours, and torch averages groups.
+The code of others runs unmodified. WILDS' `run_expt` takes only the datasets, models and optimisers
+that it lists, one of them of older transformers, and needs torch_scatter: those names lead to ours,
+and torch averages groups. SubpopBench and DomainBed are used by algorithm: `update` on batches of
+their loaders, since their scripts also take listed datasets only.
 """
 
 import os
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from copy import deepcopy
+from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,20 +35,32 @@ import torch
 import typer
 from result_file import print_rows, save_result
 from torch import nn
-from torchvision.transforms import ToPILImage
+from torch.utils.data import Dataset, Subset
+from torchvision.transforms import Normalize, ToPILImage
 
 import diagvib
 from diagvib import stages
 from diagvib.foundation.files import read_table, read_yaml, write_text
+from diagvib.methods.mmd import Mmd
+from diagvib.methods.registry import make_baseline
+from diagvib.models.network import Network
 from diagvib.models.small_cnn import small_cnn
+from diagvib.settings.baselines import complete
 from diagvib.settings.jobs import stage_settings
-from diagvib.settings.layout import Layout
+from diagvib.settings.layout import Layout, Run
 from diagvib.settings.resolve import load_config
+from diagvib.training.batches import Annotations, Batches
+from diagvib.training.protocol import Protocol
+from diagvib.training.trainer import Trainer
 
 STUDY, BINDING, SIZE = "fgo-20", "shape-hue", 64
+CUE = BINDING.split("-")[1]
 BATCH, RATE, STEP_SIZE = 36, 1e-3, 0.01
 COUNTS = {"train": 2160, "val": 360, "id": 900, "ood": 900}
 METHODS = ("erm", "group_dro")
+CHECKOUTS = ("wilds", "SubpopBench", "DomainBed")
+# In which all but diagvib's trainer and WILDS' script get images, as SubpopBench and DomainBed do.
+IMAGENET = Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _BASELINE = """
 {method}_here:
   model: small_cnn
@@ -55,7 +77,7 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def network(classes: int) -> nn.Module:
+def network(classes: int) -> Network:
     return small_cnn({"options": {}}, classes, SIZE)
 
 
@@ -130,7 +152,7 @@ def by_wilds(layout: Layout, method: str, seed: int, epochs: int) -> np.ndarray:
     }
     lists = {
         "target_resolution": [str(SIZE)] * 2,
-        "groupby_fields": [BINDING.split("-")[1], "y"],
+        "groupby_fields": [CUE, "y"],
         "loader_kwargs": ["num_workers=0", "pin_memory=False"],
     }
     words = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
@@ -138,10 +160,11 @@ def by_wilds(layout: Layout, method: str, seed: int, epochs: int) -> np.ndarray:
     run_expt.wilds = SimpleNamespace(
         **{**vars(run_expt.wilds), "get_dataset": lambda **options: dataset}
     )
-    sys.argv = ["run_expt.py", *words]
+    command, sys.argv = sys.argv, ["run_expt.py", *words]
     # Its logger closes the stream that it prints to.
     with redirect_stdout(open(layout.root / "console.txt", "a")):
         run_expt.main()
+    sys.argv = command
     torch.set_grad_enabled(True)
     path = log / f"{dataset.dataset_name}_seed:{seed}_epoch:last_model.pth"
     weights = torch.load(path, weights_only=False)["algorithm"]
@@ -184,6 +207,19 @@ def _scatter(src, index, dim_size, reduce):
     return zeros.scatter_reduce(0, index, src, reduce, include_self=False)
 
 
+def images(layout: Layout, split: str) -> diagvib.StudyDataset:
+    return diagvib.load(
+        STUDY,
+        BINDING,
+        split,
+        root=layout.root,
+        dtype="float32",
+        metadata="tensor",
+        classes="sample",
+        transform=IMAGENET,
+    )
+
+
 def by_spuco(layout: Layout, method: str, seed: int, epochs: int) -> np.ndarray:
     from spuco.datasets import GroupLabeledDatasetWrapper, WILDSDatasetWrapper
     from spuco.models import SpuCoModel
@@ -191,19 +227,8 @@ def by_spuco(layout: Layout, method: str, seed: int, epochs: int) -> np.ndarray:
     from spuco.utils import set_seed
 
     set_seed(seed)
-    train, test = (
-        diagvib.load(
-            STUDY,
-            BINDING,
-            split,
-            root=layout.root,
-            dtype="float32",
-            metadata="tensor",
-            classes="sample",
-        )
-        for split in ("train", "test")
-    )
-    data = WILDSDatasetWrapper(train, BINDING.split("-")[1])
+    train, test = images(layout, "train"), images(layout, "test")
+    data = WILDSDatasetWrapper(train, CUE)
     parts = network(train.n_classes)
     net = SpuCoModel(parts.body, parts.head.in_features, train.n_classes)
     optimiser = torch.optim.Adam(net.parameters(), RATE)
@@ -215,6 +240,105 @@ def by_spuco(layout: Layout, method: str, seed: int, epochs: int) -> np.ndarray:
         model=net, trainset=data, batch_size=BATCH, optimizer=optimiser, num_epochs=epochs
     ).train()
     return predictions(net, test)
+
+
+class WithAttribute(Dataset):
+    """Images as SubpopBench's datasets return them: number, image, class, attribute."""
+
+    def __init__(self, data: diagvib.StudyDataset):
+        self.data, cue = data, data.metadata_fields.index(CUE)
+        _, self.attributes = data.metadata_array[:, cue].unique(return_inverse=True)
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, i):
+        return i, *self.data[i][:2], self.attributes[i]
+
+
+def parts_of_groups(data: diagvib.StudyDataset) -> list[torch.Tensor]:
+    """The images of each combination of a class and an attribute."""
+    groups = data.n_classes * WithAttribute(data).attributes + data.targets
+    return [torch.where(groups == group)[0] for group in groups.unique()]
+
+
+def by_subpopbench(layout: Layout, method: str, seed: int, epochs: int) -> np.ndarray:
+    from subpopbench.dataset.fast_dataloader import InfiniteDataLoader
+
+    torch.manual_seed(seed)
+    train, test = images(layout, "train"), images(layout, "test")
+    data = WithAttribute(train)
+    algorithm = subpopbench_algorithm(method, network(train.n_classes), train.n_classes)
+    # Its own optimiser for images is SGD.
+    algorithm.optimizer = torch.optim.Adam(algorithm.network.parameters(), RATE)
+    batches = iter(InfiniteDataLoader(data, weights=None, batch_size=BATCH, num_workers=0))
+    for step in range(epochs * len(data) // BATCH):
+        algorithm.train()
+        algorithm.update(next(batches), step)
+    return predictions(algorithm.network, test)
+
+
+def subpopbench_algorithm(method: str, net: Network, classes: int) -> nn.Module:
+    """On a copy of a network; as many attributes as classes."""
+    from subpopbench.learning.algorithms import get_algorithm_class
+    from subpopbench.models import networks
+
+    networks.Featurizer = lambda *_: featuriser(net)
+    options = {"lr": RATE, "weight_decay": 0, "nonlinear_classifier": False}
+    algorithm = get_algorithm_class({"erm": "ERM", "group_dro": "GroupDRO"}[method])(
+        "images", (3, SIZE, SIZE), classes, classes, None, {**options, "groupdro_eta": STEP_SIZE}
+    )
+    algorithm.classifier.load_state_dict(net.head.state_dict())
+    return algorithm
+
+
+def by_domainbed(layout: Layout, method: str, seed: int, epochs: int) -> np.ndarray:
+    """For group DRO, its domains are the groups: a batch has as many images of each."""
+    from domainbed.lib.fast_data_loader import InfiniteDataLoader
+
+    torch.manual_seed(seed)
+    train, test = images(layout, "train"), images(layout, "test")
+    algorithm = domainbed_algorithm(method, network(train.n_classes), train.n_classes)
+    groups = parts_of_groups(train) if method == "group_dro" else [torch.arange(len(train))]
+    loaders = [
+        InfiniteDataLoader(Subset(train, group), None, BATCH // len(groups), 0) for group in groups
+    ]
+    batches = zip(*loaders, strict=True)
+    for _ in range(epochs * len(train) // BATCH):
+        algorithm.train()
+        algorithm.update([(x, y) for x, y, _ in next(batches)])
+    return predictions(algorithm.network, test)
+
+
+def domainbed_algorithm(method: str, net: Network, classes: int) -> nn.Module:
+    """On a copy of a network."""
+    from domainbed import algorithms, networks
+
+    networks.Featurizer = lambda *_: featuriser(net)
+    options = {"lr": RATE, "weight_decay": 0, "nonlinear_classifier": False}
+    name = {"erm": "ERM", "group_dro": "GroupDRO", "mmd": "MMD"}[method]
+    algorithm = algorithms.get_algorithm_class(name)(
+        (3, SIZE, SIZE), classes, 1, {**options, "groupdro_eta": STEP_SIZE}
+    )
+    algorithm.classifier.load_state_dict(net.head.state_dict())
+    return algorithm
+
+
+def featuriser(net: Network) -> nn.Module:
+    """Its body, as both ask for it."""
+    body = deepcopy(net.body)
+    body.n_outputs = net.head.in_features
+    return body
+
+
+def prepare(checkouts: Path) -> None:
+    """Make the checkouts importable."""
+    sys.path += [str(checkouts / name) for name in ("SubpopBench", "DomainBed")]
+    if not torch.cuda.is_available():
+        torch.Tensor.cuda = lambda tensor: tensor  # where SubpopBench's group DRO keeps its weights
+    # Before the names that transformers lacks are added: this makes it load itself anew.
+    import_module("subpopbench.models.networks")
+    prepare_wilds(checkouts / "wilds/examples")
 
 
 @torch.no_grad()
@@ -230,7 +354,90 @@ CODE: dict[str, Callable[[Layout, str, int, int], np.ndarray]] = {
     "diagvib": by_diagvib,
     "WILDS": by_wilds,
     "SpuCo": by_spuco,
+    "SubpopBench": by_subpopbench,
+    "DomainBed": by_domainbed,
 }
+
+
+def step_differences(layout: Layout) -> list[dict]:
+    """How far weights are from ours after one step of SGD from the same weights on the same batch,
+    and how far the step moves ours; the largest over all weights."""
+    data = diagvib.load(STUDY, BINDING, "train", root=layout.root, classes="sample")
+    groups = parts_of_groups(data)
+    index = torch.cat([group[: BATCH // len(groups)] for group in groups])
+    labels, cues = data.targets[index], WithAttribute(data).attributes[index]
+    annotations = Annotations(cues[:, None], cue_classes={CUE: tuple(map(str, cues.unique()))})
+    pixels = torch.stack([data[int(i)][0] for i in index]).permute(0, 2, 3, 1).contiguous()
+    batches = Batches(pixels, labels, torch.device("cpu"), annotations=annotations)
+    inputs, rows = batches.batch(torch.arange(BATCH)).inputs, []
+    for method in METHODS:
+        before, ours = our_step(method, batches, data.n_classes)
+        theirs = {"SubpopBench": subpopbench_algorithm(method, before, data.n_classes)}
+        batch = {"SubpopBench": ((None, inputs, labels, cues), 0)}
+        if method == "erm":  # its group DRO shows a network one group at a time
+            theirs["DomainBed"] = domainbed_algorithm(method, before, data.n_classes)
+            batch["DomainBed"] = ([(inputs, labels)],)
+        for code, algorithm in theirs.items():
+            algorithm.optimizer = torch.optim.SGD(algorithm.network.parameters(), RATE)
+            algorithm.update(*batch[code])
+            net = Network(algorithm.featurizer, algorithm.classifier)
+            row = {"code": code, "method": method, "difference": largest(net, ours)}
+            rows.append({**row, "step": largest(before, ours)})
+    return rows
+
+
+def our_step(method: str, batches: Batches, classes: int) -> tuple[Network, Network]:
+    """A network before and after an epoch of our trainer that is one step."""
+    options = {"balanced": False} if method == "group_dro" else {}
+    settings = {
+        "method": {"name": method, **options},
+        "model": "small_cnn",
+        "batch_size": BATCH,
+        "optimiser": {"name": "sgd", "lr": RATE, "momentum": 0},
+        "selection": "last",
+        "origin": "benchmarks/field_code.py",
+    }
+    baseline = make_baseline(complete(settings), classes, SIZE, 0)
+    before = deepcopy(baseline.model)
+    protocol = Protocol(max_epochs=1, patience=None, seed=0, precision="fp32")
+    Trainer(baseline, batches, batches, Run(method, STUDY, BINDING, 0), protocol).fit()
+    return before, baseline.model
+
+
+def largest(net: nn.Module, reference: nn.Module) -> float:
+    """The largest difference between two networks' weights."""
+    pairs = zip(net.parameters(), reference.parameters(), strict=True)
+    return max((weights - others).abs().max().item() for weights, others in pairs)
+
+
+def mmd_errors(layout: Layout, draws: int = 20) -> list[dict]:
+    """By how much the gradient of the MMD in single precision differs from that in double precision:
+    of all features of a batch of two domains, relative to its length. Features: of new networks, in
+    training; domains: two hues."""
+    data, errors = images(layout, "train"), []
+    cues = WithAttribute(data).attributes
+    for seed in range(draws):
+        torch.manual_seed(seed)
+        halves = [torch.where(cues == cue)[0] for cue in (0, 1)]
+        index = [half[torch.randperm(len(half))[: BATCH // 2]] for half in halves]
+        net = network(data.n_classes)
+        with torch.no_grad():
+            features = net.body(torch.stack([data[int(i)][0] for i in torch.cat(index)]))
+        theirs = domainbed_algorithm("mmd", net, data.n_classes).mmd
+        sets = torch.eye(2).repeat_interleave(BATCH // 2, 1)
+        for code, mmd in {
+            "DomainBed": lambda x, mmd=theirs: mmd(*x.chunk(2)),
+            "diagvib": lambda x, sets=sets: Mmd.distances(None, x, sets.to(x.dtype))[0],
+        }.items():
+            single, double = gradient(mmd, features), gradient(mmd, features.double())
+            error = ((single - double).norm() / double.norm()).item()
+            errors.append({"code": code, "seed": seed, "relative_error": error})
+    return errors
+
+
+def gradient(of: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+    values = values.clone().requires_grad_()
+    return torch.autograd.grad(of(values), values)[0]
 
 
 def measured(layout: Layout, code: str, method: str, seed: int, epochs: int) -> dict:
@@ -250,30 +457,48 @@ def measured(layout: Layout, code: str, method: str, seed: int, epochs: int) -> 
     }
 
 
-def compared(wilds: Path, seeds: int, epochs: int, code: Sequence[str] = tuple(CODE)) -> list[dict]:
-    """Each run's accuracies and CPU seconds. wilds: a checkout."""
-    prepare_wilds(wilds / "examples")
-    with TemporaryDirectory() as folder:
-        layout = Layout(folder)
-        config = configuration(layout, epochs)
-        stages.prepare(layout, stage_settings(config, "prepare"), "digits")
-        stages.draw(layout, stage_settings(config, "draw", STUDY), STUDY, BINDING)
-        stages.render(layout, stage_settings(config, "render", STUDY), STUDY, BINDING, 1)
-        order = [
-            (name, method, seed) for seed in range(seeds) for method in METHODS for name in code
-        ]
-        random.Random(0).shuffle(order)  # other work on the machine changes
-        return [measured(layout, *names, epochs) for names in order]
+def compared(layout: Layout, seeds: int, epochs: int, code: Sequence[str]) -> list[dict]:
+    """Each run's accuracies and CPU seconds."""
+    order = [(name, method, seed) for seed in range(seeds) for method in METHODS for name in code]
+    random.Random(0).shuffle(order)  # other work on the machine changes
+    return [measured(layout, *names, epochs) for names in order]
+
+
+def make_images(layout: Layout) -> None:
+    config = configuration(layout, epochs=1)
+    stages.prepare(layout, stage_settings(config, "prepare"), "digits")
+    stages.draw(layout, stage_settings(config, "draw", STUDY), STUDY, BINDING)
+    stages.render(layout, stage_settings(config, "render", STUDY), STUDY, BINDING, 1)
+
+
+def commit(checkout: Path) -> str:
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main(
-    wilds: Annotated[Path, typer.Option(help="A checkout of WILDS.")],
-    seeds: int = 2,
-    epochs: int = 4,
+    checkouts: Annotated[
+        Path, typer.Option(help=f"The folder with checkouts of {', '.join(CHECKOUTS)}.")
+    ],
+    seeds: int = 3,
+    epochs: int = 5,
     out: Path = Path("benchmarks/results"),
 ) -> None:
     torch.set_num_threads(1)
-    rows = compared(wilds, seeds, epochs)
+    prepare(checkouts)
+    with TemporaryDirectory() as folder:
+        layout = Layout(folder)
+        make_images(layout)
+        steps, errors = step_differences(layout), mmd_errors(layout)
+        print_rows(steps, code="", method="", difference=".1e", step=".1e")
+        medians = pd.DataFrame(errors).groupby("code")["relative_error"].median()
+        print_rows(
+            [{"code": c, "mmd_gradient": e} for c, e in medians.items()],
+            code="",
+            mmd_gradient=".1e",
+        )
+        compared(layout, 1, 1, tuple(CODE))  # imports, and whatever else only the first run does
+        rows = compared(layout, seeds, epochs, tuple(CODE))
     frame = pd.DataFrame(rows).groupby(["method", "code"]).agg(["mean", "std"]).drop(columns="seed")
     frame.columns = ["_".join(names) for names in frame.columns]
     summary = frame.reset_index().to_dict("records")
@@ -283,9 +508,27 @@ def main(
         code="",
         **{name: ".1%" for name in frame.columns if "cpu" not in name},
         cpu_seconds_mean=".1f",
+        cpu_seconds_std=".1f",
     )
-    about = {"study": STUDY, "binding": BINDING, "image_size": SIZE, "counts": COUNTS}
-    save_result("field-code", "cpu", rows, out, **about, epochs=epochs, summary=summary)
+    about = {
+        "study": STUDY,
+        "binding": BINDING,
+        "image_size": SIZE,
+        "counts": COUNTS,
+        "epochs": epochs,
+        "commits": {name: commit(checkouts / name) for name in CHECKOUTS},
+        "spuco": version("spuco"),
+    }
+    save_result(
+        "field-code",
+        "cpu",
+        rows,
+        out,
+        **about,
+        summary=summary,
+        one_step=steps,
+        mmd_gradient=errors,
+    )
 
 
 if __name__ == "__main__":

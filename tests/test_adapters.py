@@ -18,6 +18,7 @@ from wilds.datasets.wilds_dataset import WILDSDataset
 import diagvib
 from conftest import REPOSITORY, refused
 from diagvib.models.small_cnn import small_cnn
+from diagvib.settings.layout import Layout
 
 pytestmark = pytest.mark.integration
 BLOCKS = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/library.md").read_text(), re.S)
@@ -156,7 +157,10 @@ def test_run_expt_of_wilds_trains_and_evaluates(tmp_path, monkeypatch):
     import field_code
 
     monkeypatch.setattr(field_code, "COUNTS", {**COUNTS, "val": 45})
-    rows = field_code.compared(Path(checkout), seeds=1, epochs=1, code=("WILDS",))
+    field_code.prepare_wilds(Path(checkout) / "examples")
+    layout = Layout(tmp_path)
+    field_code.make_images(layout)
+    rows = field_code.compared(layout, seeds=1, epochs=1, code=("WILDS",))
     assert [row["method"] for row in sorted(rows, key=lambda row: row["method"])] == [
         "erm",
         "group_dro",
