@@ -16,13 +16,14 @@ import numpy as np
 import pandas as pd
 import typer
 from result_file import REPOSITORY
+from result_tables.committed import misled_accuracy
 
 from diagvib.commands.detect import count_text, needed_as_measured
 from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.reader_tables import markdown_table
 from diagvib.results.variation import SPREADS, variation_rows
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_sets import ID
 
 OUT, PAGE = REPOSITORY / "config/components.csv", REPOSITORY / "docs/chance.md"
 # In points.
@@ -67,8 +68,10 @@ def page_table() -> str:
 
 def components(runs: pd.DataFrame) -> Iterator[dict]:
     """`variation_rows` of single bindings, of accuracies and of differences."""
-    groups = (runs.get(f"{group}_accuracy", np.nan) for group in (ID, OOD))
-    values = runs[RUN_KEYS].assign(accuracy=np.where(runs["cue"] == "", *groups))
+    plain = runs.get(f"{ID}_accuracy", np.nan)
+    values = runs[RUN_KEYS].assign(
+        accuracy=np.where(runs["cue"] == "", plain, misled_accuracy(runs))
+    )
     first = values["baseline"].iloc[0]
     keys = [name for name in RUN_KEYS if name != "baseline"]
     reference = values[values["baseline"] == first].set_index(keys)["accuracy"]

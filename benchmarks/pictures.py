@@ -97,7 +97,8 @@ def follows(theme: Theme) -> Drawing:
     note = "diagonal: accuracy without a shortcut. Bold: the 95 % interval over three dataset samples excludes 0"
     return _titled(
         figure,
-        "A small CNN follows position most and texture not at all;\nImageNet features follow hue most, then position and shape",
+        "A small CNN follows position most and texture not at all;\n"
+        "ImageNet features follow hue most, then position and shape",
         note,
     )
 

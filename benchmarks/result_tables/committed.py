@@ -38,6 +38,22 @@ def tested(runs: pd.DataFrame) -> pd.Series:
     return runs["ood_accuracy"].fillna(runs["id_accuracy"])
 
 
+def misled_accuracy(runs: pd.DataFrame) -> pd.Series:
+    """Accuracy where every cue misleads. Where only the first of two cues goes with the target
+    (CUE-1-95), it misleads in two groups of images."""
+    accuracy = runs.get("ood_accuracy", pd.Series(float("nan"), runs.index))
+    if "neither_accuracy" not in runs:
+        return accuracy
+    groups = ["no-cue-1", "neither"]
+    of_groups, images = (
+        runs[[f"{group}_{what}" for group in groups]].set_axis(groups, axis="columns")
+        for what in ("accuracy", "n")
+    )
+    first = (of_groups * images).sum(axis="columns") / images.sum(axis="columns")
+    both = runs["neither_accuracy"].fillna(accuracy)
+    return both.where(runs["study"] != "cue-1-95", first)
+
+
 def by_sample(folder: str, column: str, study: str) -> pd.DataFrame:
     """A column of runs.csv by dataset sample, a column per baseline."""
     return (

@@ -7,7 +7,7 @@ import pandas as pd
 from result_file import REPOSITORY
 
 from diagvib.results.uncertainty import sample_interval
-from result_tables.committed import GROUPS, Row, gain, percent, read, runs
+from result_tables.committed import GROUPS, Row, gain, misled_accuracy, percent, read, runs
 
 # Method -> its control.
 RETRAINING = ("afr", "self", "dpe", "cb_llr")
@@ -182,18 +182,11 @@ def in_order(folder: str) -> list[tuple[str, str]]:
 
 def misled(folder: str) -> dict[str, pd.DataFrame]:
     """Study and target -> accuracy where every cue misleads, by dataset sample, a column per method."""
-    own = compared(folder)
-    own["misled"] = own["ood_accuracy"]
-    if "neither_accuracy" in own:
-        own["misled"] = own["neither_accuracy"].fillna(own["ood_accuracy"])
-        # Where only the first of two cues goes with the target, it misleads in two groups of images.
-        one = own[["no-cue-1_n", "neither_n"]].rename(columns=lambda name: name.removesuffix("_n"))
-        each = own[["no-cue-1_accuracy", "neither_accuracy"]].set_axis(one.columns, axis="columns")
-        first = own["study"] == "cue-1-95"
-        own.loc[first, "misled"] = (each * one).sum(axis="columns") / one.sum(axis="columns")
+    table = compared(folder)
+    table["misled"] = misled_accuracy(table)
     return {
         f"{study.upper()}, {target}": group.pivot(index="sample", columns="method", values="misled")
-        for (study, target), group in own.groupby(["study", "target"], sort=False)
+        for (study, target), group in table.groupby(["study", "target"], sort=False)
     }
 
 
