@@ -69,6 +69,7 @@ def encoded(images, folder, settings=None, samples=1) -> FeatureFiles:
         ({"input": {"mean": [0.5] * 3, "std": [0.25] * 3}}, 1e-6),
         ({"dtype": "float16"}, 1e-3),
         ({"runtime": "onnxruntime"}, 1e-6),
+        ({"compute": "bf16"}, 4e-3),
     ],
 )
 def test_features_are_the_networks_own(images, tmp_path, model, close):
@@ -91,6 +92,30 @@ def test_features_are_the_networks_own(images, tmp_path, model, close):
 def test_a_network_that_onnxruntime_cannot_run_is_refused_by_its_operation():
     with refused(r"model.runtime: .*bessel_j0.*; leave the key out"):
         OnnxNetwork(torch.special.bessel_j0, batch=2, threads=1)(torch.zeros(2, 3))
+
+
+def test_an_export_is_kept_for_other_jobs_with_the_same_network(images, tmp_path, monkeypatch):
+    exports, export = [], torch.onnx.export
+    monkeypatch.setattr(
+        torch.onnx, "export", lambda *a, **options: exports.append(1) or export(*a, **options)
+    )
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "cache"))
+    settings = frozen(runtime="onnxruntime")
+    first, later = (encoded(images, tmp_path / job, settings).load(0, "val") for job in "ab")
+    assert torch.equal(first.pixels, later.pixels)
+    assert len(exports) == 1
+    encoded(images, tmp_path / "c", frozen(runtime="onnxruntime", layer="3"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "file"))  # where nothing can be kept
+    unkept = encoded(images, tmp_path / "d", settings).load(0, "val")
+    assert len(exports) == 3
+    assert torch.equal(first.pixels, unkept.pixels)
+
+
+def test_bfloat16_is_part_of_a_networks_identity():
+    assert network_name(frozen(compute="bf16")) != network_name(frozen())
+    with refused("model.compute: onnxruntime computes in float32; leave out one of the two"):
+        frozen(compute="bf16", runtime="onnxruntime")
 
 
 def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):

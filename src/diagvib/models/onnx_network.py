@@ -2,11 +2,14 @@
 convolutions, batch norms and activations (benchmarks/README.md, "Encoding")."""
 
 from collections.abc import Callable
+from importlib.metadata import version
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import cache_folder, text_sha256, whole_file
 from diagvib.foundation.plug_ins import reason
 
 
@@ -14,23 +17,27 @@ class OnnxNetwork:
     """A function of inputs float32[N, ...], N <= batch, computed as ONNX Runtime does it on the CPU.
 
     It is exported when it is called first, for parts of `batch` inputs; a shorter part is padded.
-    DiagvibError if the packages are missing or the network cannot be exported.
+    With `identity`, a text with everything besides the inputs' shape that decides what is exported,
+    the export is kept in the user's cache for other jobs. DiagvibError if the packages are missing
+    or the network cannot be exported.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor], batch: int, threads: int):
+    def __init__(
+        self, function: Callable[[Tensor], Tensor], batch: int, threads: int, identity: str = ""
+    ):
         self.function, self.batch, self.threads = function, batch, threads
+        self.identity = identity
         self._session = None
 
     def __call__(self, inputs: Tensor) -> Tensor:
         part = inputs.new_zeros(self.batch, *inputs.shape[1:])
         part[: len(inputs)] = inputs
         if self._session is None:
-            with torch.inference_mode(False), torch.no_grad():
-                self._session = self._export(torch.zeros(part.shape))
+            self._session = self._loaded(part.shape)
         (outputs,) = self._session.run(None, {self._session.get_inputs()[0].name: part.numpy()})
         return torch.from_numpy(outputs)[: len(inputs)]
 
-    def _export(self, example: Tensor):
+    def _loaded(self, shape: torch.Size):
         try:
             import onnxruntime
             import onnxscript  # noqa: F401, for torch.onnx
@@ -42,11 +49,10 @@ class OnnxNetwork:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads
         try:
-            program = torch.onnx.export(
-                _Module(self.function).eval(), (example,), dynamo=True, verbose=False
-            )
-            model = program.model_proto.SerializeToString()
+            model = self._cached(shape) if self.identity else self._exported(shape)
             return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+        except DiagvibError:
+            raise
         except Exception as error:  # the exporter may raise anything
             while error.__cause__:  # the first names the operation that is missing
                 error = error.__cause__
@@ -54,6 +60,30 @@ class OnnxNetwork:
                 f"model.runtime: the network cannot be run by onnxruntime ({reason(error)}); leave "
                 "the key out"
             ) from None
+
+    def _cached(self, shape: torch.Size) -> bytes:
+        """The export from the cache; of several jobs, one makes it. Where nothing can be kept, each
+        does."""
+        packages = [f"{name} {version(name)}" for name in ("torch", "onnxscript", "onnxruntime")]
+        name = text_sha256(repr([self.identity, [*shape], packages]))
+        path = cache_folder() / "onnx" / f"{name}.onnx"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path.with_suffix(".lock")).acquire()
+        except OSError:
+            return self._exported(shape)
+        with lock:
+            if not path.exists():
+                with whole_file(path) as temporary:
+                    temporary.write_bytes(self._exported(shape))
+            return path.read_bytes()
+
+    def _exported(self, shape: torch.Size) -> bytes:
+        with torch.inference_mode(False), torch.no_grad():
+            program = torch.onnx.export(
+                _Module(self.function).eval(), (torch.zeros(shape),), dynamo=True, verbose=False
+            )
+            return program.model_proto.SerializeToString()
 
 
 class _Module(nn.Module):

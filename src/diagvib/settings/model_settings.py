@@ -136,6 +136,9 @@ class ModelSettings(Sparse):
     runtime: Literal["onnxruntime"] | None = None
     """Compute features on a CPU with ONNX Runtime, which is faster (it needs the packages
     onnxruntime and onnxscript). Default: PyTorch."""
+    compute: Literal["bf16"] | None = None
+    """Compute features in bfloat16, which is faster on GPUs and on CPUs with AVX512-BF16 or AMX, and
+    slower on others. Default: float32."""
     head: Literal["linear", "published"] | Mlp | None = None
     """The head on the features: a new layer or MLP, or the network's own last layer. Default:
     linear."""
@@ -167,7 +170,11 @@ class ModelSettings(Sparse):
             raise InvalidField(
                 "weights_sha256", "this needs the key weights_file, the file with this hash"
             )
-        for key in ("input", "layer", "dtype", "runtime", "head", "views"):
+        if self.compute and self.runtime:
+            raise InvalidField(
+                "compute", "onnxruntime computes in float32; leave out one of the two"
+            )
+        for key in ("input", "layer", "dtype", "runtime", "compute", "head", "views"):
             if getattr(self, key) not in (None, "published") and not self.frozen:
                 raise InvalidField(key, "this is for features; it needs frozen: true")
         return self

@@ -110,7 +110,7 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
         counting(f"encode {folder.parent.name} {folder.name}", images, "images") as advance,
     ):
         for sample in range(samples):
-            encoder = _encoder(encoding, network, parts[sample, "train"])
+            encoder = _encoder(encoding, network, parts[sample, "train"], digest(made_by))
             for split in SPLITS:
                 part, path = parts[sample, split], files.path(sample, split)
                 views = model.get("views", []) if split == "train" else []
@@ -157,7 +157,8 @@ def made_from(encoding: Encoding, network: Network, datasets: Datasets) -> dict:
     }
 
 
-def _encoder(encoding: Encoding, network: Network, train: Part) -> Encoder:
+def _encoder(encoding: Encoding, network: Network, train: Part, identity: str) -> Encoder:
+    """identity: a digest of everything but the images that decides features."""
     model = encoding.settings["model"]
     input_settings = model.get("input") or {}
     if input_settings.get("mean"):
@@ -171,7 +172,9 @@ def _encoder(encoding: Encoding, network: Network, train: Part) -> Encoder:
         network, mean, std, input_settings.get("size"), interpolation, model.get("layer")
     )
     if model.get("runtime") and encoding.device.type == "cpu":
-        encoder.of_inputs = OnnxNetwork(encoder.compute, _BATCH_CPU, encoding.threads)
+        encoder.of_inputs = OnnxNetwork(encoder.compute, _BATCH_CPU, encoding.threads, identity)
+    if model.get("compute"):
+        encoder.of_inputs = torch.autocast(encoding.device.type, torch.bfloat16)(encoder.compute)
     return encoder.to(encoding.device)
 
 
@@ -228,7 +231,7 @@ def features_of(
 ) -> torch.Tensor:
     """Features float[B, D] of images uint8[B, H, W, 3], on the CPU."""
     size = _BATCH_CPU if pixels.device.type == "cpu" else _BATCH
-    return torch.cat([encoder(part).cpu() for part in pixels.split(size)])
+    return torch.cat([encoder(part) for part in pixels.split(size)]).cpu()
 
 
 def write_features(
