@@ -60,6 +60,8 @@ def test_help_names_every_command_and_every_command_has_help():
         ("train small_cnn zgo shape-hu", "unknown factor 'hu'; did you mean hue"),
         ("train small_cnn zgo shape", "study zgo: 'shape' names 1 factors for 2 roles"),
         ("encode lite0 zgo shape-hu", "unknown factor 'hu'"),
+        ("run demo --set samples=2", "--set: write --config KEY=VALUE"),
+        ("run --config mine.yaml", "--config: the file comes first"),
         ("train ../../escaped zgo shape-hue --settings {}", "'../../escaped'"),
         ("train resnet18 zgo shape-hue", "images/zgo/shape-hue/0/train.parquet: no such file"),
         ("train small_cnn zgo shape-hue --settings {} --set a=b", "--settings replaces"),
@@ -233,6 +235,18 @@ def test_options_not_given_are_the_configurations_and_with_settings_the_defaults
         run_stage("train", Layout(Path("x")), *of_job, {**options})
     selection = {**names, "device": "cuda", "tensorboard": False}
     assert results == [{**selection, "keep_weights": True}, selection]
+
+
+def test_names_that_a_terminal_cannot_show_are_no_error():
+    code = "from diagvib import cli; cli.version = lambda: print('\u725b'); cli.main()"
+    call = subprocess.run(
+        [sys.executable, "-c", code, "--version"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert call.stdout == "\\u725b\n"
 
 
 def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch, capsys):

@@ -60,8 +60,10 @@ def bare(table: pd.DataFrame) -> pd.DataFrame:
 
 TABLES = {
     "semicolons.csv": lambda table: table.to_csv(index=False, sep=";"),
+    "excel.csv": lambda table: "sep=;\r\n" + table.to_csv(index=False, sep=";"),
     "tabs.tsv": lambda table: table.to_csv(index=False, sep="\t"),
     "lines.jsonl": as_json_lines,
+    "list.json": lambda table: table.to_json(orient="records", indent=1),
     "mark.csv": lambda table: "\ufeff" + table.to_csv(index=False),
     "windows.CSV": lambda table: table.to_csv(index=False).replace("\n", "\r\n"),
     "quotes.csv": lambda table: table.to_csv(index=False, quoting=1),
@@ -84,12 +86,30 @@ TABLES = {
 }
 
 
+def test_photos_in_an_archive_are_to_be_unpacked(tmp_path):
+    table = labels(tmp_path)
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    for name in table["file"]:
+        (tmp_path / name).unlink()
+    (tmp_path / "photos.zip").touch()
+    columns, says = (
+        Columns(target="bird", cues=["place"]),
+        "no photos in it, but photos.zip; unpack",
+    )
+    with refused(says):
+        look(tmp_path, None, columns, "birds")
+    (tmp_path / "labels.csv").unlink()
+    with refused(says):
+        look(tmp_path, None, columns, "birds")
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_each_of_these_tables_is_read(tmp_path, name):
     table = labels(tmp_path)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(TABLES[name](table).encode())
-    proposal = look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+    option = name if name.endswith(".json") else None  # which may be something else
+    proposal = look(tmp_path, option, Columns(target="bird", cues=["place"]), "birds")
     merged = proposal.photos.merge(table, left_on="path", right_on="file", suffixes=("", "_wanted"))
     assert len(merged) == 4 * N
     expected = merged[["bird_wanted", "place_wanted"]].to_numpy()

@@ -10,7 +10,6 @@ module itself, so whatever affects a result belongs elsewhere.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from diagvib.foundation.devices import likely_gpu, machine, resolve_device
+from diagvib.foundation.devices import core_count, likely_gpu, machine, resolve_device
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_digests
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import side_by_side
@@ -84,7 +84,7 @@ TensorBoard = Annotated[
 
 
 def cores(threads: int | None = None) -> int:
-    return threads or os.cpu_count() or 1
+    return threads or core_count()
 
 
 def _weights(layout: Layout, mirror: Path | None, model: dict | None) -> Path | None:
@@ -281,7 +281,15 @@ def train_in_turn(
     curves = layout.curves(*names) if tensorboard else None
     folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
     datasets = _features_or_images(_Data(layout, job, *names[1:], training.device))
-    train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
+    try:
+        train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise DiagvibError(
+            f"{names[0]}: batch norm needs two images, but a batch has one: the last of an epoch, or all "
+            "of a small set; leave out `drop_last: false`, or choose another batch_size"
+        ) from None
 
 
 def _processes(

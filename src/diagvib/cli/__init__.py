@@ -41,6 +41,8 @@ def main() -> None:
     """Run a command. A user's mistake ends with one line on standard error and exit code 1; SIGTERM
     ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A class may have a name that the terminal's encoding lacks.
+    sys.stdout.reconfigure(errors="backslashreplace")
     gc.set_threshold(
         100_000, 50, 100
     )  # by default, garbage collection takes a fifth of torch's import time

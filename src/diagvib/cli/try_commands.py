@@ -33,6 +33,10 @@ def run(
 
     options = [config, *context.args]
     name = "config" if config.startswith("-") else options.pop(0)
+    if "--set" in options:
+        raise DiagvibError("--set: write --config KEY=VALUE, as Snakemake has it")
+    if "--config" in options and "=" not in "".join(options[options.index("--config") + 1 :][:1]):
+        raise DiagvibError("--config: the file comes first, as in `diagvib run FILE`")
     raise typer.Exit(run_workflow(name, options))
 
 

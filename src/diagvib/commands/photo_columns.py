@@ -22,6 +22,7 @@ from diagvib.scenes.photos.locate import locate
 from diagvib.scenes.photos.tables import FOLDER, top_folders
 
 _MOST_CLASSES = 50
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 _MISSING = {"nan", "na", "n/a", "#n/a", "<na>", "null"}  # values of a label, in lower case
 _SPLITS = {
     "train": ("train", "training", "tr", "0"),
@@ -163,6 +164,17 @@ def _check_outside(path: Path) -> None:
         )
 
 
+def _check_unpacked(folder: Path, photos: Sequence[object]) -> None:
+    """DiagvibError for a folder without photos, which names archives that may hold them."""
+    archives = [path for path in files_in(folder) if path.lower().endswith(_ARCHIVES)]
+    if archives and not photos:
+        raise DiagvibError(
+            f"{folder}: no photos in it, but {some_names(archives, SHOWN)}; unpack the photos there"
+        )
+    if not photos:
+        raise DiagvibError(f"{folder}: no photos ({', '.join(EXTENSIONS)}) in it")
+
+
 def _file_column(folder: Path, table: str, photos: Sequence[str]) -> str:
     """The column with the photos' paths or names. DiagvibError unless there is exactly one."""
     path = next(iter(table_paths(table, folder)), folder / table)
@@ -177,6 +189,7 @@ def _file_column(folder: Path, table: str, photos: Sequence[str]) -> str:
         return file_columns.popitem()[1]
     if not candidates:
         _check_outside(path)
+        _check_unpacked(folder, photos)
     first_values = ", ".join(f"{name} ({one_line(labels[name].iloc[0], 60)})" for name in labels)
     raise DiagvibError(
         f"{path}: {'more than one' if candidates else 'no'} column has names of photos in {folder}, such as "
@@ -200,8 +213,7 @@ def _by_levels(folder: Path, columns: Columns) -> tuple[dict, pd.DataFrame]:
     """A column for each level of folders, of the photos at the most frequent depth."""
     levels = columns.levels
     paths = [Path(path) for path in photo_paths(folder)]
-    if not paths:
-        raise DiagvibError(f"{folder}: no photos ({', '.join(EXTENSIONS)}) in it")
+    _check_unpacked(folder, paths)
     depth = Counter(len(path.parts) - 1 for path in paths).most_common(1)[0][0]
     if not depth:
         raise DiagvibError(

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,12 +66,17 @@ def why_no_ledger(root: str) -> str | None:
     if is_hidden(root):  # a recording was stopped
         return None
     command = ["git", "check-ignore", "--quiet", stages_of(root)]
-    answer = subprocess.run(command, check=False, capture_output=True).returncode
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    if "safe.directory" in answer.stderr:
+        return (
+            "git does not trust this folder, which belongs to another user; `git config --global --add "
+            f"safe.directory {shlex.quote(str(Path.cwd()))}`"
+        )
     obstacles = {
         0: f"git ignores {stages_of(root)}, so that this folder has no versions",
         128: "no git repository here, which DVC needs unless it was set up by `dvc init --no-scm`",
     }
-    return obstacles.get(answer)
+    return obstacles.get(answer.returncode)
 
 
 def is_without_git() -> bool:

@@ -16,6 +16,7 @@ from diagvib.scenes.photos.decoding import check_regular
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 _SEPARATORS = ",;\t|"  # the first of those that are most frequent in the header
+_EXCEL = re.compile(f"sep=([{re.escape(_SEPARATORS)}])\\s*", re.IGNORECASE)  # its first line
 _INVISIBLE = {0x200B: None, 0xFEFF: None}  # a space without width, a byte order mark
 
 
@@ -31,9 +32,9 @@ def tidy_column(column: pd.Series) -> pd.Series:
 
 def read_labels(path: Path, location: str) -> pd.DataFrame:
     """A table as text, "" for missing values, with tidy names of columns: CSV or TSV in UTF-8, JSON
-    lines or Parquet, without columns of images. where: the key or option that names it.
+    records or Parquet, without columns of images. where: the key or option that names it.
     DiagvibError if it cannot be read, or has no rows or a column twice."""
-    readers = {".parquet": _read_parquet, ".jsonl": _read_json_lines}
+    readers = {".parquet": _read_parquet, ".jsonl": _read_json, ".json": _read_json}
     try:
         check_regular(path)
         table = readers.get(path.suffix.lower(), _read_separated)(path)
@@ -73,20 +74,25 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return _as_text(table.to_pandas(ignore_metadata=True, integer_object_nulls=True))
 
 
-def _read_json_lines(path: Path) -> pd.DataFrame:
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
-    return _as_text(
-        pd.DataFrame([json.loads(line) for line in lines if line.strip()], dtype=object)
-    )
+def _read_json(path: Path) -> pd.DataFrame:
+    """A record in each line, or a list of records."""
+    text = path.read_text(encoding="utf-8-sig")
+    records = text.lstrip().startswith("[")
+    lines = [] if records else [line for line in text.split("\n") if line.strip()]
+    rows = json.loads(text) if records else [json.loads(line) for line in lines]
+    return _as_text(pd.DataFrame(rows, dtype=object))
 
 
 def _read_separated(path: Path) -> pd.DataFrame:
     # With the names as its first row: as a header, pandas would rename what is there twice.
     with open(path, encoding="utf-8-sig") as file:
-        header = re.sub('"[^"]*"', "", file.readline())
+        line = file.readline()
+        separator = _EXCEL.fullmatch(line)
+        header = re.sub('"[^"]*"', "", file.readline() if separator else line)
     table = pd.read_csv(
         path,
-        sep=max(_SEPARATORS, key=header.count),
+        sep=separator[1] if separator else max(_SEPARATORS, key=header.count),
+        skiprows=1 if separator else 0,
         header=None,
         skipinitialspace=True,
         dtype=str,
