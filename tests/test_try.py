@@ -12,7 +12,7 @@ from diagvib import cli
 from diagvib.commands.dry_run import dry_run
 from diagvib.commands.new_photos import look, write
 from diagvib.commands.photo_columns import Columns
-from diagvib.commands.plan import estimate
+from diagvib.commands.plan import estimate, print_plan
 from diagvib.commands.try_baseline import with_one_baseline
 from diagvib.foundation.files import write_json
 from diagvib.scenes import load_scene
@@ -153,7 +153,7 @@ def test_a_study_in_which_a_method_is_impossible_is_refused(folder):
         with_one_baseline(Path("c.yaml"), None, "group_dro", "zgo", None)
 
 
-def test_photos_are_tried_and_planned_as_many_as_there_are(tmp_path, monkeypatch):
+def test_photos_are_tried_and_planned_as_many_as_there_are(tmp_path, monkeypatch, capsys):
     """In a published split: 40 for training of each of four combinations."""
     monkeypatch.chdir(tmp_path)
     for split, count in (("train", 40), ("val", 10), ("test", 10)):
@@ -174,6 +174,8 @@ def test_photos_are_tried_and_planned_as_many_as_there_are(tmp_path, monkeypatch
     assert not Path(config.root).exists()
     plan = estimate(config, "cpu")
     assert plan["photos_not_known"] == ["mine-published"] and not plan["images"]
+    print_plan(plan, config)
+    assert "0 of 64 x 64 pixels, without photos" in capsys.readouterr().out
     prepared = Layout(config.root).prepared(config.scenes[0])
     shutil.copytree(cached(load_scene(config.scenes[0]), "official", None), prepared)
     plan = estimate(config, "cpu")

@@ -376,7 +376,8 @@ def print_plan(plan: dict, config: Configuration) -> None:
     size, total, pairs = config.image_size, sum(plan["disk"].values()), plan["jobs"]["draw"]
     rows = {
         "datasets": f"{plan['datasets']:,} ({pairs:,} pair{'s' * (pairs != 1)} of study and binding)",
-        "images": f"{plan['images']:,} of {size} x {size} pixels",
+        "images": f"{plan['images']:,} of {size} x {size} pixels"
+        + ", without photos that are not prepared yet" * bool(plan["photos_not_known"]),
         "runs": f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})",
         "epochs": _epochs(config),
         "jobs": _listed(plan["jobs"]),
