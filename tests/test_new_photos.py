@@ -167,8 +167,13 @@ def test_group_dro_is_proposed_only_if_it_can_be_trained(tmp_path, monkeypatch):
     train = (np.arange(160) % 2 == 0) & ((table["animal"] != "cow") | (table["ground"] != "sea"))
     table["split"] = np.where(train, "train", np.where(np.arange(160) % 4 < 3, "test", "val"))
     table.to_csv(tmp_path / "mine/labels.csv", index=False)
-    paths = write(look(tmp_path / "mine", None, Columns(target="animal", cues=["ground"])), Path())
+    proposal = look(tmp_path / "mine", None, Columns(target="animal", cues=["ground"]))
+    paths = write(proposal, Path())
     assert len(read_yaml(paths["configuration"])["baselines"]) == 1
+    assert "none to train with" not in cells_text(proposal)
+    cows = (proposal.photos["animal"] == "cow") & (proposal.photos["split"] == "train")
+    proposal.photos = proposal.photos[~cows]
+    assert "animal cow: has test photos, but none to train with" in cells_text(proposal)
 
 
 def test_folders_are_labels_and_the_sheet_shows_a_photo_of_each_cell(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.report.style import new_figure
 from diagvib.scenes.photos.decoding import open_photo, square
 from diagvib.scenes.photos.shares import LEAST_IMAGES, serving_split
@@ -179,9 +179,20 @@ def cells_text(proposal: Proposal) -> str:
             f"{proposal.unused} is not used, and photos are split anew: it does not have exactly one "
             "value for each of train, val and test"
         )
-    cue = [*proposal.classes][1]
+    target, cue, *_ = proposal.classes
+    if untrained := _untrained(proposal, target):
+        lines.append(
+            f"{target} {some_names(untrained)}: has test photos, but none to train with, so that no answer "
+            "can be right; leave it out, or add photos"
+        )
     counts_table = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()
     return "\n".join([*lines, counts_table.to_string(), *_usage(proposal)])
+
+
+def _untrained(proposal: Proposal, target: str) -> list[str]:
+    """The classes that a published split tests without training them."""
+    classes = proposal.photos.groupby("split")[target].unique()
+    return sorted({*classes.get("test", ())} - {*classes.get("train", ())})
 
 
 def _usage(proposal: Proposal) -> list[str]:
