@@ -256,6 +256,12 @@ def test_the_table_of_operations_is_of_the_baselines_as_they_are():
         assert rows[name] == {"weights": "", "bytes": "", **values}
 
 
+def test_a_step_that_needs_more_than_a_batch_has_no_count():
+    """masktune's cannot be taken without computing it either, unlike factor_vae's."""
+    assert multiply_adds.count(load_settings("masktune"), 64) == {}
+    assert multiply_adds.count(load_settings("factor_vae"), 64)["train"] > 0
+
+
 def test_published_weights_take_their_size_once(capsys):
     frozen = load_config(overrides=[*SMALL, "baselines=[resnet50_in]"])
     weights = estimate(frozen)["disk"]["published weights"]

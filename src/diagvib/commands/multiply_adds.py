@@ -63,9 +63,10 @@ def count(settings: dict, image_size: int) -> dict[str, float]:
     if ":" in method + model.get("name", ""):
         return {}
     try:
-        return _count_on("meta", settings, image_size)
-    except RuntimeError:
-        return _count_on("cpu", settings, image_size)
+        try:
+            return _count_on("meta", settings, image_size)
+        except RuntimeError:
+            return _count_on("cpu", settings, image_size)
     except _WITHOUT_DATA:
         return {}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from diagvib.foundation.errors import some_names
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import print_rows
 from diagvib.results.uncertainty import image_interval, sample_interval
@@ -324,10 +325,7 @@ def describe_doubtful(runs: pd.DataFrame) -> list[str]:
 def doubt_reasons(runs: pd.DataFrame) -> list[str]:
     """Each reason for doubt, after the baselines whose complete runs have it."""
     names_by_reason = runs[doubtful(runs)].groupby("reason", sort=False)["baseline"].unique()
-    return [
-        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}: {reason}"
-        for reason, names in names_by_reason.items()
-    ]
+    return [f"{some_names(names, 3)}: {reason}" for reason, names in names_by_reason.items()]
 
 
 def _described(runs: pd.DataFrame, selected: pd.Series) -> list[str]:
