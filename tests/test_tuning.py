@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import yaml
 
 from conftest import refused
 from diagvib import stages as jobs
@@ -228,3 +229,24 @@ def test_the_ranking_begins_with_the_best(rule, left, monkeypatch):
         task, table.assign(status="ok"), tuning.grid([16], [1e-4, 1e-3]), rule, "c"
     )
     assert [int(row[0]) for row in display] == [left, 1 - left]
+
+
+def test_a_batch_norm_that_gets_one_image_says_what_to_change(root, tmp_path, monkeypatch):
+    """When it is tuned, and when it is trained."""
+    (tmp_path / "normed_net.py").write_text(
+        "from torch import nn\n\n"
+        "def net(n_classes, image_size, **options):\n"
+        "    features = nn.Flatten(), nn.Linear(3 * image_size**2, 4), nn.BatchNorm1d(4)\n"
+        "    return nn.Sequential(*features, nn.Linear(4, n_classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = {"model": "normed_net:net", "method": "erm", "origin": "a test", "drop_last": False}
+    entry |= {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 21}
+    (tmp_path / "normed.yaml").write_text(yaml.safe_dump({"normed": entry}))
+    overrides = f"baselines_from=[{tmp_path / 'normed.yaml'}]", "tuning.batch_sizes=[21]"
+    with refused("normed: batch norm needs two images"):
+        tune(root, *overrides, baseline="normed")
+    config = load_config(None, [*TOY, overrides[0], "baselines=[normed]"])
+    settings = stage_settings(config, "train", study="zso", baseline="normed")
+    with refused("normed: batch norm needs two images"):
+        jobs.train(Layout(root), settings, "normed", "zso", "hue", "cpu")

@@ -10,7 +10,8 @@ module itself, so whatever affects a result belongs elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -281,13 +282,20 @@ def train_in_turn(
     curves = layout.curves(*names) if tensorboard else None
     folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
     datasets = _features_or_images(_Data(layout, job, *names[1:], training.device))
-    try:
+    with _batches_of_one_refused(names[0]):
         train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
+
+
+@contextmanager
+def _batches_of_one_refused(baseline: str) -> Iterator[None]:
+    """DiagvibError for torch's error of a batch norm that gets one image in training."""
+    try:
+        yield
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
         raise DiagvibError(
-            f"{names[0]}: batch norm needs two images, but a batch has one: the last of an epoch, or all "
+            f"{baseline}: batch norm needs two images, but a batch has one: the last of an epoch, or all "
             "of a small set; leave out `drop_last: false`, or choose another batch_size"
         ) from None
 
@@ -346,7 +354,8 @@ def tune(
     processes = processes or _processes(layout, job, runs, device)
     if min(processes, len(runs)) > 1:  # after which all are there, but for those without memory
         side_by_side(partial(_train_part, *options), trainings, processes)
-    tune(task)
+    with _batches_of_one_refused(baseline):
+        tune(task)
 
 
 def _tuning_task(
@@ -375,7 +384,8 @@ def _train_part(
     from diagvib.training.tuning import candidates
 
     task, trials, _ = candidates(_tuning_task(layout, job, baseline, device, mirror))
-    train_part(task, trials, part)
+    with _batches_of_one_refused(baseline):
+        train_part(task, trials, part)
 
 
 def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:

@@ -60,7 +60,17 @@ from diagvib.results.reader_tables import (
 
 # Sections of numbers that stand elsewhere as pictures, or on how runs were made: without a picture
 # that is open, they are among the details at the end.
-_DETAILS = "tables factors overall calibration training rules prices times variation".split()
+_DETAILS = [
+    "tables",
+    "factors",
+    "overall",
+    "calibration",
+    "training",
+    "rules",
+    "prices",
+    "times",
+    "variation",
+]
 _OTHER_KEYS = ("gaps", "shortcut", "accuracy")  # sets of metrics that stand elsewhere below
 # The sections in their order, by the name of their macro in the template, if they have one. Others
 # follow.
