@@ -7,6 +7,7 @@ everything else to DVC.
 
 import json
 import os
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from shlex import quote
@@ -67,13 +68,8 @@ def write_root_stages(root: str, config: Configuration) -> None:
     main_file = read_yaml(stages_of("."))
     dependencies = {str(config_of(root)), *config.studies_from, *config.baselines_from}
     dependencies |= {*config.textures} - {*PUBLISHED_TEXTURES}
-    for main_stage in main_file["stages"].values() if in_repository() else ():
-        files = (file for entry in main_stage.get("params", []) for file in entry)
-        dependencies |= {
-            path for path in main_stage["deps"] if path.startswith(("config/", "rules/", "src/"))
-        }
-        dependencies |= {file for file in files if file != str(config_of("."))}
-        dependencies.add("config/baselines")
+    if in_repository():
+        dependencies |= _main_dependencies(main_file["stages"].values())
     pairs = ((study, baseline.name) for study in config.studies for baseline in config.baselines)
     codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
     for study, name in product(config.studies, config.networks.values()):
@@ -95,6 +91,16 @@ def write_root_stages(root: str, config: Configuration) -> None:
     plots = [plot for plot in main_file["plots"] if Path(root, *_plotted(plot)).exists()]
     content = {"stages": {"all": stage}, **({"plots": plots} if plots else {})}
     write_text(stages_of(root), comment + _yaml(content))
+
+
+def _main_dependencies(main_stages: Iterable[dict]) -> set[str]:
+    """The code and definitions that stages of the repository's dvc.yaml depend on."""
+    files = {
+        file for stage in main_stages for entry in stage.get("params", []) for file in entry
+    } - {str(config_of("."))}
+    paths = {path for stage in main_stages for path in stage["deps"]}
+    folders = ("config/", "rules/", "src/")
+    return {"config/baselines", *files, *(path for path in paths if path.startswith(folders))}
 
 
 def _outs(root: str, sources: str) -> dict[str, list[dict]]:
