@@ -155,9 +155,10 @@ def test_run_expt_of_wilds_trains_and_evaluates(tmp_path, monkeypatch):
     if not (checkout := os.environ.get("WILDS_CHECKOUT")):
         pytest.skip("WILDS_CHECKOUT names no checkout of WILDS; its wheel lacks run_expt")
     import field_code
+    import field_training
 
-    monkeypatch.setattr(field_code, "COUNTS", {**COUNTS, "val": 45})
-    field_code.prepare_wilds(Path(checkout) / "examples")
+    monkeypatch.setattr(field_training, "COUNTS", {**COUNTS, "val": 45})
+    field_training.prepare_wilds(Path(checkout) / "examples")
     layout = Layout(tmp_path)
     field_code.make_images(layout)
     rows = field_code.compared(layout, seeds=1, epochs=1, code=("WILDS",))
