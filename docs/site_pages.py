@@ -26,10 +26,12 @@ from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.reader_tables import markdown_table, markdown_text
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import default_path
+from diagvib.studies.known_studies import SHIPPED
 
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 import result_pages  # noqa: E402
+from result_tables.comparison import TOLD  # noqa: E402
 
 # Pages of the repository outside docs/ -> their path on the site.
 OUTSIDE = {
@@ -135,13 +137,10 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
 
 
 def home(readme: str) -> str:
-    """README up to its glossary, with the playground."""
-    return (
-        readme.partition("\n<details>\n")[0].replace(
-            "\n## Try it\n", f"\n{PLAYGROUND}\n\n## Try it\n", 1
-        )
-        + "\n\nWords: [glossary](docs/glossary.md).\n"
-    )
+    """README with the playground, and a link in place of its glossary."""
+    page = readme.replace("\n## Try it\n", f"\n{PLAYGROUND}\n\n## Try it\n", 1)
+    words = "Words: [glossary](docs/glossary.md)."
+    return re.sub("<details>.*?</details>", words, page, flags=re.S)
 
 
 def glossary() -> str:
@@ -171,26 +170,46 @@ def leaderboard() -> str:
     entries: dict[str, list[Entry]] = {}
     for path in sorted((REPOSITORY / "leaderboard").glob("*/*.json")):
         entries.setdefault(path.parent.name, []).append(read_entry(path))
-    return "".join(f"\n\n## {study}\n\n{_ranking(own)}" for study, own in entries.items())
+    return "".join(f"\n\n{_about(name, own)}\n\n{_ranking(own)}" for name, own in entries.items())
+
+
+def _about(name: str, entries: list[Entry]) -> str:
+    """A study's heading; what it means, if it is one of the package's; the binding, if there is one."""
+    study = SHIPPED.studies.get(name)
+    bindings = {one.binding for entry in entries for one in entry.metrics}
+    lines = [f"## {study.title if study else name}"]
+    if study and len(bindings) == 1:
+        (binding,) = map(markdown_text, bindings)
+        lines += [f"{study.meaning[0].upper()}{study.meaning[1:]}. Binding: {binding}."]
+    return "\n\n".join(lines)
 
 
 def _ranking(entries: list[Entry]) -> str:
     columns = list(dict.fromkeys((one.metric, one.binding) for e in entries for one in e.metrics))
-    several = len({binding for _, binding in columns}) > 1
-    names = [f"{metric} {binding}" if several else metric for metric, binding in columns]
-    order = [column for column in columns if column[0] == "worst_group"] or columns
+    # What the rows are sorted by comes first.
+    columns.sort(key=lambda column: column[0] != "worst_group")
     rows = []
-    for entry in sorted(entries, key=lambda entry: -_mean(entry, *order[:1])):
+    for entry in sorted(entries, key=lambda entry: -_mean(entry, *columns[:1])):
         found = {(one.metric, one.binding): _number(one) for one in entry.metrics}
         n = min((one.n for one in entry.metrics), default=0)
         doubts = [*entry.doubts, *([] if entry.counted else ["not computed again"])]
-        row = [entry.baseline, entry.supervision, *(found.get(column, "") for column in columns)]
+        told = TOLD.get(entry.supervision, entry.supervision)
+        row = [entry.baseline, told, *(found.get(column, "") for column in columns)]
         row += [str(n), "; ".join(doubts), entry.by, entry.date]
         *cells, by, day = map(markdown_text, row)
         rows.append([*cells, f'<a href="{entry.link}">{by}</a>' if entry.link else by, day])
-    heads = ["baseline", "supervision", *names, "n", "doubts", "by", "date"]
-    heads = [markdown_text(head.replace("_", " ")) for head in heads]
-    return "\n".join(markdown_table(heads, rows))
+    heads = ["baseline", "told", *_names_of(columns), "n", "doubts", "by", "date"]
+    return "\n".join(markdown_table([markdown_text(head) for head in heads], rows))
+
+
+def _names_of(columns: list[tuple[str, str]]) -> list[str]:
+    """Metrics in words: with one binding its cues by their factors, with several each with its binding."""
+    if len({binding for _, binding in columns}) > 1:
+        return [f"{metric} {binding}".replace("_", " ") for metric, binding in columns]
+    names = [metric.replace("_", " ") for metric, _ in columns]
+    for number, cue in enumerate(columns[0][1].split("-")[1:] if columns else (), 1):
+        names = [name.replace(f"cue {number}", cue) for name in names]
+    return names
 
 
 def _mean(entry: Entry, column: tuple[str, str] | None = None) -> float:
