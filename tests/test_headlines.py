@@ -1,16 +1,20 @@
 """Headlines of photo sets: they name cue and combination, claim what their intervals show, and say
 which runs are doubtful and which combinations have no test image."""
 
+import shutil
+
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from conftest import REPOSITORY
 from diagvib.results.combinations import change_interval
+from diagvib.results.effects import effect_of
 from diagvib.results.evaluation import evaluate
 from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import known_studies
 from reports import make_report, report_data_of
-from synthetic_runs import PHOTOS, photo_run, tabulated, write_photos
+from synthetic_runs import PHOTOS, photo_run, run_of, tabulated, write_photos, write_predicted
 
 FOLLOWS = {("landbird", "land"): 20, ("landbird", "water"): 1, ("waterbird", "water"): 19}
 NAMED_ROOT = PHOTOS | {"root": "my dataset samples"}
@@ -92,3 +96,42 @@ def test_a_change_has_an_interval_over_images_where_there_are_few_samples():
     change, low, high = change_interval(pd.Series([0.2]), pd.Series([0.9]), 100, 100)
     assert change == pytest.approx(-0.7) and -0.82 < low < -0.75 and -0.65 < high < -0.55
     assert change_interval([0.1, 0.12, 0.11], [0.9, 0.92, 0.9], 9, 9)[2] < -0.5
+
+
+def test_a_cue_class_that_begins_like_another_has_its_own_label(tmp_path):
+    """`water-side` points to waterbird, though `water` points to landbird."""
+    folder = shutil.copytree(REPOSITORY / "config/photos/waterbirds", tmp_path / "birds")
+    scene, studies = folder / "scene.yaml", folder / "studies.yaml"
+    scene.write_text(scene.read_text().replace("{land: 0, water: 1}", "{water: 0, water-side: 1}"))
+    studies.write_text(studies.read_text().replace(" waterbirds:", " birds:"))
+    right = {
+        ("landbird", "water"): 9,
+        ("landbird", "water-side"): 1,
+        ("waterbird", "water-side"): 9,
+    }
+    rows = [
+        {"group": "all", "bird": bird, "place": place}
+        | {"prediction": bird if n < hits else {"landbird": "waterbird"}.get(bird, "landbird")}
+        for (bird, place), hits in right.items()
+        for n in range(10)
+    ]
+    trained = {"landbird-water": 95, "landbird-water-side": 5, "waterbird-water-side": 90}
+    run = run_of("erm", "birds", "bird-place", 0)
+    write_predicted(tmp_path / "runs", run, rows, trained=trained)
+    tables = tabulated(tmp_path, [run], {"studies_from": [str(studies)], "root": "birds"})
+    table = tables["combinations"].set_index(["target_class", "cue_class"])
+    assert table["cue_label"].to_dict() == {
+        cell: {"water": "landbird", "water-side": "waterbird"}[cell[1]] for cell in right
+    }
+    assert table.loc[("landbird", "water-side"), ["followed", "change"]].to_list() == [0.9, -0.8]
+
+
+def test_an_effect_counts_the_images_of_common_samples_alone():
+    def interval(*others: int) -> tuple[float, float]:
+        rows = [run_of("erm", study, "bird-place", 0) for study in ("a", "b")]
+        rows += [run_of("erm", "a", "bird-place", sample) for sample in others]
+        runs = pd.DataFrame(rows).assign(all_accuracy=0.5, all_n=20)
+        a, b = ({"study": study, "group": "all"} for study in ("a", "b"))
+        return effect_of({"runs": runs}, a, b).low, effect_of({"runs": runs}, b, a).high
+
+    assert interval() == interval(1) == interval(1, 2)

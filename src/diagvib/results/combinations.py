@@ -1,7 +1,8 @@
 """Accuracy by combination of classes, of studies judged by `accuracy`: the numbers that show whether
 a network follows a cue, and where."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -30,10 +31,12 @@ def combinations(results: Results) -> pd.DataFrame:
     tested = results.cells.astype({"misled": float, "trained": float})
     for names, part in tested.groupby(_RUNS, sort=False):
         expected = runs[(runs[_RUNS] == list(names)).all(axis=1)]
-        if len(_class_names(expected, results.known_studies)) == 1:
+        classes, *other_classes = _class_names(expected, results.known_studies)
+        if not other_classes:
             labels = [*filter(None, (results.cue_label[run] for run in expected.index))][:1]
             description = dict(zip(_RUNS, names, strict=True))
-            part = part.assign(cue_label=_labels(part["cue_class"], *labels))
+            cue_labels = _labels(classes[1:], *labels)
+            part = part.assign(cue_label=part["cue_class"].map(cue_labels).fillna(""))
             samples = expected["sample"].unique()
             rows += [{**description, **row} for row in _of_binding(part, samples)]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -46,17 +49,15 @@ def _class_names(runs: pd.DataFrame, known_studies: KnownStudies) -> set[tuple]:
     }
 
 
-def _labels(cue_classes: pd.Series, label: Mapping[str, Set[str]] | None = None) -> list[str]:
+def _labels(
+    cue_classes: Sequence[Sequence[str]], label: Mapping[str, Set[str]] | None = None
+) -> dict[str, str]:
     """The one class that the first cue points to in each combination of cues; or empty. A cue whose
-    classes all point to the same class says nothing."""
+    classes all point to the same class says nothing. cue_classes: of each cue."""
     label = label or {}
-    if len({*label.values()}) < 2:
-        return [""] * len(cue_classes)
-    single = {name: next(iter(classes)) for name, classes in label.items() if len(classes) == 1}
-    return [
-        next((single[key] for key in single if f"{name}-".startswith(f"{key}-")), "")
-        for name in cue_classes
-    ]
+    says = len({*label.values()}) > 1
+    single = {name: next(iter(names)) for name, names in label.items() if says and len(names) == 1}
+    return {"-".join(names): single.get(names[0], "") for names in product(*cue_classes) if names}
 
 
 def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:

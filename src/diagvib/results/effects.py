@@ -41,24 +41,20 @@ def effect_of(tables: Frames, changed_keys: dict, reference_keys: dict) -> Effec
     if (runs := tables.get("runs")) is None:
         return Effect(nan, nan, nan)
 
-    def values(keys: dict) -> tuple[pd.Series, float]:
+    def values(keys: dict) -> pd.DataFrame:
         group = keys["group"]
         conditions = [runs[key].eq(name) for key, name in keys.items() if key != "group"]
         names = [f"{group}_accuracy", f"{group}_n"]
         key_runs = runs[np.logical_and.reduce(conditions)].reindex(columns=[*RUN_KEYS, *names])
         columns = mean_over_seeds(key_runs, names).set_index("sample")[names].astype(float)
-        return columns.iloc[:, 0], columns.iloc[:, 1].sum()
+        return columns.set_axis(["accuracy", "images"], axis=1)
 
-    (changed, images), (reference, reference_images) = values(changed_keys), values(reference_keys)
-    common_samples = changed.index.intersection(reference.index)
-    return Effect(
-        *change_interval(
-            changed.reindex(common_samples),
-            reference.reindex(common_samples),
-            images,
-            reference_images,
-        )
-    )
+    references = values(reference_keys).add_suffix("_reference")
+    pairs = values(changed_keys).join(references, how="inner")
+    pairs = pairs.dropna(subset=["accuracy", "accuracy_reference"])
+    accuracies = pairs["accuracy"], pairs["accuracy_reference"]
+    images = pairs["images"].sum(), pairs["images_reference"].sum()
+    return Effect(*change_interval(*accuracies, *images))
 
 
 def unseen(effect: Effect) -> str:
