@@ -18,13 +18,17 @@ from synthetic_runs import accuracy, expected_runs, run_of, write_run
 
 STUDIES, BINDINGS, SAMPLES = ("zso", "zgo", "chgo"), ["shape-hue", "shape-scale"], 3
 BASELINES = ["resnet18", "resnet50", "small_cnn"]  # the last is `mine`
+ALONE = {"baseline": "resnet18", "study": "zgo"}
 MISSING = run_of("resnet50", "chgo", "shape-hue", 1)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("root")
     expected = expected_runs(BASELINES, STUDIES, BINDINGS, samples=SAMPLES)
+    return make_root(tmp_path_factory.mktemp("root"), expected)
+
+
+def make_root(root: Path, expected: list[dict]) -> Path:
     for run in expected:
         if run["baseline"] != "resnet50" or run != {**run, **MISSING}:
             write_run(root / "results/runs", run)
@@ -70,6 +74,25 @@ def test_the_best_of_each_study_is_bold_and_mine_is_last(root):
         r"\((\S+) to (\S+)\)", methods_table(root, Choices(spread="interval")).rows[0][-3]
     ).groups()
     assert float(low) < mean("resnet18", "zgo") < float(high)
+
+
+def test_a_baseline_with_fewer_bindings_says_so_and_is_never_best(tmp_path):
+    """Nor is a mean over studies that of the bindings alone that all of them have."""
+    expected = expected_runs(BASELINES, STUDIES[1:], BINDINGS, samples=SAMPLES)
+    fewer = [
+        run
+        for run in expected
+        if run["binding"] == "shape-scale" or (run["baseline"], run["study"]) != ("resnet18", "zgo")
+    ]
+    table = methods_table(make_root(tmp_path, fewer), Choices())
+    *studies, average = table.heads[-3:]
+    cells = dict(zip(table.heads, table.rows[0], strict=True))
+    assert cells[studies[0]].endswith(" (1 of 2 bindings)")
+    assert "bindings" not in cells[studies[1]] + table.rows[2][-3]
+    alone = [accuracy(run, "ood") for run in fewer if run == {**run, **ALONE}]
+    mean_of_studies = (100 * sum(alone) / len(alone) + mean("resnet18", "chgo")) / 2
+    assert cells[average] == f"{mean_of_studies:.1f} (1 of 2 bindings)"
+    assert {head for row, head in table.best if row == 0} <= {studies[1]}
 
 
 def test_every_format_has_the_same_cells(root, tmp_path):

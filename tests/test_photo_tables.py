@@ -192,6 +192,9 @@ def test_the_last_folders_of_a_path_decide_between_photos_of_one_name():
     }
     assert locate(["1.png", "x/2.png", "2"], photos) == {"2": "b/2.png"}
     assert locate([normalize("NFD", "Ä")], photos) == {normalize("NFD", "Ä"): "c/ä.png"}
+    both = ["1.png", "images/1.png", "labels/1.png"]
+    assert locate(["1.png"], both, ["images", "labels"]) == {"1.png": "images/1.png"}
+    assert locate(["1.png"], both, ["", "labels"]) == {"1.png": "1.png"}
 
 
 def test_the_cause_is_said_once(tmp_path, capsys):

@@ -18,7 +18,7 @@ from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
 from diagvib.results.reader_tables import Table, describe_doubtful, latex, markdown, narrowed
-from diagvib.results.tidy_tables import read_history, read_tables, time_table
+from diagvib.results.tidy_tables import marked, read_history, read_tables, time_table
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import RUN_FILES, Layout
@@ -348,6 +348,16 @@ def test_doubtful_runs_are_counted_and_named(runs, tmp_path):
     assert line.endswith("doubtful (predicts a for every test image)")
     text = (tmp_path / "tables.md").read_text()
     assert f"## Doubtful runs\n\n- {line}\n" in text
+
+
+def test_a_table_has_the_sign_of_doubt_of_its_studies_alone():
+    """FGO-1 is no part of FGO-10; a difference of two studies is of both."""
+    rows = [("a", "fgo-1", "doubt"), ("a", "fgo-10", ""), ("a", "chgo", ""), ("a", "zgo", "doubt")]
+    runs = pd.DataFrame(rows, columns=["baseline", "study", "reason"]).assign(status="ok")
+    titles = ["FGO-1: FAAvg", "FGO-10: FAAvg", "CHGO: FAAvg", "CHGO: CHGO minus ZGO", "Mean"]
+    tables = [Table(title, ["baseline", "shape"], [["a", "41.2"]]) for title in titles]
+    signs = [table.rows[0][0] for table in marked(tables, {"runs": runs}, SHIPPED)]
+    assert signs == ["a ‡", "a", "a", "a ‡", "a ‡"]
 
 
 def test_marks_that_markdown_and_latex_read_otherwise_are_escaped():

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isclose
 from pathlib import Path
 
 import pandas as pd
@@ -105,7 +106,8 @@ def _columns(results: Results, choices: Choices) -> dict[str, Column]:
         numbers = over_samples(values, [metric], results.baselines, *extents)
         change = metric in {*metric_set.differences, *metric_set.bounds}
         kind = metric in metric_set.lower_is_better, change
-        columns[results.known_studies.title(study)] = _by_baseline(numbers), *kind
+        rows = _by_baseline(numbers, values)
+        columns[results.known_studies.title(study)] = rows, *kind
         parts.append(
             values[[*RUN_KEYS, metric]].rename(columns={metric: AVERAGE}).assign(kind=str(kind))
         )
@@ -121,10 +123,14 @@ def _metric(results: Results, study: str, choices: Choices) -> str:
     return choices.metric or metric_set.summary or names[0]
 
 
-def _by_baseline(numbers: pd.DataFrame) -> dict[str, dict]:
-    """Of each baseline, the row of the mean over its bindings, or of the only one."""
-    rows = {}
+def _by_baseline(numbers: pd.DataFrame, values: pd.DataFrame) -> dict[str, dict]:
+    """Of each baseline, the row of the mean over its bindings, or of the only one; bindings: how many
+    these are, as `1 of 3`, if there are others. values: of the runs."""
+    rows, bindings = {}, values.groupby("baseline")["binding"].unique()
+    total = values["binding"].nunique()
     for row in numbers.to_dict("records"):
+        count = len(bindings[row["baseline"]])
+        row["bindings"] = f"{count} of {total} bindings" if count < total else ""
         if row["baseline"] not in rows or row["binding"] == "":
             rows[row["baseline"]] = row
     return rows
@@ -135,23 +141,26 @@ def _averages(
 ) -> dict[str, dict]:
     """The mean over studies of baselines that have them all; with its spread, if they have the same
     bindings."""
-    paired = _by_baseline(mean_over_studies(values, [AVERAGE], results.baselines))
+    paired = _by_baseline(mean_over_studies(values, [AVERAGE], results.baselines), values)
     averages = {}
     for name in values["baseline"].unique():
         rows = [numbers.get(name, {"n": 0, "expected": 1}) for numbers, *_ in columns.values()]
         if all(row["n"] == row["expected"] for row in rows):
             mean = sum(row["mean"] for row in rows) / len(rows)
             plain = {"mean": mean, "stderr": 0.0, "n": 2, "expected": 2, "spread": False}
-            averages[name] = paired.get(name, plain) if name in paired else plain
+            row = paired.get(name, plain)
+            bindings = next(filter(None, (row["bindings"] for row in rows)), "")
+            row = row if isclose(row["mean"], mean) else plain
+            averages[name] = row | {"bindings": bindings}
     return averages
 
 
 def _best(numbers: Mapping[str, dict], lower_is_better: bool) -> list[str]:
-    """The complete baselines whose printed mean is best, if there are several."""
+    """The complete baselines, with all bindings, whose printed mean is best, if there are several."""
     means = {
         name: round(100 * row["mean"], 1) * (-1 if lower_is_better else 1)
         for name, row in numbers.items()
-        if row["n"] == row["expected"] and row["mean"] == row["mean"]
+        if row["n"] == row["expected"] and row["mean"] == row["mean"] and not row["bindings"]
     }
     return [name for name, mean in means.items() if len(means) > 1 and mean == max(means.values())]
 
@@ -159,10 +168,11 @@ def _best(numbers: Mapping[str, dict], lower_is_better: bool) -> list[str]:
 def _text(row: Mapping | None, spread: str, change: bool) -> str:
     if row is None or not row["n"]:
         return "-"
-    mean = f"{100 * row['mean']:z.1f}"
+    mean, notes = f"{100 * row['mean']:z.1f}", [*filter(None, [row["bindings"]])]
     if spread == "stderr" and row.get("spread", True):
-        return percent(row["mean"], row["stderr"], row["n"], row["expected"], change)
-    notes = [f"n = {row['n']:.0f} of {row['expected']:.0f}"] * (row["n"] < row["expected"])
+        text = percent(row["mean"], row["stderr"], row["n"], row["expected"], change)
+        return " ".join([text, *(f"({note})" for note in notes)])
+    notes += [f"n = {row['n']:.0f} of {row['expected']:.0f}"] * (row["n"] < row["expected"])
     if spread == "interval" and row.get("spread", True):
         notes = [interval(row["low"], row["high"], change), *notes]
     return f"{mean} ({'; '.join(notes)})" if notes else mean

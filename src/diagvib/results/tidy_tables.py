@@ -3,7 +3,7 @@ numbers that are small enough for git, results/metrics/{baseline}/{study}.json. 
 lists these, and `dvc metrics diff` compares them between commits without pulling any data."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,9 +97,11 @@ def marked(tables: Sequence[Table], frames: Frames, known_studies: KnownStudies)
     """The tables with a sign beside each baseline of which runs are doubtful (in the row's study, or
     that of the title, or in any), and each that trains nothing, and with the signs' meaning."""
     runs = frames["runs"]
+    titles = {known_studies.title(study): study for study in runs["study"].unique()}
     signs = {DOUBTFUL: doubtful(runs), UNTRAINED: runs["baseline"].isin(untrained(frames))}
     for sign, rows in signs.items():
-        tables = [_marked(table, runs[rows], known_studies, sign) for table in tables]
+        pairs = {*runs.loc[rows, ["baseline", "study"]].itertuples(index=False, name=None)}
+        tables = [_marked(table, titles, pairs, sign) for table in tables]
     return [_without_classes(table) for table in tables]
 
 
@@ -121,15 +123,19 @@ def bare(name: str) -> str:
     return _SIGNS.sub("", name)
 
 
-def _marked(table: Table, runs: pd.DataFrame, known_studies: KnownStudies, sign: str) -> Table:
-    titles = {known_studies.title(study): study for study in runs["study"].unique()}
-    of_title = [study for name, study in titles.items() if table.title.startswith(name)]
+def _marked(
+    table: Table, titles: Mapping[str, str], marked_pairs: Set[tuple[str, str]], sign: str
+) -> Table:
+    """titles: of studies -> their names; marked_pairs: baselines and studies with the sign."""
+    # The longest first, since one title may begin another: FGO-1, FGO-10.
+    names = "|".join(map(re.escape, sorted(titles, key=len, reverse=True)))
+    in_title = re.findall(rf"(?<!\w)(?:{names})(?!\w)", table.title)
+    begins = bool(in_title) and table.title.startswith(in_title[0])
 
-    def mark(text: str, study: str | None) -> str:
-        row_studies = [titles.get(study)] if study else of_title or [*titles.values()]
+    def mark(text: str, study: str | None = None) -> str:
+        studies = map(titles.get, [study] if study else in_title if begins else titles)
         name = bare(text)
-        in_row = runs["baseline"].eq(name) & runs["study"].isin(row_studies)
-        return f"{text} {sign}" if in_row.any() else text
+        return f"{text} {sign}" if {(name, study) for study in studies} & marked_pairs else text
 
     column = table.heads.index("study") if "study" in table.heads else None
     rows = [
@@ -139,7 +145,7 @@ def _marked(table: Table, runs: pd.DataFrame, known_studies: KnownStudies, sign:
         ]
         for row in table.rows
     ]
-    heads = [mark(head, None) for head in table.heads]
+    heads = [mark(head) for head in table.heads]
     has_signs = (heads, rows) != (table.heads, table.rows)
     return replace(
         table, heads=heads, rows=rows, notes=[*table.notes, *[_MEANINGS[sign]] * has_signs]

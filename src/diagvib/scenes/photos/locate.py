@@ -18,15 +18,16 @@ def locate(
 ) -> dict[str, str]:
     """Name -> path of the photo that it means, for those that mean exactly one.
 
-    photos: all paths. A name is looked for in each of the folders; an absolute one without the first
-    folders of its path, as many as fit most names; then as the end of a path, with or without its
-    extension, regardless of case.
+    photos: all paths. A name is looked for in the first of the folders, then among all photos and in
+    the other folders; an absolute one without the first folders of its path, as many as fit most
+    names; then as the end of a path, with or without its extension, regardless of case.
     """
     photos, located = {*photos}, {}
     plain = {name: name.strip(" \t'\"").replace("\\", "/") for name in dict.fromkeys(names)}
     relative = _without_root(plain, photos)
     for name, path in relative.items():
-        paths = [name, *(normpath(f"{folder}/{path}".lstrip("/")) for folder in folders)]
+        places = [f"{folder}/{path}" for folder in (folders[0], "", *folders[1:])]
+        paths = [f"{folders[0]}/{name}".lstrip("/"), *(normpath(p.lstrip("/")) for p in places)]
         if photo := next((path for path in paths if path in photos), None):
             located[name] = photo
     if unresolved := [name for name in relative if name not in located]:
