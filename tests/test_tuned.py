@@ -57,6 +57,11 @@ def test_training_waits_for_the_tuning_and_records_what_it_chose(repository):
     assert records["coral"]["settings"] == entry
     assert records["mine_erm"]["settings"]["optimiser"] == entry["optimiser"]
     assert {"settings", "optimiser_of"}.isdisjoint(records["mine_erm"]["settings"])
+    compared = json.loads((root / "tables/versions.json").read_text())["settings"]["baselines"]
+    assert {entry["name"]: entry["settings"] for entry in compared} == {
+        "coral": entry,
+        "mine_erm": {**records["mine_erm"]["settings"], "origin": "mine"},
+    }
     assert "Nothing to be done" in snakemake(repository, *options, "--dry-run")
     (repository / "search.yaml").write_text(SEARCH.replace("coral: 3", "coral: 2"))
     jobs = count(snakemake(repository, *options, "--dry-run"))

@@ -396,7 +396,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     from diagvib.results.tidy_tables import read_tables, write_scores
     from diagvib.studies.known_studies import known_studies
 
-    expected, settings = expected_provenance(layout, job), job.plain()
+    expected, settings = expected_provenance(layout, job), job.with_tuned(layout).plain()
     folders = layout.all_runs, layout.tables
     runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
     metrics = read_tables(layout.tables)["metrics"]

@@ -5,6 +5,7 @@ job runs again when they change.
 """
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -35,6 +36,9 @@ from diagvib.settings.resolve import check_baseline, check_selection
 from diagvib.studies.binding import Binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
+
+# Of a baseline, for readers; rewording them does not affect results.
+_TEXTS = ("origin", "title")
 
 
 class JobSettings(Strict):
@@ -154,6 +158,22 @@ class Tune(_OfBaseline):
 class Tabulate(Experiment, JobSettings):
     baselines: list[ResolvedBaseline]
 
+    def with_tuned(self, layout: Layout) -> Self:
+        """The job with the settings that tuning chose, where those of a baseline refer to it."""
+        baselines = [_as_tuned(entry, layout.tuning) for entry in self.baselines]
+        return self.model_copy(update={"baselines": baselines})
+
+
+def _as_tuned(entry: ResolvedBaseline, folder: Path) -> ResolvedBaseline:
+    settings = entry.settings
+    trained = {key: value for key, value in settings.items() if key not in _TEXTS}
+    texts = {key: settings[key] for key in _TEXTS if key in settings}
+    if "settings" in settings:  # of which the origin is the tuning
+        del texts["origin"]
+    with suppress(DiagvibError):  # not tuned yet, so that there is no run
+        settings = with_tuned(trained, entry.name, folder) | texts
+    return entry.model_copy(update={"settings": settings})
+
 
 JOBS: dict[str, type[JobSettings]] = {
     "fetch": Fetch,
@@ -235,9 +255,8 @@ def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str)
         with within(f"baseline {baseline}"):
             check_baseline(settings, config, [])
         settings_of[baseline] = settings
-    # Origin and title are for readers; rewording them does not affect results. Tuning begins with
-    # what is written.
-    absent = ("origin", "title", *(["settings"] if stage == "tune" else []))
+    # Tuning begins with what is written.
+    absent = (*_TEXTS, *(["settings"] if stage == "tune" else []))
     return {key: value for key, value in settings_of[baseline].items() if key not in absent}
 
 
