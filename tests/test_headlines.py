@@ -12,7 +12,7 @@ from diagvib.results.combinations import change_interval
 from diagvib.results.effects import effect_of
 from diagvib.results.evaluation import evaluate
 from diagvib.results.tidy_tables import read_tables
-from diagvib.studies.known_studies import known_studies
+from diagvib.studies.known_studies import SHIPPED, known_studies
 from reports import make_report, report_data_of
 from synthetic_runs import PHOTOS, photo_run, run_of, tabulated, write_photos, write_predicted
 
@@ -132,6 +132,17 @@ def test_an_effect_counts_the_images_of_common_samples_alone():
         rows += [run_of("erm", "a", "bird-place", sample) for sample in others]
         runs = pd.DataFrame(rows).assign(all_accuracy=0.5, all_n=20)
         a, b = ({"study": study, "group": "all"} for study in ("a", "b"))
-        return effect_of({"runs": runs}, a, b).low, effect_of({"runs": runs}, b, a).high
+        tables = {"runs": runs}
+        return effect_of(tables, SHIPPED, a, b).low, effect_of(tables, SHIPPED, b, a).high
 
     assert interval() == interval(1) == interval(1, 2)
+
+
+def test_seeds_on_the_same_photos_add_no_images(tmp_path):
+    """Two, or several that are all alike, have the interval of one."""
+    intervals = []
+    for seeds in (1, 2, 3):
+        table = photos_of(tmp_path / str(seeds), FOLLOWS, seeds).frames["combinations"]
+        (row,) = table[table["change"].notna()].to_dict("records")
+        intervals.append((row["change_low"], row["change_high"]))
+    assert intervals[0] == intervals[1] != intervals[2]

@@ -27,18 +27,18 @@ def combinations(results: Results) -> pd.DataFrame:
     this class, where it is another one. change: accuracy less that of the same class of the target
     where the cue points to it, with its 95 % interval, of `change_interval`.
     """
-    rows, runs = [], results.runs
+    rows, runs, known_studies = [], results.runs, results.known_studies
     tested = results.cells.astype({"misled": float, "trained": float})
     for names, part in tested.groupby(_RUNS, sort=False):
         expected = runs[(runs[_RUNS] == list(names)).all(axis=1)]
-        classes, *other_classes = _class_names(expected, results.known_studies)
+        classes, *other_classes = _class_names(expected, known_studies)
         if not other_classes:
             labels = [*filter(None, (results.cue_label[run] for run in expected.index))][:1]
             description = dict(zip(_RUNS, names, strict=True))
             cue_labels = _labels(classes[1:], *labels)
             part = part.assign(cue_label=part["cue_class"].map(cue_labels).fillna(""))
-            samples = expected["sample"].unique()
-            rows += [{**description, **row} for row in _of_binding(part, samples)]
+            samples, shared = expected["sample"].unique(), bool(known_studies.seeded(names[:1]))
+            rows += [{**description, **row} for row in _of_binding(part, samples, shared)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -60,7 +60,8 @@ def _labels(
     return {"-".join(names): single.get(names[0], "") for names in product(*cue_classes) if names}
 
 
-def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:
+def _of_binding(tested: pd.DataFrame, samples: np.ndarray, shared: bool) -> Iterator[dict]:
+    """shared: whether all samples have the same test images."""
     keys = [*CLASSES, "cue_label"]
     sums = _by_sample(tested, keys)
     trained = tested.groupby(keys, sort=False)["trained"].mean()
@@ -75,7 +76,8 @@ def _of_binding(tested: pd.DataFrame, samples: np.ndarray) -> Iterator[dict]:
         )
         right, shares = part["correct"] / part["n"], class_counts["correct"] / class_counts["n"]
         misled = names[2] not in ("", names[0])
-        change = change_interval(right, shares, part["n"].sum(), class_counts["n"].sum())
+        images = (different_images(counts["n"], shared) for counts in (part, class_counts))
+        change = change_interval(right, shares, *images)
         change = change if misled else (np.nan, np.nan, np.nan)
         yield {
             **dict(zip(keys, names, strict=True)),
@@ -92,6 +94,11 @@ def _by_sample(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     by, counts = [*keys, "sample"], ["n", "correct", "misled"]
     sums = cells.groupby([*by, "seed"], sort=False)[counts].sum()
     return sums.groupby(level=by, sort=False).mean()
+
+
+def different_images(counts: pd.Series, shared: bool) -> float:
+    """How many images the samples have together: if they share them, as photos, those of one."""
+    return counts.mean() if shared else counts.sum()
 
 
 def change_interval(

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, mean_over_seeds
-from diagvib.results.combinations import change_interval, run_warnings
+from diagvib.results.combinations import change_interval, different_images, run_warnings
 from diagvib.results.reader_tables import Frames, interval
-from diagvib.results.uncertainty import FEWEST
+from diagvib.results.uncertainty import FEWEST, image_interval, sample_interval
+from diagvib.studies.known_studies import KnownStudies
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,39 @@ class Effect:
         return f"95 % interval {interval(self.low, self.high, change=True)} points"
 
 
-def effect_of(tables: Frames, changed_keys: dict, reference_keys: dict) -> Effect:
+def effect_of(
+    tables: Frames, known_studies: KnownStudies, changed_keys: dict, reference_keys: dict
+) -> Effect:
     """Of one accuracy less another, paired by sample. changed_keys, reference_keys: the columns of
     runs, and `group`."""
-    if (runs := tables.get("runs")) is None:
-        return Effect(nan, nan, nan)
-
-    def values(keys: dict) -> pd.DataFrame:
-        group = keys["group"]
-        conditions = [runs[key].eq(name) for key, name in keys.items() if key != "group"]
-        names = [f"{group}_accuracy", f"{group}_n"]
-        key_runs = runs[np.logical_and.reduce(conditions)].reindex(columns=[*RUN_KEYS, *names])
-        columns = mean_over_seeds(key_runs, names).set_index("sample")[names].astype(float)
-        return columns.set_axis(["accuracy", "images"], axis=1)
-
-    references = values(reference_keys).add_suffix("_reference")
-    pairs = values(changed_keys).join(references, how="inner")
+    references = _by_sample(tables, reference_keys).add_suffix("_reference")
+    pairs = _by_sample(tables, changed_keys).join(references, how="inner")
     pairs = pairs.dropna(subset=["accuracy", "accuracy_reference"])
     accuracies = pairs["accuracy"], pairs["accuracy_reference"]
-    images = pairs["images"].sum(), pairs["images_reference"].sum()
+    shared = bool(known_studies.seeded([changed_keys["study"]]))
+    images = (different_images(pairs[name], shared) for name in ("images", "images_reference"))
     return Effect(*change_interval(*accuracies, *images))
+
+
+def interval_of(tables: Frames, known_studies: KnownStudies, keys: dict) -> tuple[float, float]:
+    """The 95 % interval of one accuracy over the samples; over their images, if there are fewer than
+    FEWEST, or they do not differ. keys: as of `effect_of`."""
+    values = _by_sample(tables, keys).dropna(subset=["accuracy"])
+    low, high = sample_interval(values["accuracy"])
+    images = different_images(values["images"], bool(known_studies.seeded([keys["study"]])))
+    if isnan(low) and images > 0:
+        low, high = map(float, image_interval(values["accuracy"].mean(), images))
+    return low, high
+
+
+def _by_sample(tables: Frames, keys: dict) -> pd.DataFrame:
+    """Accuracy and number of images by sample."""
+    runs, group = tables.get("runs", pd.DataFrame(columns=RUN_KEYS)), keys["group"]
+    conditions = [runs[key].eq(name) for key, name in keys.items() if key != "group"]
+    names = [f"{group}_accuracy", f"{group}_n"]
+    key_runs = runs[np.logical_and.reduce(conditions)].reindex(columns=[*RUN_KEYS, *names])
+    columns = mean_over_seeds(key_runs, names).set_index("sample")[names].astype(float)
+    return columns.set_axis(["accuracy", "images"], axis=1)
 
 
 def unseen(effect: Effect) -> str:

@@ -1,12 +1,11 @@
 """What P_ij shows, in sentences and bars: the most telling binding, curves, the matrix, baselines."""
 
 from collections.abc import Iterator
-from math import nan
 
 import numpy as np
 import pandas as pd
 
-from diagvib.results.effects import cautions, effect_of, unseen
+from diagvib.results.effects import cautions, effect_of, interval_of, unseen
 from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.reader_tables import (
     Frames,
@@ -16,9 +15,8 @@ from diagvib.results.reader_tables import (
     untrained,
     whole_percent,
 )
-from diagvib.results.uncertainty import FEWEST, half_width, image_interval
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import OOD
+from diagvib.studies.metric_sets import ID, OOD
 
 # The titles of sections of the page.
 CURVES = "From no shortcut to nothing but the shortcut"
@@ -80,34 +78,27 @@ def shortcut_findings(
             if value == value:
                 label = f"{known_studies.title(study)}: {known_studies.studies[study].meaning}"
                 bars[label] = value
-                intervals[label] = _range(p, row, study)
+                keys = {"study": study, **_keys(row, bool(known_studies.studies[study].cues))}
+                intervals[label] = interval_of(tables, known_studies, keys)
         text = _shortcut_text(row, pairs[row.baseline], tables, known_studies)
         text += cautions(tables, row.baseline, studies=studies)
         chance = known_studies.chance(headline.shortcut)
         yield Finding(section, text, chance, bars, intervals)
 
 
-def _range(p: pd.DataFrame, binding, study: str) -> tuple[float, float]:
-    """The 95 % t interval of P_ij from its standard error; without one, over the images."""
-    of_binding = (p["study"] == study) & (p["baseline"] == binding.baseline)
-    rows = p[of_binding & (p["target"] == binding.target) & p["cue"].isin(["", binding.cue])]
-    row = rows[(rows["group"] == "ood") | (rows["cue"] == "")].iloc[-1]
-    if row["n"] >= FEWEST:
-        reach = half_width(row["n"] - 1) * row["stderr"]
-        return max(0.0, row["mean"] - reach), min(1.0, row["mean"] + reach)
-    images = row.get("images", nan) * row["n"]
-    if not images > 0:
-        return nan, nan
-    return tuple(map(float, image_interval(row["mean"], images)))
+def _keys(row, misled: bool) -> dict[str, str]:
+    """Keys of `effect_of`, but for the study, of a row of `telling_bindings`: where its cue misleads,
+    or in a study without cues."""
+    cue, group = (row.cue, OOD) if misled else ("", ID)
+    return {"baseline": row.baseline, "target": row.target, "cue": cue, "group": group}
 
 
 def _shortcut_text(row, pairs: int, tables: Frames, known_studies: KnownStudies) -> str:
     """row: of `telling_bindings`."""
     headline = known_studies.headline(tables["p_matrix"]["study"])
     choice_note = f" (the clearest of {pairs} pairs)" if pairs > 1 else ""
-    names = {"baseline": row.baseline, "target": row.target}
-    misled = {**names, "study": headline.shortcut, "cue": row.cue, "group": "ood"}
-    without_cue = {**names, "study": headline.without, "cue": "", "group": "id"}
+    misled = {"study": headline.shortcut, **_keys(row, True)}
+    without_cue = {"study": headline.without, **_keys(row, False)}
     origin = f"Trained with {row.cue} as a shortcut to {row.target}"
     if row.baseline in untrained(tables):
         origin = "With its own outputs, not trained here"
@@ -118,13 +109,13 @@ def _shortcut_text(row, pairs: int, tables: Frames, known_studies: KnownStudies)
     if row.without != row.without:
         text += "."
     else:
-        loss = effect_of(tables, misled, without_cue)
+        loss = effect_of(tables, known_studies, misled, without_cue)
         if loss.is_shown:
             text += f", instead of {whole_percent(row.without)} ({loss.reach})."
         else:
             text += f", and without a shortcut in {whole_percent(row.without)}: {unseen(loss)}."
     if row.recovered == row.recovered:
-        help_ = effect_of(tables, {**misled, "study": row.by}, misled)
+        help_ = effect_of(tables, known_studies, {**misled, "study": row.by}, misled)
         verb = "raise" if help_.change > 0 else "lower"
         name, value = known_studies.studies[row.by].opportunity, whole_percent(row.recovered)
         text += (

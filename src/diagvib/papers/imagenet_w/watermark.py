@@ -110,7 +110,8 @@ class Watermark(MetricSet):
             run = {"study": study, "binding": rows["binding"].iloc[0], "baseline": baseline}
             loss = Effect(gap, *ends_of(metrics.loc["in_w_gap"]))
             if math.isnan(loss.low):
-                loss = effect_of(tables, {**run, "group": "in-w"}, {**run, "group": "in-1k"})
+                groups = ({**run, "group": name} for name in ("in-w", "in-1k"))
+                loss = effect_of(tables, known_studies, *groups)
             rise = Effect(change, *ends_of(metrics.loc["delta_p_carton"]))
             text = (
                 f"{baseline} recognises the {target} in {whole_percent(clean)} of the images "

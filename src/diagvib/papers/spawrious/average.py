@@ -116,6 +116,7 @@ class Average(MetricSet):
             run = {"study": study, "binding": rows["binding"].iloc[0], "group": "ood"}
             loss = effect_of(
                 tables,
+                known_studies,
                 {**run, "baseline": first_baseline},
                 {**run, "baseline": first_baseline, "group": "id"},
             )
@@ -138,9 +139,8 @@ class Average(MetricSet):
                     if len(other_baselines) > 1
                     else "other baseline"
                 )
-                gain = effect_of(
-                    tables, {**run, "baseline": best}, {**run, "baseline": first_baseline}
-                )
+                pair = ({**run, "baseline": name} for name in (best, first_baseline))
+                gain = effect_of(tables, known_studies, *pair)
                 sure = gain.reach if gain.is_shown else f"no difference is seen, {gain.reach}"
                 text += (
                     f" The {rank} is {best}, with {whole_percent(other_baselines[best])} ({sure})."
