@@ -48,6 +48,15 @@ def test_help_names_every_command_and_every_command_has_help():
     for command in commands:
         assert f"  {command} " in call.stdout
         assert "Usage" in CliRunner().invoke(cli.app, [command, "--help"]).output
+    assert (
+        "..." not in CliRunner().invoke(cli.app, ["new", "--help"]).output.partition("Options:")[2]
+    )
+
+
+def test_without_published_results_pull_says_where_to_call_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with refused("no published results here; call this in the repository"):
+        cli.app(["pull"], standalone_mode=False)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from diagvib.cli.program import TRY, app
+from diagvib.cli.program import TRY, Tasks, app
 from diagvib.commands.new_code import KINDS, write_new
 from diagvib.stages import argument, option
 
-new = typer.Typer(no_args_is_help=True, help="Write the files for something of your own.")
+new = typer.Typer(
+    cls=Tasks, no_args_is_help=True, help="Write the files for something of your own."
+)
 app.add_typer(new, name="new", rich_help_panel=TRY)
 
 

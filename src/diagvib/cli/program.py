@@ -17,11 +17,11 @@ class Tasks(TyperGroup):
     """Commands by task, each with a summary that is wrapped instead of cut off."""
 
     def by_task(self) -> dict[str, dict[str, Any]]:
-        """Task -> its commands by name."""
-        return {
-            task: {name: c for name, c in self.commands.items() if c.rich_help_panel == task}
-            for task in (TRY, LOOK, SHARE, STAGES)
-        }
+        """Task -> its commands by name. Those of `diagvib new` have no task."""
+        tasks: dict[str, dict[str, Any]] = {task: {} for task in (TRY, LOOK, SHARE, STAGES)}
+        for name, command in self.commands.items():
+            tasks.setdefault(command.rich_help_panel or "Commands", {})[name] = command
+        return {task: commands for task, commands in tasks.items() if commands}
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:
         for task, commands in self.by_task().items():
@@ -37,8 +37,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Measures when vision models learn shortcuts instead of the task. `snakemake --cores all` runs "
-    "every stage in order. `diagvib COMMAND --help` has an example.",
+    help="Measures when vision models learn shortcuts instead of the task. Begin with `diagvib run "
+    "demo`. `diagvib COMMAND --help` has an example.",
     epilog="Pages: README.md and docs/ in the repository; `make docs` builds a site of them.",
 )
 

@@ -110,11 +110,14 @@ def pull(
     ] = None,
     mirror: stages.Mirror = None,
 ) -> None:
-    """Bring published results. What is not stored is made again from sources, which may be
+    """Get published results. What is not stored is made again from sources, which may be
     downloaded."""
     from diagvib.commands.published import jobs_left, missing_jobs, published_roots, pull
 
-    for root in roots or published_roots():
+    roots = roots or published_roots()
+    if not roots:
+        raise DiagvibError("published/: no published results here; call this in the repository")
+    for root in roots:
         resolved = pull(str(Path(root)))
         for stage, names in missing_jobs(resolved):
             source = {"mirror": mirror} if stage == "fetch" else {}

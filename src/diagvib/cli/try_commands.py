@@ -250,9 +250,9 @@ def imagenet_w(
     threads: Annotated[int, option("CPU threads.", min=1, max=1024)] = 2,
     out: Annotated[Path, option("Folder for the table.")] = Path("outputs/imagenet_w"),
 ) -> None:
-    """Measure how much models rely on the watermark of ImageNet-W. Its gaps, and those on other photos
-    if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
-    retrains last layers."""
+    """Measure how much models rely on the watermark of ImageNet-W. Reports its gaps, and those on
+    other photos if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models,
+    and retrains last layers."""
     from diagvib.commands.imagenet_w import measure_networks
     from diagvib.scenes.photos.watermark import TEXT
 
