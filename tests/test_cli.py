@@ -59,6 +59,15 @@ def test_without_published_results_pull_says_where_to_call_it(tmp_path, monkeypa
         cli.app(["pull"], standalone_mode=False)
 
 
+def test_a_reader_that_has_gone_ends_a_command_without_a_word():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [BIN / "diagvib", "plan", "--detect", "5"]
+    call = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert call.returncode == 1 and not call.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -111,7 +111,7 @@ def _measured_table(rows: list[dict], samples: int, seeds: int) -> Table:
     heads = ["measured on", "number", "study", "between samples", "between seeds"]
     heads += [f"with {count} seed{'s' * (count > 1)}" for count in SEEDS]
     for head in [*heads, f"{samples} x {seeds} show"]:
-        table.add_column(head)
+        table.add_column(head, overflow="fold")
     for row in rows:
         counts = [count_text(row[f"samples_{count}"]) for count in SEEDS]
         shown = "-" if row["shown"] is None else f"{100 * row['shown']:.1f}"

@@ -132,7 +132,7 @@ def _times(config: ResolvedConfiguration, dry: DryRun) -> dict[str, str]:
         seconds += total / dry.rendering
     epochs = ", ".join(
         f"{phase.name} {phase.epochs:,}"
-        + f" with copies {phase.share:.1f} times as long, at most" * (phase.share > 1)
+        + f" (with copies, at most {phase.share:.1f} times as long)" * (phase.share > 1)
         for phase in rates.phases
     )
     rows = {

@@ -64,8 +64,9 @@ def _is_raised(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
-# Packages that end a command when it is done; those and others that are not the user's.
-_ENDING = {"click", "typer", "diagvib"}
+# Packages that end a command when it is done, or when nobody reads what it prints; those and others
+# that are not the user's.
+_ENDING = {"click", "typer", "rich", "diagvib"}
 _PROVIDED = {*_ENDING, *sys.stdlib_module_names} - {"__main__"}
 
 
