@@ -9,7 +9,7 @@ from conftest import refused
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.settings.jobs import stage_settings
-from diagvib.settings.resolve import check_selection, load_config, with_paths
+from diagvib.settings.resolve import check_selection, load_config, with_baseline, with_paths
 from diagvib.studies.study import load_study
 
 CONFIGS = ["config", "demo", "ci"]
@@ -104,11 +104,11 @@ def test_a_stage_sees_only_what_it_depends_on():
 
 def test_a_stage_of_a_baseline_that_is_not_asked_for():
     with refused("unknown baseline 'resnet81'; did you mean resnet18"):
-        stage_settings(load(), "train", "zgo", "resnet81")
+        with_baseline(load(), "train", "resnet81")
     with refused(
         r"^small_cnn is not among .* resnet50.*; add it there, or with --set 'baselines=",
     ):
-        stage_settings(load(), "train", "zgo", "small_cnn")
+        with_baseline(load(), "train", "small_cnn")
     single = load("config", "baselines=[small_cnn]")
     assert stage_settings(single, "train", "zgo", "small_cnn").baseline.model.name == "small_cnn"
 
@@ -169,7 +169,7 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
     # Only a phase of jtt keeps its last epoch.
     config = load("config", *overrides, "baselines=[kept]")
     with refused(says):
-        stage_settings(config, "tune", baseline="last")
+        with_baseline(config, "tune", "last")
 
 
 @pytest.mark.parametrize(

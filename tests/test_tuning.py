@@ -16,7 +16,7 @@ from diagvib.foundation.files import read_json, read_yaml
 from diagvib.settings.baselines import BaselineSettings, complete, load_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config
+from diagvib.settings.resolve import load_config, with_baseline
 from diagvib.training import fit, tuning
 from diagvib.training.callbacks import Callback
 from diagvib.training.trainer import Trainer
@@ -58,7 +58,7 @@ def root(images, tmp_path) -> Path:
 
 
 def tune(root: Path, *overrides: str, baseline: str = "small_cnn") -> pd.DataFrame:
-    config = load_config(None, [*TOY, *overrides])
+    config = with_baseline(load_config(None, [*TOY, *overrides]), "tune", baseline)
     jobs.tune(Layout(root), stage_settings(config, "tune", baseline=baseline), baseline, "cpu")
     return pd.read_csv(root / f"results/tuning/{baseline}.csv")
 

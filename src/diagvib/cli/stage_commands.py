@@ -14,7 +14,7 @@ from diagvib.scenes import load_scene
 from diagvib.settings import keys
 from diagvib.settings.jobs import JobSettings, read_settings, stage_settings
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config
+from diagvib.settings.resolve import load_config, with_baseline
 from diagvib.stages import argument, option
 from diagvib.studies.binding import bind
 
@@ -149,7 +149,8 @@ def _job(
             arguments["study"] = study.name
             bind(study, arguments["binding"], load_scene(study.scene).factors)
         baseline = arguments.get("baseline") or arguments.get("network")
-        job = stage_settings(config, stage, arguments.get("study"), baseline)
+        config_of_job = with_baseline(config, stage, baseline)
+        job = stage_settings(config_of_job, stage, arguments.get("study"), baseline)
         arguments = {
             key: getattr(config, key, None) if value is None else value
             for key, value in arguments.items()

@@ -24,6 +24,7 @@ from diagvib.settings.frozen_networks import is_frozen
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.model_settings import prepared_input
+from diagvib.settings.resolve import with_baseline
 from diagvib.studies.metric_sets import metric_set_modules
 from diagvib.studies.study import study_files
 
@@ -50,7 +51,7 @@ def stage_code(
     config: resolved; scene, study, baseline: of the job.
     """
     if baseline:
-        job = stage_settings(config, stage, study, baseline)
+        job = stage_settings(with_baseline(config, stage, baseline), stage, study, baseline)
         settings = of_encoder(job.settings) if stage == "encode" else job.settings
         entries = [*baseline_entries(settings), *load_scene(job.scene).answered_by]
         # Of image files, the digests are inputs.

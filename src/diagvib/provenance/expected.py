@@ -19,6 +19,7 @@ from diagvib.settings.jobs import Encode, JobSettings, Train, stage_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout, Run
 from diagvib.settings.model_settings import prepared_input
+from diagvib.settings.resolve import with_baseline
 from diagvib.studies.study import SPLITS
 
 
@@ -37,7 +38,8 @@ class ExpectedJobs:
         self, stage: str, study: str | None = None, baseline: str | None = None
     ) -> JobSettings:
         """The part of the configuration that a job depends on."""
-        return stage_settings(self.config, stage, study, baseline)
+        config = with_baseline(self.config, stage, baseline)
+        return stage_settings(config, stage, study, baseline)
 
     def _settings_file(self, *names: str | None) -> str:
         """Where a job's command reads its settings: named after their content, so that jobs of

@@ -11,12 +11,12 @@ from typing import Self
 
 from pydantic import JsonValue
 
-from diagvib.foundation.errors import DiagvibError, within
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Catalogue
-from diagvib.settings.baselines import BaselineSettings, load_settings, with_tuned
+from diagvib.settings.baselines import BaselineSettings, with_tuned
 from diagvib.settings.frozen_networks import EncoderSettings, encoder_settings, network_name
 from diagvib.settings.keys import (
     Counts,
@@ -32,7 +32,6 @@ from diagvib.settings.keys import (
     Tuning,
 )
 from diagvib.settings.layout import Layout, Run
-from diagvib.settings.resolve import check_baseline, check_selection
 from diagvib.studies.binding import Binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.study import Study, parse_study
@@ -192,10 +191,8 @@ JOBS: dict[str, type[JobSettings]] = {
 def stage_settings(
     config: ResolvedConfiguration, stage: str, study: str | None = None, baseline: str | None = None
 ) -> JobSettings:
-    """The settings of a stage's job. config: resolved; study, baseline: of the job.
-
-    tune takes any baseline, train those of the configuration, encode also a network's folder.
-    """
+    """The settings of a stage's job. config: resolved, with the baseline of the job (`with_baseline`);
+    study, baseline: of the job; encode also takes a network's folder."""
     kind, values = JOBS[stage], dict(config)
     if stage in ("draw", "render", "encode"):
         values["samples"] = config.dataset_count
@@ -205,7 +202,8 @@ def stage_settings(
         values["encoder"] = _encoder(values["baseline"], baseline)
     if stage == "tune":
         study = config.tuning.study
-        values["tuning"] = _tuning(config, values["baseline"], baseline)
+        method = values["baseline"]["method"]["name"]
+        values["tuning"] = config.tuning.of_baseline(baseline, method)
     if study is not None:
         values["scene"] = config.study(study).scene
     if stage == "draw":
@@ -223,15 +221,6 @@ def _encoder(settings: dict, baseline: str) -> dict:
     return encoder
 
 
-def _tuning(config: ResolvedConfiguration, settings: dict, baseline: str) -> Tuning:
-    """The section `tuning` for a baseline, which fits its study."""
-    study = config.tuning.study
-    with within(f"tuning of {baseline}"):
-        check_baseline(settings, config, [study])
-        check_selection(settings.get("selection", ""), [config.study(study)])
-    return config.tuning.of_baseline(baseline, settings["method"]["name"])
-
-
 def _drawing(study: Study, samples: int) -> dict:
     """A study's definition, and its dataset samples."""
     scene, texts = load_scene(study.scene), {"name", "title", "meaning", "opportunity"}
@@ -242,22 +231,14 @@ def _drawing(study: Study, samples: int) -> dict:
 
 
 def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:
+    """Without texts, and without the reference to tuned settings for tuning, which begins with what
+    is written."""
     settings_of = {entry.name: entry.settings for entry in config.baselines}
-    if stage == "encode":
-        baseline = config.networks.get(baseline, baseline)
-    if baseline not in settings_of:
-        settings = load_settings(baseline, config.baselines_from)
-        if stage == "train":
-            raise DiagvibError(
-                f"{baseline} is not among the configuration's baselines, {', '.join(settings_of)}; add it "
-                f"there, or with --set 'baselines=[{baseline}]'"
-            )
-        with within(f"baseline {baseline}"):
-            check_baseline(settings, config, [])
-        settings_of[baseline] = settings
-    # Tuning begins with what is written.
+    settings = settings_of[
+        config.networks.get(baseline, baseline) if stage == "encode" else baseline
+    ]
     absent = (*_TEXTS, *(["settings"] if stage == "tune" else []))
-    return {key: value for key, value in settings_of[baseline].items() if key not in absent}
+    return {key: value for key, value in settings.items() if key not in absent}
 
 
 def read_settings(path: Path, stage: str) -> JobSettings:

@@ -18,7 +18,7 @@ from diagvib.foundation.validation import (
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.settings.baselines import BatchSize, Positive, tuning_needed
 from diagvib.settings.frozen_networks import network_name
-from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed, read_ranges
+from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed
 from diagvib.studies.binding import Binding, possible_bindings
 from diagvib.studies.study import Study, load_study
 
@@ -107,14 +107,12 @@ class Tuning(Strict):
         return self.random_search.bindings if self.random_search else self.factors
 
     def of_baseline(self, baseline: str, method: str) -> "Tuning":
-        """This section for a baseline with this method, with only the ranges that it draws from."""
+        """This section for a baseline with this method, with only the ranges that it draws from. Once
+        resolved."""
         if not (search := self.random_search):
             return self
-        ranges = search.ranges
-        ranges = read_ranges(ranges) if isinstance(ranges, str) else ranges
-        baseline_ranges = {
-            name: ranges[name] for name in (ALL_BASELINES, method, baseline) if name in ranges
-        }
+        sections = (ALL_BASELINES, method, baseline)
+        baseline_ranges = {name: search.ranges[name] for name in sections if name in search.ranges}
         search = search.model_copy(
             update={"ranges": baseline_ranges, "trials": search.trials_of(baseline, method)}
         )

@@ -124,16 +124,15 @@ def typed(value):
 def resolve(values: dict, location: str) -> ResolvedConfiguration:
     """Validate, fill in defaults from config/config.yaml, expand `all`, and check every name.
 
-    where: the file named in messages. DiagvibError for the first problem found.
+    location: the file named in messages. DiagvibError for the first problem found.
     """
     config = validated(Configuration, _merged(values, read_yaml(default_path())), location)
     with within(location):
         names = _real_names(config, config.studies, "studies")
-        (study,) = _real_names(config, [config.tuning.study], "tuning.study")
-        tuning = config.tuning.model_copy(update={"study": study})
+        tuning = _resolved_tuning(config)
         config = config.model_copy(update={"studies": names, "tuning": tuning})
         studies = [config.study(name) for name in config.studies]
-        _check_scenes([*studies, config.study(study)])
+        _check_scenes([*studies, config.study(tuning.study)])
         _check_titles(studies)
         _check_textures(config)
         _check_seeds(config)
@@ -149,6 +148,18 @@ def resolve(values: dict, location: str) -> ResolvedConfiguration:
         resolved = ResolvedConfiguration.model_construct(**{**dict(config), "baselines": baselines})
         _check_tuning(resolved, resolved.tuning)
     return resolved
+
+
+def _resolved_tuning(config: Configuration) -> Tuning:
+    """The section `tuning` with its study's real name, and with ranges instead of the name of a set."""
+    tuning, search = config.tuning, config.tuning.random_search
+    (study,) = _real_names(config, [tuning.study], "tuning.study")
+    if search:
+        names = baseline_names(config.baselines_from)
+        with within("tuning.random_search.ranges"):
+            ranges = read_ranges(search.ranges, names)
+        search = search.model_copy(update={"ranges": ranges})
+    return tuning.model_copy(update={"study": study, "random_search": search})
 
 
 def _merged(values: object, below: object) -> object:
@@ -293,6 +304,37 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
         check_baseline(settings, config, studies)
         check_selection(settings.get("selection", ""), definitions)
     return ResolvedBaseline(name=entry.name, studies=studies, bindings=bindings, settings=settings)
+
+
+def with_baseline(
+    config: ResolvedConfiguration, stage: str, baseline: str | None
+) -> ResolvedConfiguration:
+    """A configuration that has the baseline of a stage's job: tune and encode take any, train those
+    of the configuration alone. baseline: None for jobs without one; for encode, perhaps the folder of a
+    network of the configuration. DiagvibError for one that is unknown or does not fit."""
+    if stage not in ("encode", "train", "tune") or (
+        stage == "encode" and baseline in config.networks
+    ):
+        return config
+    settings_of = {entry.name: entry.settings for entry in config.baselines}
+    if baseline not in settings_of:
+        settings = load_settings(baseline, config.baselines_from)
+        if stage == "train":
+            raise DiagvibError(
+                f"{baseline} is not among the configuration's baselines, {', '.join(settings_of)}; add "
+                f"it there, or with --set 'baselines=[{baseline}]'"
+            )
+        with within(f"baseline {baseline}"):
+            check_baseline(settings, config, [])
+        settings_of[baseline] = settings
+        entry = ResolvedBaseline(name=baseline, studies=[], bindings=[], settings=settings)
+        config = config.model_copy(update={"baselines": [*config.baselines, entry]})
+    if stage == "tune":
+        study = config.study(config.tuning.study)
+        with within(f"tuning of {baseline}"):
+            check_baseline(settings_of[baseline], config, [study.name])
+            check_selection(settings_of[baseline].get("selection", ""), [study])
+    return config
 
 
 def check_selection(selection: str, studies: Iterable[Study]) -> None:
@@ -446,17 +488,14 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
         for name in search.bindings:
             with within("tuning.random_search.bindings"):
                 bind(study, name, factors)
-        names = baseline_names(config.baselines_from)
-        with within("tuning.random_search.ranges"):
-            ranges = read_ranges(search.ranges, names)
         if not isinstance(search.trials, int):
             with within("tuning.random_search.trials"):
-                check_trial_names(search.trials, names)
+                check_trial_names(search.trials, baseline_names(config.baselines_from))
         for name in config.tuned:
             search.trials_of(name, settings[name]["method"]["name"])
             with within(f"tuning.random_search: {name}"):
                 check_baseline(settings[name], config, [study.name])
-            search_space(settings[name], ranges, "tuning.random_search.ranges", name)
+            search_space(settings[name], search.ranges, "tuning.random_search.ranges", name)
         return
     if study.cues:
         raise DiagvibError(
