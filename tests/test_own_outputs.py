@@ -124,17 +124,24 @@ def test_a_saved_classifier_of_transformers_is_matched_by_its_names(folder):
     model = transformers.ResNetForImageClassification(config).eval()
     model.classifier[-1].weight.data *= 50
     model.save_pretrained("saved")
-    scaling = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}
-    Path("saved/preprocessor_config.json").write_text(
-        json.dumps({**scaling, "size": {"height": 32, "width": 32}})
-    )
+    saved = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "size": {"shortest_edge": 40}}
+    saved |= {"do_center_crop": True, "crop_size": {"height": 32, "width": 32}, "resample": 3}
+    saved |= {"rescale_factor": 1 / 127.5, "rescale_offset": True}  # from -1 to 1
+    preparation = Path("saved/preprocessor_config.json")
+    preparation.write_text(json.dumps({**saved, "do_flip_channel_order": True}))
+    with refused("do_flip_channel_order: the network reads blue first"):
+        fitted_baseline("saved")
+    preparation.write_text(json.dumps(saved))
     rows, _, record, _ = evaluated(fitted_baseline("saved"))
     test = diagvib.load("zgo", "shape-hue", "test", **SMALL)
     images = nn.functional.interpolate(
-        test.pixels.permute(0, 3, 1, 2).float() / 255, (32, 32), mode="bilinear", antialias=True
+        test.pixels.permute(0, 3, 1, 2).float() / 255, (32, 32), mode="bicubic", antialias=True
     )
+    assert images.max() > 1.01
     with torch.inference_mode():
-        numbers = model((images - 0.5) / 0.25).logits.argmax(1).tolist()
+        outputs = model((2 * images.clamp(0, 1) - 1 - 0.5) / 0.25).logits
+    numbers = outputs.argmax(1).tolist()
+    assert rows["confidence"].to_numpy() == pytest.approx(outputs.softmax(1).amax(1), abs=1e-5)
     assert rows["prediction"].tolist() == [config.id2label[number] for number in numbers]
     assert record["settings"]["depends"] == sorted(map(str, Path("saved").iterdir()))
     scored = diagvib.score(model, "zgo", "shape-hue", transform=lambda x: x / 255, **SMALL)

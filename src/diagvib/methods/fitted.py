@@ -73,6 +73,7 @@ class Fitted(Untrained):
             images = F.interpolate(images, sides, mode=how, antialias=True)
         if options.mean is None:
             return images
+        images = images.clamp(0, 1)  # bicubic goes beyond
         mean, std = (
             images.new_tensor(values)[:, None, None] for values in (options.mean, options.std)
         )

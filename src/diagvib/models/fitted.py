@@ -127,17 +127,28 @@ def transformers_model(settings: dict, n_classes: int, image_size: int) -> Whole
 
 def transformers_input(folder: Path) -> dict:
     """size, mean, std and interpolation with which the images of a saved classifier are prepared, as
-    far as its folder says."""
+    far as its folder says; where photos are cropped, the size is that of the crop. DiagvibError for
+    channels in another order."""
     file = folder / "preprocessor_config.json"
     saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if saved.get("do_flip_channel_order"):
+        raise DiagvibError(
+            f"{file}: do_flip_channel_order: the network reads blue first, but images are red, green, "
+            "blue; name a function that returns the network with a first module that turns them round"
+        )
     size = saved.get("size") if saved.get("do_resize", True) else None
+    size = (saved.get("do_center_crop") and saved.get("crop_size")) or size
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge")
     scaled = saved.get("do_normalize", True) and "image_mean" in saved
+    mean, std = (saved["image_mean"], saved["image_std"]) if scaled else ([0.0] * 3, [1.0] * 3)
+    # Of pixels from 0 to 255, what is normalised, as a multiple of values from 0 to 1.
+    factor = saved.get("rescale_factor", 1 / 255) if saved.get("do_rescale", True) else 1.0
+    factor, offset = round(255 * factor, 6), float(bool(saved.get("rescale_offset")))
     return {
         "size": size,
-        "mean": [*saved["image_mean"]] if scaled else [0.0] * 3,
-        "std": [*saved["image_std"]] if scaled else [1.0] * 3,
+        "mean": [(value + offset) / factor for value in mean],
+        "std": [value / factor for value in std],
         "interpolation": "bicubic" if saved.get("resample") == 3 else "bilinear",
     }
 
