@@ -170,7 +170,27 @@ def leaderboard() -> str:
     entries: dict[str, list[Entry]] = {}
     for path in sorted((REPOSITORY / "leaderboard").glob("*/*.json")):
         entries.setdefault(path.parent.name, []).append(read_entry(path))
-    return "".join(f"\n\n{_about(name, own)}\n\n{_ranking(own)}" for name, own in entries.items())
+    return "".join(f"\n\n{_about(name, own)}\n\n{_rankings(own)}" for name, own in entries.items())
+
+
+def _rankings(entries: list[Entry]) -> str:
+    """A table for each kind of images and training: accuracies on others have no common order."""
+    alike: dict[str, list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault(_conditions(entry), []).append(entry)
+    if len(alike) == 1:
+        return _ranking(entries)
+    parts = sorted(alike.items(), key=lambda part: -len(part[1]))
+    return "\n\n".join(f"{markdown_text(said)}\n\n{_ranking(own)}" for said, own in parts)
+
+
+def _conditions(entry: Entry) -> str:
+    """`official sources; train 12,000, val 1,080, ... images of 128 pixels; max_epochs 30, ...`"""
+    protocol, training = entry.protocol, dict(entry.protocol.get("training", {}))
+    counts = (f"{name} {n:,}" for name, n in sorted(protocol.get("counts", {}).items()))
+    trained = (f"{key} {training.get(key)}" for key in ("max_epochs", "patience"))
+    images = f"{', '.join(counts)} images of {protocol.get('image_size')} pixels"
+    return "; ".join([f"{' and '.join(entry.sources)} sources", images, ", ".join(trained)])
 
 
 def _about(name: str, entries: list[Entry]) -> str:

@@ -165,6 +165,22 @@ def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
             site_pages.leaderboard()
 
 
+def test_entries_on_other_images_have_a_table_of_their_own(tmp_path, monkeypatch):
+    site_pages = hooks()
+    monkeypatch.setattr(site_pages, "REPOSITORY", tmp_path)
+    folder = tmp_path / "leaderboard/whac-95"
+    folder.mkdir(parents=True)
+    for name in ("lite0_erm", "lite0_dfr", "lite0_jtt"):
+        entry = json.loads((REPOSITORY / f"leaderboard/whac-95/{name}.json").read_text())
+        if name == "lite0_dfr":
+            entry["protocol"]["counts"]["train"] = 900
+        (folder / f"{name}.json").write_text(json.dumps(entry))
+    *_, both, alone = site_pages.leaderboard().split("official sources; ")
+    assert "train 12,000, val 1,080 images of 128 pixels; max_epochs 30" in both
+    assert "lite0_erm" in both and "lite0_jtt" in both and "lite0_dfr" not in both
+    assert "train 900" in alone and "lite0_dfr" in alone and "lite0_erm" not in alone
+
+
 def commands() -> dict:
     group = typer.main.get_command(app)
     return group.commands
