@@ -11,11 +11,12 @@ import yaml
 from torch import nn
 
 import diagvib
-from conftest import refused
+from conftest import REPOSITORY, refused
 from diagvib import stages
 from diagvib.commands.fitted import fitted_baseline, read_classes, write_fitted
-from diagvib.commands.score import read_predictions, score
-from diagvib.models.fitted import class_logits, outputs_of_classes
+from diagvib.commands.score import Dataset, class_names, read_predictions, score
+from diagvib.models.fitted import check_numbers, class_logits, outputs_of_classes
+from diagvib.scenes.photos.scene import photo_scene
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
@@ -181,6 +182,22 @@ def test_outputs_of_a_class_count_together_and_the_others_never():
         outputs_of_classes(dict.fromkeys("cdef", "x"), [], 1, ["x"])
     with refused("1 unknown class: q; there are x"):
         outputs_of_classes({"0": "q"}, [], 1, ["x"])
+
+
+def test_numbers_in_another_order_than_the_classes_are_not_counted():
+    """As in CelebA, whose table has 1 for the first class of the scene, and -1 for the second."""
+    scene = photo_scene(REPOSITORY / "config/photos/celeba/scene.yaml")
+    values, classes = scene.class_values("male"), scene.factors["male"]
+    assert values == {"1": "male", "-1": "female"} and classes == ("male", "female")
+    dataset = Dataset("celeba", {}, classes, classes, "", values=values)
+    assert class_names(pd.Series(["-1", "1"]), dataset, {}) == ["female", "male"]
+    with refused("predictions such as 1 may be names or numbers of classes, or the table's values"):
+        class_names(pd.Series(["1"]), dataset, {})
+    with refused("the table has 1 for male, -1 for female, which is another order .* 0=male"):
+        class_names(pd.Series(["0", "1"]), dataset, {})
+    assert class_names(pd.Series(["0", "1"]), dataset, {"0": "female", "1": "male"})[0] == "female"
+    check_numbers({}, (), scene.class_values("blond"))
+    check_numbers({}, ("male", "female"), values)
 
 
 @pytest.mark.parametrize(

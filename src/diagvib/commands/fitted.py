@@ -23,6 +23,7 @@ from diagvib.foundation.imports import find_source
 from diagvib.foundation.validation import validated
 from diagvib.models.registry import family
 from diagvib.scenes import load_scene
+from diagvib.scenes.photos.scene import Photos
 from diagvib.settings.keys import Configuration
 from diagvib.settings.model_settings import ModelSettings
 from diagvib.settings.resolve import load_config
@@ -151,21 +152,23 @@ def write_fitted(
 def fitting_bindings(entry: dict, config: Configuration) -> list[str]:
     """The bindings of a configuration whose target has the classes that a classifier's outputs mean.
     DiagvibError if there is none, or if the outputs may mean the classes of several factors."""
-    from diagvib.models.fitted import fitted_network, outputs_of_classes
+    from diagvib.models.fitted import check_numbers, fitted_network, outputs_of_classes
 
     method, model = entry["method"], entry["model"]
     settings = validated(ModelSettings, model, f"model: {model['name']}").model_dump()
     network = fitted_network(settings, method.get("size") or config.image_size)
     count = network.count
     bindings = {
-        (binding.name, binding.target): load_scene(config.study(study).scene).factors
+        (binding.name, binding.target): load_scene(config.study(study).scene)
         for study in config.studies
         for binding in config.study_bindings(study, config.bindings)
     }
     problems, fitting = {}, {}
-    for (name, target), factors in bindings.items():
+    for (name, target), scene in bindings.items():
         try:
-            outputs_of_classes(method["classes"], network.names, count, factors[target])
+            outputs_of_classes(method["classes"], network.names, count, scene.factors[target])
+            if isinstance(scene, Photos):
+                check_numbers(method["classes"], network.names, scene.class_values(target))
             fitting.setdefault(target, []).append(name)
         except DiagvibError as error:
             problems.setdefault(target, error)

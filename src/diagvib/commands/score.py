@@ -1,7 +1,7 @@
 """`diagvib score`: predictions that were made elsewhere, through the studies of a configuration."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from diagvib.foundation.files import file_sha256, read_table, write_text
 from diagvib.foundation.messages import say
 from diagvib.methods.predictions import CONFIDENCE, FILE, PREDICTION, RECIPES, image_name
 from diagvib.methods.registry import PREDICTIONS
-from diagvib.models.fitted import check_names
+from diagvib.models.fitted import check_names, check_numbers
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.scene import CATALOGUE, Photos
 from diagvib.settings.keys import ResolvedConfiguration
@@ -119,7 +119,8 @@ def _refuse(location: object, problem: str, names: Sequence[str], remedy: str = 
 class Dataset:
     """The images of a dataset. names: by split, of each image, its own and, of a photo, that of its
     file. classes: all of the target; present: those that there are images of. recipes: the digest
-    of the test images'. photos: the files of all photos, of which a study may leave out some."""
+    of the test images'. photos: the files of all photos, of which a study may leave out some; values:
+    their table's -> the target's class."""
 
     title: str
     names: Mapping[str, Sequence[tuple[str, ...]]]
@@ -127,6 +128,7 @@ class Dataset:
     present: Sequence[str]
     recipes: str
     photos: frozenset[str] = frozenset()
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
@@ -137,9 +139,10 @@ def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
         scene, prepared = load_scene(scene_name), layout.prepared(scene_name)
         target, path = binding.split("-")[0], layout.recipes(study, binding)
         recipes, metadata = read_recipes(path)
-        photos = frozenset()
+        photos, values = frozenset(), {}
         if isinstance(scene, Photos):
             photos = frozenset(read_table(prepared / CATALOGUE)["path"].to_pylist())
+            values = scene.class_values(target)
         for sample in range(config.dataset_count):
             names, labels = {}, set()
             for split in SPLITS:
@@ -150,7 +153,7 @@ def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
             present = [name for name in scene.factors[target] if name in labels]
             digest = metadata["digests"][f"{sample}/test"]
             title = f"{study} {binding} {sample}"
-            yield Dataset(title, names, scene.factors[target], present, digest, photos)
+            yield Dataset(title, names, scene.factors[target], present, digest, photos, values)
 
 
 def _names(image: dict, rows: pa.Table, files: Sequence[str] | None) -> list[tuple[str, ...]]:
@@ -243,8 +246,9 @@ def _named(file: str, names: set[str], endings: Mapping[str, str]) -> str:
 
 
 def class_names(predictions: pd.Series, dataset: Dataset, mapping: Mapping[str, str]) -> list[str]:
-    """The classes that predictions mean: those of the mapping; or by name; or by number, counted
-    among the classes that there are images of, as in the tables of `diagvib export --png`."""
+    """The classes that predictions mean: those of the mapping; or by name; or as in the photos' table;
+    or by number, counted among the classes that there are images of, as in the tables of `diagvib
+    export --png`."""
     values = [*predictions.unique()]
     numbers = {str(number): name for number, name in enumerate(dataset.present)}
     names = {name: name for name in dataset.classes}
@@ -253,14 +257,17 @@ def class_names(predictions: pd.Series, dataset: Dataset, mapping: Mapping[str, 
         check_names("class", mapping.values(), names, called)
         check_names("prediction", values, mapping, "give each one a class by --classes")
         return [*predictions.map(mapping)]
-    by_name, by_number = ({*values} <= {*known} for known in (names, numbers))
-    if by_name and by_number and any(numbers[value] != value for value in values):
+    meanings = names, dataset.values, numbers
+    fitting = [meaning for meaning in meanings if {*values} <= {*meaning}]
+    if len({tuple(map(meaning.get, values)) for meaning in fitting}) > 1:
         raise DiagvibError(
-            f"{dataset.title}: predictions such as {values[0]} may be names or numbers of classes; say "
-            f"which class each means by --classes, such as {values[0]}={values[0]}"
+            f"{dataset.title}: predictions such as {values[0]} may be names or numbers of classes, or the "
+            f"table's values; say which class each means by --classes, such as {values[0]}={fitting[0][values[0]]}"
         )
-    if not by_name and not by_number:
+    if not fitting:
         remedy = f"{called}, or numbers from 0 to {len(numbers) - 1}; or use --classes"
         check_names("class", values, {*names} | {*numbers}, remedy)
         check_names("class", values, names, remedy)
-    return [*predictions.map(names if by_name else numbers)]
+    if fitting[0] is numbers:
+        check_numbers({}, (), dataset.values)
+    return [*predictions.map(fitting[0])]

@@ -15,6 +15,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images
 from diagvib.library.loading import Drawing, load
 from diagvib.library.study_dataset import StudyDataset
+from diagvib.scenes import load_scene
+from diagvib.scenes.photos.scene import Photos
 
 
 @torch.inference_mode(False)
@@ -45,7 +47,7 @@ def score(
     class than theirs. DiagvibError as for `load`, for outputs that do not fit the classes, and for
     logits that are not finite or depend on the images that come together.
     """
-    from diagvib.models.fitted import Logits, class_logits, outputs_of_classes
+    from diagvib.models.fitted import Logits, check_numbers, class_logits, outputs_of_classes
     from diagvib.training.probe import features_by
 
     network = Logits(model) if isinstance(model, torch.nn.Module) else model
@@ -64,6 +66,8 @@ def score(
     try:
         names = getattr(network, "names", ())
         outputs = outputs_of_classes(mapping, names, count, test.classes)
+        if isinstance(scene := load_scene(test._image_metadata["scene"]), Photos):
+            check_numbers(mapping, names, scene.class_values(test.binding.split("-")[0]))
     except DiagvibError as error:
         raise DiagvibError(f"score: classes: {error}") from None
     confidence, predicted = class_logits(logits, outputs).softmax(1).max(1)

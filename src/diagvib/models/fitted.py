@@ -183,6 +183,20 @@ def outputs_of_classes(
     ]
 
 
+def check_numbers(
+    mapping: Mapping[str, str], names: Sequence[str], values: Mapping[str, str]
+) -> None:
+    """DiagvibError if outputs without names are to be classes in their order, but a table numbers the
+    classes in another. values: of the table -> class, in the order of the classes."""
+    numbers = [int(value) for value in values if re.fullmatch(r"-?\d+", value)]
+    if not mapping and not names and len(numbers) == len(values) and numbers != sorted(numbers):
+        listed = ", ".join(f"{value} for {name}" for value, name in values.items())
+        raise DiagvibError(
+            f"the outputs have no names, and the table has {listed}, which is another order than that "
+            f"of the classes; say which output means which class, such as 0={next(iter(values.values()))}"
+        )
+
+
 def check_names(kind: str, names: Iterable[str], valid: Iterable[str], remedy: str) -> None:
     """DiagvibError with the number and the first three of the names that are not valid."""
     valid = {*valid}

@@ -285,6 +285,12 @@ class Photos(Scene):
             return None
         return read_table(prepared / CATALOGUE)["path"].take(recipes["photo"]).to_pylist()
 
+    def class_values(self, factor: str) -> dict[str, str]:
+        """A value of the table -> the class that it stands for."""
+        part = self.definition.parts.get(factor)
+        values = part.values.items() if part else ()
+        return {value: name for name, class_values in values for value in class_values}
+
     def groups(self, prepared: Path) -> dict[int, int]:
         """Class index -> group, of the classes that have one (`definition.groups`)."""
         path = prepared / GROUPS
