@@ -321,3 +321,7 @@ def test_a_bracket_says_over_how_many_bindings_it_is(tmp_path):
         message = f"; {len(bindings)} of 3 bindings)"
         assert [message in cell for cell in method[6:10]] == [False, *[not single] * 2, False]
         assert ("to" in method[7]) and method[7].endswith(")")
+        (sentences,) = METRIC_SET.sentences(tables, SHIPPED).values()
+        compared = [text for text in sentences if "compared on the bindings that ERM has" in text]
+        assert len(compared) == (not single)
+        assert all(text.endswith(f"too, {len(bindings)} of 3.") for text in compared)

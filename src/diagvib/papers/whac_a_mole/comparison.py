@@ -74,12 +74,13 @@ class Comparison:
     """The methods of a study with two cues, under one binding (empty: the mean over all).
 
     title: of the study. methods: those with rows, sorted by model, ERM first, then by their
-    supervision, then by the worse of the two gaps, widest first.
+    supervision, then by the worse of the two gaps, widest first. bindings: how many the study has.
     """
 
     title: str
     binding: str
     methods: list[MethodGaps]
+    bindings: int = 1
 
     @property
     def ran(self) -> list[MethodGaps]:
@@ -126,10 +127,10 @@ def comparisons(
     by_study: dict[str, list[Comparison]] = {}
     for (study, binding), rows in gaps.groupby(["study", "binding"], sort=False):
         verdicts = whac[(whac["study"] == study) & (whac["binding"] == binding)]
-        samples = known_studies.repetitions([study])
-        comparison = Comparison(
-            known_studies.title(study), binding, _methods(rows, verdicts, binding, samples)
-        )
+        methods = _methods(rows, verdicts, binding, known_studies.repetitions([study]))
+        bindings = gaps.loc[(gaps["study"] == study) & (gaps["binding"] != ""), "binding"]
+        title = known_studies.title(study)
+        comparison = Comparison(title, binding, methods, bindings.nunique())
         by_study.setdefault(study, []).append(comparison)
     return {
         study: sorted(

@@ -76,6 +76,7 @@ def gap_sentences(comparison: Comparison) -> list[str]:
         *_one_for_another(methods, comparison.cues),
         *_one_direction(methods, comparison.cues),
         *_none_widened(methods),
+        *([] if comparison.binding else _fewer_bindings(methods, comparison.bindings)),
     ]
 
 
@@ -124,6 +125,14 @@ def _none_widened(methods: Sequence[MethodGaps]) -> Iterator[str]:
         yield f"Fewer than {FEWEST} {methods[0].samples} cannot show whether a method widens a gap."
     else:
         yield "For no method does the 95 % interval show a wider gap than ERM's."
+
+
+def _fewer_bindings(methods: Sequence[MethodGaps], total: int) -> Iterator[str]:
+    """On how many bindings the methods are compared, where ERM lacks some."""
+    for count in dict.fromkeys(method.verdicts[1].bindings for method in methods):
+        names = _joined([method for method in methods if method.verdicts[1].bindings == count])
+        if count < total:
+            yield f"{names}: compared on the bindings that ERM has, too, {count} of {total}."
 
 
 def whole_points(gap: float) -> int:
