@@ -2,11 +2,15 @@
 
 import math
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 
+from diagvib.library import StudyDataset
 from diagvib.metrics import (
     Estimate,
     faavg,
@@ -30,6 +34,22 @@ def test_classes_weigh_alike_whatever_their_size():
 def test_nothing_unequal_lengths_and_missing_labels_are_errors(labels, predictions):
     with pytest.raises(ValueError):
         mean_per_class_accuracy(np.array(labels), np.array(predictions))
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "says"),
+    [
+        (["0", "1"], [0, 1], "labels are string and predictions integer, so none would be right"),
+        ([0, 1], np.array(["0", "1"], object), "labels are integer and predictions string"),
+        ([0, 1], [np.nan, 1.0], "prediction 0 is missing"),
+    ],
+)
+def test_numbers_beside_names_are_no_accuracy_of_zero(labels, predictions, says):
+    for function in (mean_per_class_accuracy, per_class_accuracy):
+        with pytest.raises(ValueError, match=says):
+            function(labels, predictions)
+    assert mean_per_class_accuracy([0, 1], [0.0, 1.0]) == 1
+    assert mean_per_class_accuracy(["a", "b"], pd.Categorical(["a", "a"])) == 0.5
 
 
 def test_faavg_and_famin_of_a_hand_made_array():
@@ -80,3 +100,18 @@ def test_a_prediction_of_a_class_that_is_not_tested_is_wrong():
     table = pa.table({"group": ["id"] * 2, "shape": ["3"] * 2, "prediction": ["5", "3"]})
     (cell,) = count_cells(table, "shape", [])
     assert (cell["n"], cell["correct"]) == (2, 1)
+
+
+def test_a_cue_may_be_called_as_a_column_of_ours():
+    fields = {"group": ["id"], "right": ["yes", "no"], "y": ["a", "b"]}
+    data = SimpleNamespace(
+        metadata_fields=[*fields], metadata_map=fields, cue_classes={"right": ()}
+    )
+    rows = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 0]])
+    metrics, _ = StudyDataset.eval(data, torch.tensor([0, 1, 1]), rows[:, 2], rows)
+    accuracies = {name: value for name, value in metrics.items() if name.startswith("acc_y")}
+    assert accuracies == {
+        "acc_y:a_right:no": 0,
+        "acc_y:a_right:yes": 1,
+        "acc_y:b_right:yes": 1,
+    }

@@ -165,6 +165,30 @@ def test_a_network_that_returns_no_tensor_is_refused_at_once():
         check_logits(Named(3 * SIZE**2, 6), "mine", 6, SIZE)
 
 
+class Pair(nn.Linear):
+    def forward(self, images):
+        features = images.flatten(1)
+        return super().forward(features), features
+
+
+def ending(n_classes, image_size, softmax):
+    linear = Pair(3 * image_size**2, n_classes)
+    return (
+        nn.Sequential(nn.Flatten(), nn.Linear(*linear.weight.T.shape), nn.Softmax(1))
+        if softmax
+        else linear
+    )
+
+
+def test_probabilities_are_no_logits_and_of_a_pair_the_first_are():
+    model = {"name": "test_own_models:ending", "options": {"softmax": True}}
+    with refused("ending: it gives probabilities, which sum to 1, where logits are needed"):
+        make_network(model, 6, SIZE)
+    network = make_network({**model, "options": {"softmax": False}}, 6, SIZE)
+    images = torch.rand(2, 3, SIZE, SIZE)
+    assert torch.equal(network(images), network.body(images)[0])
+
+
 @pytest.mark.parametrize("name", ["timm/vit_tiny_patch16_224", "vit_b_32"])
 def test_a_transformer_of_a_fixed_size_names_it(name):
     if name.startswith("timm/"):

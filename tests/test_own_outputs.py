@@ -15,7 +15,7 @@ from conftest import REPOSITORY, refused
 from diagvib import stages
 from diagvib.commands.fitted import fitted_baseline, read_classes, write_fitted
 from diagvib.commands.score import Dataset, class_names, read_predictions, score
-from diagvib.models.fitted import check_numbers, class_logits, outputs_of_classes
+from diagvib.models.fitted import Logits, check_numbers, class_logits, outputs_of_classes
 from diagvib.scenes.photos.scene import photo_scene
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
@@ -165,6 +165,16 @@ def test_weights_of_timm_have_their_own_scaling_and_a_mapping(folder):
         write_fitted(
             fitted_baseline("timm/resnet10t", "net.pt"), ["zgo"], "small.yaml", None, "root"
         )
+
+
+def test_features_beside_logits_are_not_taken_for_them():
+    class Pair(nn.Linear):
+        def forward(self, images):
+            return images.flatten(1), super().forward(images.flatten(1))
+
+    with refused(r"the network returns tensors \[B, N\] with N 3 and 48; return the logits alone"):
+        Logits(Pair(48, 3))(torch.rand(2, 3, 4, 4))
+    assert Logits(Pair(3, 3))(torch.rand(2, 3, 1, 1)).shape == (2, 3)
 
 
 def test_outputs_of_a_class_count_together_and_the_others_never():

@@ -48,6 +48,7 @@ def score(
     logits that are not finite or depend on the images that come together.
     """
     from diagvib.models.fitted import Logits, check_numbers, class_logits, outputs_of_classes
+    from diagvib.models.own import check_no_softmax
     from diagvib.training.probe import features_by
 
     network = Logits(model) if isinstance(model, torch.nn.Module) else model
@@ -62,6 +63,7 @@ def score(
     with _evaluation_mode(network) if network is not model else nullcontext():
         logits = features_by(logits_of, images, "score").pixels
     count = logits.shape[1]
+    check_no_softmax(logits, "score")
     mapping = _mapping(classes or {}, count, test)
     try:
         names = getattr(network, "names", ())

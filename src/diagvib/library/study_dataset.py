@@ -187,8 +187,9 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         fields, right = self.metadata_fields, (y_pred == y_true).numpy(force=True)
         columns = dict(zip(fields, metadata.numpy(force=True).T, strict=True))
         names = {field: np.array(self.metadata_map[field])[columns[field]] for field in fields}
-        frame = pd.DataFrame({**names, "right": right})
-        cells = frame.groupby([*reversed([*self.cue_classes, "y"])])["right"].agg(["mean", "size"])
+        frame = pd.DataFrame({**names, "is right": right})  # no name of a factor
+        by = [*reversed([*self.cue_classes, "y"])]
+        cells = frame.groupby(by)["is right"].agg(["mean", "size"])
         metrics = {"acc_avg": float(right.mean())}
         for cell, (accuracy, count) in cells.iterrows():
             labels = cell if isinstance(cell, tuple) else (cell,)
@@ -197,7 +198,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             )
             metrics |= {f"acc_{name}": accuracy, f"count_{name}": count}
         metrics["acc_wg"] = float(cells["mean"].min())
-        by_class = frame.groupby(["group", "y"])["right"].mean().groupby("group").mean()
+        by_class = frame.groupby(["group", "y"])["is right"].mean().groupby("group").mean()
         metrics |= {f"{group}_accuracy": value for group, value in by_class.items() if group}
         return metrics, "".join(f"{name}: {value:.3f}\n" for name, value in metrics.items())
 

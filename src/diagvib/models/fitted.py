@@ -14,6 +14,7 @@ from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.plug_ins import imported, reason
 from diagvib.models.independence import check_independent
 from diagvib.models.network import Whole, check_logits
+from diagvib.models.own import check_no_softmax
 from diagvib.models.registry import family, make_network
 
 # All of torchvision's published classifiers have as many; a file of weights says itself how many.
@@ -26,8 +27,8 @@ _EXAMPLES = 3
 
 
 class Logits(nn.Module):
-    """Images to logits, also of a network that returns an object with `logits`, or a tuple.
-    names: of the outputs, if the network has them. count: of the outputs, once it is known."""
+    """Images to logits, also of a network that returns an object with `logits`, or a tuple that
+    begins with them. names: of the outputs, if the network has them. count: of the outputs, once it is known."""
 
     count: int
 
@@ -38,7 +39,15 @@ class Logits(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         outputs = self.net(inputs)
         outputs = getattr(outputs, "logits", outputs)
-        return outputs[0] if isinstance(outputs, tuple) else outputs
+        if not isinstance(outputs, tuple):
+            return outputs
+        widths = {part.shape[1] for part in outputs if isinstance(part, Tensor) and part.ndim == 2}
+        if len(widths) > 1:  # features, perhaps
+            raise DiagvibError(
+                f"the network returns tensors [B, N] with N {' and '.join(map(str, sorted(widths)))}; "
+                "return the logits alone"
+            )
+        return outputs[0]
 
 
 def output_names(net: object) -> tuple[str, ...]:
@@ -73,6 +82,8 @@ def fitted_network(settings: dict, image_size: int) -> Logits:
     check_logits(network, location, network.count, image_size)
     images = torch.rand(4, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     check_independent(network, images, f"{location} in evaluation mode")
+    with torch.no_grad():
+        check_no_softmax(network(images), location)
     return network
 
 

@@ -1,9 +1,10 @@
 """A user's own networks, `package.module:function`, installed or in the current folder."""
 
 import inspect
+from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import imported
@@ -39,8 +40,10 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     check_logits(net.eval(), location, n_classes, image_size)
     with torch.random.fork_rng([]):  # the network may draw, which is then refused
         generator = torch.Generator().manual_seed(0)
-        images = torch.rand(4, image_size, image_size, 3, generator=generator)
-        check_independent(net, images.permute(0, 3, 1, 2), f"{location} in evaluation mode")
+        images = torch.rand(4, image_size, image_size, 3, generator=generator).permute(0, 3, 1, 2)
+        check_independent(_first(net), images, f"{location} in evaluation mode")
+        with torch.no_grad():
+            check_no_softmax(_first(net)(images), location)
     if isinstance(net, Network) and type(net).forward is Network.forward:
         return net
     hooked = net._forward_hooks or net._forward_pre_hooks
@@ -51,3 +54,24 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     network = Whole(net, n_classes)
     check_logits(network.eval(), location, n_classes, image_size)  # also finds its features
     return network
+
+
+def _first(net: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The network's logits: what it returns, or the first of several tensors."""
+
+    def logits(images: Tensor) -> Tensor:
+        outputs = net(images)
+        return outputs[0] if isinstance(outputs, tuple) else outputs
+
+    return logits
+
+
+def check_no_softmax(logits: Tensor, location: str) -> None:
+    """DiagvibError for probabilities instead of logits [B, classes]: losses and calibration errors
+    would take their softmax again."""
+    sums = logits.double().sum(1)
+    if logits.shape[1] > 1 and bool((logits >= 0).all() & ((sums - 1).abs() < 1e-3).all()):
+        raise DiagvibError(
+            f"{location}: it gives probabilities, which sum to 1, where logits are needed; leave out the "
+            "softmax at its end, or take the logarithm"
+        )
