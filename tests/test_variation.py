@@ -83,6 +83,8 @@ def test_the_joint_statement_knows_how_much_seeds_average_out():
     frame = runs(values).assign(id_accuracy=0.0)
     assert variance_ratio(frame) == pytest.approx(expected, abs=0.05)
     assert variance_ratio(frame[frame["seed"] == 0]) == 1
+    other_groups = frame.drop(columns=["id_accuracy", "ood_accuracy"])
+    assert variance_ratio(other_groups.assign(common_accuracy=0.5)) == 1, "a study with two cues"
 
 
 def test_power_is_that_of_the_interval():

@@ -87,7 +87,8 @@ def variance_ratio(runs: pd.DataFrame) -> float:
     with the same number of a seed; 1 with one seed. runs: as from `read_runs.read_runs`."""
     if not runs["seed"].any():
         return 1.0
-    tested = np.where(runs["cue"] == "", runs[f"{ID}_accuracy"], runs[f"{OOD}_accuracy"])
+    plain, misled = (runs.get(f"{group}_accuracy", np.nan) for group in (ID, OOD))
+    tested = np.where(runs["cue"] == "", plain, misled)
     groups = runs.assign(tested=tested).groupby(["study", "baseline", "target"])
     grids = [values for _, part in groups if len(values := grid(part, "tested")) > 1]
     of_runs = sum(values.var(axis=0, ddof=1).mean() for values in grids)
