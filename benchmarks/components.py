@@ -18,7 +18,7 @@ import typer
 from result_file import REPOSITORY
 from result_tables.committed import misled_accuracy
 
-from diagvib.commands.detect import count_text, needed_as_measured
+from diagvib.commands.detect import count_text, pooled, read_components, samples_needed
 from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.reader_tables import markdown_table
@@ -51,19 +51,37 @@ def main(configuration: Path, runs_file: Path, out: Path = OUT) -> None:
 
 
 def page_table() -> str:
-    """The samples that show effects of several sizes, with one seed and with three each."""
-    of_effects = [list(needed_as_measured(effect / 100, 5, 1)) for effect in EFFECTS]
+    """The samples that show effects of several sizes, with one seed and with three each. Of more than
+    two methods of a protocol, the gains stand in one row, which has the medians of their variances."""
     lines = []
-    for rows in zip(*of_effects, strict=True):
-        first, counts = rows[0], []
-        for row in rows:
-            needed = (row[f"samples_{seeds}"] for seeds in (1, 3))
-            counts.append(" / ".join(map(count_text, needed)))
-        deviations = (f"{100 * first[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
-        lines.append([first["number"], first["study"], *deviations, *counts])
-    heads = ["result", "study", "SD, samples", "SD, seeds"]
+    for (protocol, number, study), variance in with_median_gains(
+        pooled(read_components())
+    ).iterrows():
+        of_seeds = [variance["samples"] + variance["seeds"] / seeds for seeds in (1, 3)]
+        counts = [
+            " / ".join(count_text(samples_needed(effect / 100, part)) for part in of_seeds)
+            for effect in EFFECTS
+        ]
+        deviations = [f"{100 * np.sqrt(variance[source]):.1f}" for source in ("samples", "seeds")]
+        lines.append([protocol, number, study, *deviations, *counts])
+    heads = ["protocol", "result", "study", "SD, samples", "SD, seeds"]
     heads += [f"samples for {effect} points" for effect in EFFECTS]
     return "\n".join(markdown_table(heads, lines))
+
+
+def with_median_gains(variances: pd.DataFrame) -> pd.DataFrame:
+    """The variances of `pooled`, with those of gains and of methods together where they are many."""
+    parts = []
+    for (protocol, study), part in variances.groupby(["protocol", "study"], sort=False):
+        numbers = part.index.get_level_values("number")
+        gains = part[numbers.str.contains(" - ")]
+        if len(gains) > 2:
+            name = f"gain over {numbers[0]}, median of {len(gains)} methods"
+            index = pd.MultiIndex.from_tuples([(protocol, name, study)], names=part.index.names)
+            medians = pd.DataFrame([gains.median()], index)
+            part = pd.concat([part[:1], medians])
+        parts.append(part)
+    return pd.concat(parts)
 
 
 def components(runs: pd.DataFrame) -> Iterator[dict]:
