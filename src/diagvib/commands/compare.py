@@ -139,7 +139,8 @@ def _long(frame: pd.DataFrame, groups: dict[str, str]) -> pd.DataFrame:
     keys = [*CELL_KEYS[:-1], *_RUN]
     wide = frame.reindex(columns=[*keys, *groups]).rename(columns=groups)
     long = wide.melt(keys, var_name="group").set_index([*CELL_KEYS, *_RUN])["value"]
-    return long.unstack(_RUN, sort=False)
+    # Versions of pandas before 3.1 give rows the names of others with unstack's `sort=False`.
+    return long.unstack(_RUN).loc[long.index.droplevel(_RUN).unique()]
 
 
 def _by_sample(accuracies: pd.DataFrame) -> np.ndarray:
