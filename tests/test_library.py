@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -299,3 +300,14 @@ def test_importing_it_imports_nothing_heavy():
     assert not {"torch", "pandas", "numba", "matplotlib", "scipy"} & set(output)
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         diagvib.lod  # noqa: B018
+
+
+def test_numbers_among_the_classes_of_the_sample_alone_are_named(dataset):
+    """Of a network that was trained with `classes="sample"`, on the test split without."""
+    of_sample = load(classes="sample")
+    with pytest.warns(UserWarning, match=r"all predictions are below 3, .* with classes='sample'"):
+        wrong = dataset.evaluate(of_sample.targets)
+    assert of_sample.evaluate(of_sample.targets)["accuracy"] == 1 > wrong["accuracy"]
+    with warnings.catch_warnings(action="error"):
+        dataset.evaluate(dataset.targets)
+        dataset.evaluate((dataset.targets + 1) % len(dataset.classes))

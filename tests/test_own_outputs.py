@@ -259,7 +259,7 @@ def test_files_and_classes_that_do_not_fit_are_named(folder):
 def test_a_mapping_that_is_none_is_refused(folder, classes, says):
     with refused(says):
         read_classes(classes)
-    Path("map.csv").write_text("output,class\ntabby,cat\n7,dog\n")
+    Path("map.csv").write_text("output,class\ntabby,cat\n7,dog\n", encoding="utf-8-sig")  # of Excel
     Path("map.yaml").write_text("tabby: cat\n7: dog\n")
     expected = {"tabby": "cat", "7": "dog"}
     assert read_classes("map.csv") == read_classes("map.yaml") == expected

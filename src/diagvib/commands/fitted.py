@@ -114,7 +114,7 @@ def read_classes(classes: str | None) -> dict[str, str]:
             raise DiagvibError(
                 f"{path}: no such file; a row `output,class` for each output is needed"
             )
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             pairs = [tuple(cell.strip() for cell in row) for row in csv.reader(file) if row]
         pairs = pairs[1:] if pairs[:1] == [("output", "class")] else pairs
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, ClassVar, Generic, TypeVar
@@ -212,7 +213,8 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
 
         See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one
         class index, and one probability, for each image; for the split `all`; and for a test split
-        with an empty group. An empty cell gives a warning.
+        with an empty group. An empty cell gives a warning, and so do numbers that seem to be counted
+        among the dataset sample's classes alone.
         """
         if self.split == "all":
             raise DiagvibError(
@@ -229,6 +231,14 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             raise DiagvibError(
                 f"predictions must be class indices int[{len(self)}], numbers from 0 to "
                 f"{len(self.classes) - 1}, not {problem}; for logits, use argmax(1)"
+            )
+        present = np.unique(self.targets)
+        if not np.isin(predicted, present).all() and predicted.max() < len(present):
+            warnings.warn(
+                f"all predictions are below {len(present)}, but the images' classes are "
+                f"{', '.join(map(str, present))} of {len(self.classes)}; if they are counted among these, "
+                "load the split with classes='sample'",
+                stacklevel=2,
             )
         p = None if confidence is None else _array(confidence)
         if p is not None and not (
