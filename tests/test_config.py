@@ -77,15 +77,6 @@ def test_with_a_file_and_set_a_mistake_names_both(tmp_path):
         load_config(tmp_path / "own.yaml", ["samples=2"])
 
 
-def test_two_studies_of_one_title_are_refused(tmp_path):
-    (tmp_path / "again.yaml").write_text(
-        "title: Mine\nstudies:\n  again:\n    title: ZGO\n    meaning: as before\n    roles: "
-        "{target: 3}\n    rows: [{splits: [train, val, test], group: id, cells: [[0], [1], [2]]}]\n"
-    )
-    with refused("studies zgo and again: both have the title ZGO, under which tables would mix"):
-        load("config", "studies=[zgo, again]", f"studies_from=[{tmp_path / 'again.yaml'}]")
-
-
 def test_a_restriction_must_lie_inside_the_grid():
     with refused("small_cnn: studies: zso is not among the configuration's studies"):
         load("config", "studies=[zgo]", "baselines=[{name: small_cnn, studies: [zso]}]")

@@ -14,6 +14,7 @@ from diagvib.settings.resolve import load_config
 from diagvib.studies import study_cells
 from diagvib.studies.binding import all_bindings, bind, chosen_bindings, spreads
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.known_studies import known_studies
 from diagvib.studies.study import load_studies, load_study, parse_study
 
 DIGITS = load_scene("digits")
@@ -301,3 +302,13 @@ def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
     ):
         with refused(says):
             parse_study("cars", {**options, **changed})
+
+
+def test_studies_of_one_title_have_their_names_beside_it(tmp_path):
+    """Otherwise a table would mix them up."""
+    zgo = load_study("zgo").model_dump(mode="json", exclude={"name"})
+    write_studies(tmp_path / "mine.yaml", again=zgo)
+    settings = {"studies_from": [str(tmp_path / "mine.yaml")], "studies": ["zgo", "again", "zso"]}
+    titles = [known_studies(settings).title(name) for name in settings["studies"]]
+    assert titles == ["ZGO (zgo)", "ZGO (again)", "ZSO"]
+    assert known_studies({**settings, "studies": ["again"]}).title("again") == "ZGO"

@@ -149,7 +149,11 @@ def run_and_print(file: Path, config: Configuration, cores: int) -> None:
 
     if run_workflow(str(file), ["--cores", str(cores)]):
         raise DiagvibError(f"the workflow stopped; `diagvib run {quote(str(file))}` continues it")
-    known_studies = KnownStudies(files=tuple(config.studies_from), textures=tuple(config.textures))
+    known_studies = KnownStudies(
+        files=tuple(config.studies_from),
+        textures=tuple(config.textures),
+        configured=tuple(config.studies),
+    )
     layout = Layout(config.root)
     frames = read_tables(layout.tables)
     tables_shown = [table for table in shown_tables(frames, known_studies) if not table.folded]

@@ -133,7 +133,6 @@ def resolve(values: dict, location: str) -> ResolvedConfiguration:
         config = config.model_copy(update={"studies": names, "tuning": tuning})
         studies = [config.study(name) for name in config.studies]
         _check_scenes([*studies, config.study(tuning.study)])
-        _check_titles(studies)
         _check_textures(config)
         _check_seeds(config)
         _check_counts(config, studies)
@@ -192,17 +191,6 @@ def _check_scenes(studies: list[Study]) -> None:
             raise DiagvibError(
                 f"studies {first_study.name} and {study.name}: their scenes {first_study.scene} and "
                 f"{study.scene} would share the folder {folder_name(study.scene)}; rename one"
-            )
-
-
-def _check_titles(studies: list[Study]) -> None:
-    """Each study has a title of its own, by which tables tell them apart."""
-    names: dict[str, str] = {}
-    for study in studies:
-        if (name := names.setdefault(study.title, study.name)) != study.name:
-            raise DiagvibError(
-                f"studies {name} and {study.name}: both have the title {study.title}, under which tables "
-                "would mix them up; give one another title"
             )
 
 

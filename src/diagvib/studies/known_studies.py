@@ -31,11 +31,12 @@ from diagvib.studies.study import (
 @dataclass(frozen=True)
 class KnownStudies:
     """The shipped studies and those of further files, read when first needed; or only `definitions`.
-    textures: of the configuration."""
+    textures: of the configuration; configured: its studies."""
 
     files: tuple[str, ...] = ()
     definitions: tuple[Study, ...] = ()
     textures: tuple[str, ...] = PUBLISHED_TEXTURES
+    configured: tuple[str, ...] = ()
 
     @cached_property
     def studies(self) -> dict[str, Study]:
@@ -87,8 +88,15 @@ class KnownStudies:
         return list(dict.fromkeys(filter(None, citations)))
 
     def title(self, study: str) -> str:
-        """The title of a study for readers; its name if no file has it."""
-        return self.studies[study].title if study in self.studies else study
+        """The title of a study for readers; its name if no file has it, and beside a title that another
+        configured study has, too."""
+        return self._titles.get(study, study)
+
+    @cached_property
+    def _titles(self) -> dict[str, str]:
+        titles = {name: study.title for name, study in self.studies.items()}
+        counts = Counter(titles[name] for name in self.configured if name in titles)
+        return {n: f"{title} ({n})" if counts[title] > 1 else title for n, title in titles.items()}
 
     def chance(self, study: str) -> float:
         """The chance level of a study: guessing gives the mean over classes 1/n, however frequent each
@@ -264,4 +272,5 @@ def known_studies(settings: dict) -> KnownStudies:
     return KnownStudies(
         files=tuple(settings.get("studies_from", ())),
         textures=tuple(settings.get("textures", PUBLISHED_TEXTURES)),
+        configured=tuple(settings.get("studies", ())),
     )
