@@ -58,6 +58,8 @@ lock:
 # What `diagvib run` needs; .venv/installed has the rest, too.
 .venv/workflow: pyproject.toml requirements-workflow.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diagvib needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	@# Of immutables, which Snakemake needs, there is no wheel for Python 3.14.
+	@$(PYTHON) -c 'import shutil, sys; sys.exit(sys.version_info >= (3, 14) and not shutil.which("gcc") and "with Python 3.14, a package is compiled: install gcc and python3-dev, or try make PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
 	@echo "Installing into .venv; PyTorch alone is a download of a few GB"
 	$(BIN)/python -m pip install --require-hashes --requirement requirements-workflow.lock
