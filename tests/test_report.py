@@ -120,7 +120,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(page):
     assert right == {"zgo": 0, "fgo-20": 60}  # sample 1: 5 points more
     words = (
         r"Trained with position as a shortcut to shape \(the clearest of 3 pairs\), small_cnn recognises shape in "
-        r"[23] % of the test images where position misleads, instead of 95 % \(95 % interval .*\)\. "
+        r"[23] % of the test images where position misleads, instead of 95 % without it \(95 % interval .*\)\. "
         r"Counter-examples, .* raise it to 6[23] % \("
     )
     assert re.search(words, text)
@@ -365,9 +365,9 @@ def p_rows(*rows: tuple) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("recovered", "says"),
     [
-        ((0.73, 0.75, 0.77), "raise it to 75 % (95 % interval +"),
-        ((0.28, 0.3, 0.32), "lower it to 30 % (95 % interval -"),
-        ((0.3, 0.54, 0.78), "it is 54 %: no effect is seen (95 % interval -"),
+        ((0.73, 0.75, 0.77), "raise it to 75 % (95 % interval of the change: +"),
+        ((0.28, 0.3, 0.32), "lower it to 30 % (95 % interval of the change: -"),
+        ((0.3, 0.54, 0.78), "it is 54 %: no effect is seen (95 % interval of the change: -"),
     ],
 )
 def test_a_headline_claims_only_what_its_interval_shows(recovered, says):

@@ -17,7 +17,9 @@ def run_workflow(config: str, options: Iterable[str]) -> int:
     """Run Snakemake with a configuration, a file or the name of one that comes with the package;
     returns its exit status. options: Snakemake's; without --cores, it uses all."""
     if not importlib.util.find_spec("snakemake"):
-        raise DiagvibError("snakemake is not installed; `pip install 'diagvib[workflow]'` does it")
+        raise DiagvibError(
+            "snakemake is not installed; `pip install '.[workflow]'` in the repository does it"
+        )
     options = [*options]
     command = ["--snakefile", shipped_path("Snakefile"), "--configfile", configuration_file(config)]
     if not any(

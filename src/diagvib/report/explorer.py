@@ -140,10 +140,14 @@ def _cells(
     each such cell, the cues that mislead in it: that point to other classes alone. A row of
     combinations: classes of a tested image."""
     known_studies, factors = report_data.known_studies, [*combinations]
-    classes = load_scene(known_studies.studies[run["study"]].scene).factors
+    classes = dict(load_scene(known_studies.studies[run["study"]].scene).factors)
     trained = read_metadata(_predictions_file(report_data, run)).get("trained", {})
     cue_labels = known_studies.cue_label(run["study"], factors, run["sample"], trained)
 
+    # As on the page, with the shortcut's cells on the diagonal.
+    classes |= zip(
+        factors, known_studies.classes(run["study"], factors, run["sample"]), strict=False
+    )
     rows, *columns = (in_order(combinations[name], classes[name]) for name in factors)
     pointed_to, misleading = {}, []
     for row, *column in product(rows, *columns):

@@ -30,10 +30,10 @@ class Effect:
 
     @property
     def reach(self) -> str:
-        """`95 % interval -15.1 to +1.2 points`."""
+        """`95 % interval of the change: -15.1 to +1.2 points`."""
         if isnan(self.low):
             return "too few samples for an interval"
-        return f"95 % interval {interval(self.low, self.high, change=True)} points"
+        return f"95 % interval of the change: {interval(self.low, self.high, change=True)} points"
 
 
 def effect_of(

@@ -111,7 +111,7 @@ def _shortcut_text(row, pairs: int, tables: Frames, known_studies: KnownStudies)
     else:
         loss = effect_of(tables, known_studies, misled, without_cue)
         if loss.is_shown:
-            text += f", instead of {whole_percent(row.without)} ({loss.reach})."
+            text += f", instead of {whole_percent(row.without)} without it ({loss.reach})."
         else:
             text += f", and without a shortcut in {whole_percent(row.without)}: {unseen(loss)}."
     if row.recovered == row.recovered:
