@@ -58,7 +58,7 @@ def test_the_headline_names_cue_and_combination_and_what_is_missing(cue_runs):
 def test_nothing_is_claimed_where_the_interval_contains_zero(tmp_path, seeds, reach):
     right = {("landbird", "land"): 17, ("landbird", "water"): 14, ("waterbird", "water"): 16}
     text = headline(photos_of(tmp_path, right, seeds, shift=2))
-    assert reach in text and "follows" not in text and "(95 % interval of the change: -" in text
+    assert reach in text and "follows" not in text and "(95 % interval: -" in text
 
 
 def test_metrics_say_which_combination_they_lack(cue_runs):

@@ -365,9 +365,9 @@ def p_rows(*rows: tuple) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("recovered", "says"),
     [
-        ((0.73, 0.75, 0.77), "raise it to 75 % (95 % interval of the change: +"),
-        ((0.28, 0.3, 0.32), "lower it to 30 % (95 % interval of the change: -"),
-        ((0.3, 0.54, 0.78), "it is 54 %: no effect is seen (95 % interval of the change: -"),
+        ((0.73, 0.75, 0.77), "raise it to 75 % (95 % interval: 22.5 to 27.5 points higher)"),
+        ((0.28, 0.3, 0.32), "lower it to 30 % (95 % interval: 17.5 to 22.5 points lower)"),
+        ((0.3, 0.54, 0.78), "it is 54 %: no effect is seen (95 % interval: -"),
     ],
 )
 def test_a_headline_claims_only_what_its_interval_shows(recovered, says):

@@ -30,10 +30,14 @@ class Effect:
 
     @property
     def reach(self) -> str:
-        """`95 % interval of the change: -15.1 to +1.2 points`."""
+        """`95 % interval: 3.1 to 15.1 points lower`, or `-15.1 to +1.2 points`."""
         if isnan(self.low):
             return "too few samples for an interval"
-        return f"95 % interval of the change: {interval(self.low, self.high, change=True)} points"
+        if not self.is_shown:
+            return f"95 % interval: {interval(self.low, self.high, change=True)} points"
+        smallest, largest = sorted((abs(self.low), abs(self.high)))
+        direction = "higher" if self.low > 0 else "lower"
+        return f"95 % interval: {100 * smallest:.1f} to {100 * largest:.1f} points {direction}"
 
 
 def effect_of(
