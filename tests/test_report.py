@@ -120,7 +120,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(page):
     assert right == {"zgo": 0, "fgo-20": 60}  # sample 1: 5 points more
     words = (
         r"Trained with position as a shortcut to shape \(the clearest of 3 pairs\), small_cnn recognises shape in "
-        r"[23] % of the test images where position misleads, instead of 95 % without it \(95 % interval .*\)\. "
+        r"[23] % of the test images where position misleads, instead of 95 % without it \(95 % interval: .*\)\. "
         r"Counter-examples, .* raise it to 6[23] % \("
     )
     assert re.search(words, text)
