@@ -72,7 +72,8 @@ def test_each_command_makes_the_tables_that_are_read(output):
 @pytest.mark.parametrize(("mean", "code"), [(0.96, 0), (0.91, 1)])
 def test_a_new_run_with_another_number_ends_with_1(mean, code, tmp_path, monkeypatch, capsys):
     output = ENTRIES[0]
-    claim = {**output["claims"][2], "page": "page.md"}
+    claim = next(claim for claim in output["claims"] if claim["of"] == {"study": "zso"})
+    claim = {**claim, "page": "page.md"}
     (tmp_path / "page.md").write_text(claims.sentence(claim))
     tables = tmp_path / output["makes"]
     tables.mkdir(parents=True)
