@@ -18,7 +18,13 @@ import typer
 from result_file import REPOSITORY
 from result_tables.committed import misled_accuracy
 
-from diagvib.commands.detect import count_text, pooled, read_components, samples_needed
+from diagvib.commands.detect import (
+    count_text,
+    pooled,
+    read_components,
+    samples_needed,
+    variance_of_means,
+)
 from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.reader_tables import markdown_table
@@ -53,13 +59,11 @@ def main(configuration: Path, runs_file: Path, out: Path = OUT) -> None:
 def page_table() -> str:
     """The samples that show effects of several sizes, with one seed and with three each. Of more than
     two methods of a protocol, the gains stand in one row, which has the medians of their variances."""
-    lines = []
-    for (protocol, number, study), variance in with_median_gains(
-        pooled(read_components())
-    ).iterrows():
-        of_seeds = [variance["samples"] + variance["seeds"] / seeds for seeds in (1, 3)]
+    lines, variances = [], with_median_gains(pooled(read_components()))
+    for (protocol, number, study), variance in variances.iterrows():
+        of_means = [variance_of_means(variance, seeds) for seeds in (1, 3)]
         counts = [
-            " / ".join(count_text(samples_needed(effect / 100, part)) for part in of_seeds)
+            " / ".join(count_text(samples_needed(effect / 100, part)) for part in of_means)
             for effect in EFFECTS
         ]
         deviations = [f"{100 * np.sqrt(variance[source]):.1f}" for source in ("samples", "seeds")]

@@ -1,7 +1,7 @@
 """How many dataset samples and training seeds show an effect: from measured components of variation,
 config/components.csv, which `python benchmarks/components.py` writes (docs/chance.md)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
@@ -64,6 +64,11 @@ def smallest_effect(variance: float, samples: int) -> float | None:
     return next((float(e) for e in effects if power(e, variance, samples) >= POWER), None)
 
 
+def variance_of_means(variances: Mapping[str, float], seeds: int) -> float:
+    """Of dataset samples' means over this many seeds. variances: of samples and seeds, of `pooled`."""
+    return variances["samples"] + variances["seeds"] / seeds
+
+
 def needed_by_deviation(effect: float) -> dict[float, int | None]:
     """`samples_needed` where the values of dataset samples have each of DEVIATIONS. effect: a
     fraction."""
@@ -76,12 +81,10 @@ def needed_as_measured(effect: float, samples: int, seeds: int) -> Iterator[dict
     effect: a fraction."""
     for names, variance in pooled(read_components()).iterrows():
         needed = {
-            f"samples_{count}": samples_needed(
-                effect, variance["samples"] + variance["seeds"] / count
-            )
+            f"samples_{count}": samples_needed(effect, variance_of_means(variance, count))
             for count in SEEDS
         }
-        shown = smallest_effect(variance["samples"] + variance["seeds"] / seeds, samples)
+        shown = smallest_effect(variance_of_means(variance, seeds), samples)
         deviations = {f"sd_{source}": float(np.sqrt(variance[source])) for source in variance.index}
         yield {**dict(zip(_KIND, names, strict=True)), **deviations, **needed, "shown": shown}
 

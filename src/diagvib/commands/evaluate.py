@@ -145,18 +145,13 @@ def run_and_print(file: Path, config: Configuration, cores: int) -> None:
     from diagvib.results.reader_tables import by_section, describe_doubtful, print_table
     from diagvib.results.tidy_tables import read_tables
     from diagvib.settings.layout import Layout
-    from diagvib.studies.known_studies import KnownStudies
+    from diagvib.studies.known_studies import known_studies
 
     if run_workflow(str(file), ["--cores", str(cores)]):
         raise DiagvibError(f"the workflow stopped; `diagvib run {quote(str(file))}` continues it")
-    known_studies = KnownStudies(
-        files=tuple(config.studies_from),
-        textures=tuple(config.textures),
-        configured=tuple(config.studies),
-    )
-    layout = Layout(config.root)
+    layout, studies_known = Layout(config.root), known_studies(dict(config))
     frames = read_tables(layout.tables)
-    tables_shown = [table for table in shown_tables(frames, known_studies) if not table.folded]
+    tables_shown = [table for table in shown_tables(frames, studies_known) if not table.folded]
     for _, sentences, tables in by_section(tables_shown):
         for table in tables:
             print_table(table)

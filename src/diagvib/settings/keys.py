@@ -107,8 +107,8 @@ class Tuning(Strict):
         return self.random_search.bindings if self.random_search else self.factors
 
     def of_baseline(self, baseline: str, method: str) -> "Tuning":
-        """This section for a baseline with this method, with only the ranges that it draws from. Once
-        resolved."""
+        """This section for a baseline with this method, with only the ranges that it draws from. Of a
+        resolved configuration, which has the ranges themselves, not the name of a set."""
         if not (search := self.random_search):
             return self
         sections = (ALL_BASELINES, method, baseline)
