@@ -282,3 +282,24 @@ def test_tests_use_no_private_names_of_ours():
             if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in names
         }
         assert not [name for name in names if re.match("_[^_]", name)], path.name
+
+
+# `name: what it is`, at the start of a sentence or a clause.
+DESCRIBED = re.compile(r"(?:^|[.;] )((?:[a-z_]\w*, )*[a-z_]\w*): ")
+NO_PARAMETERS = {"acc_ij", "default", "dotted", "x_j"}
+
+
+def test_docstrings_describe_parameters_by_their_names():
+    for module in PACKAGE.rglob("*.py"):
+        tree, texts = ast.parse(module.read_text()), {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                if (text := ast.get_docstring(node)) and isinstance(node, ast.FunctionDef):
+                    texts[node.name] = " ".join(text.split())
+                if text:
+                    node.body[0].value = ast.Constant(None)
+        strings = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
+        words = names_in(tree) | {*re.findall(r"\w+", " ".join(map(str, strings)))}
+        for function, text in texts.items():
+            described = {name for names in DESCRIBED.findall(text) for name in names.split(", ")}
+            assert described <= words | NO_PARAMETERS, f"{module}: {function}"

@@ -50,11 +50,12 @@ def compare_results(reference_root: Path, other_root: Path, threads: int = 1) ->
     """Every cell of P_ij in either folder: a, b, their standard errors and n, difference (b minus
     a) and verdict.
 
-    first, second: results folders (or their `runs`); threads: the most processes that read. Where
-    both folders have the same dataset samples and seeds, the difference is paired by these, over n
-    common samples; low, high: its `sample_interval`. Verdict: same (equal in every common run) |
-    differs (the interval excludes zero, as in about one in twenty cells that do not differ) |
-    cannot tell (it does not, or there is none) | only A | only B | no common sample | missing.
+    reference_root, other_root: results folders (or their `runs`), a and b; threads: the most
+    processes that read. Where both folders have the same dataset samples and seeds, the difference
+    is paired by these, over n common samples; low, high: its `sample_interval`. Verdict: same
+    (equal in every common run) | differs (the interval excludes zero, as in about one in twenty
+    cells that do not differ) | cannot tell (it does not, or there is none) | only A | only B | no
+    common sample | missing.
     `attrs["damaged"]` names runs that could not be read, `attrs["changes"]` what the runs were made
     with: rows of `_changes`. DiagvibError for folders without runs.
     """

@@ -109,8 +109,8 @@ def photo_set(
 def photo_answers(
     scene: Photos, prepared: Path, has_classes: bool, encoder: Encoder, crop: Crop
 ) -> pd.DataFrame:
-    """A network's answers to each photo in each test group, as `measure` wants them. known: whether
-    the photos' classes are."""
+    """A network's answers to each photo in each test group, as `measure` wants them. has_classes:
+    whether the photos' classes are known."""
     device = encoder.mean.device
     cells = [(group, "absent", kind) for kind, group in _GROUPS.items()]
     cells = pd.DataFrame(

@@ -87,7 +87,7 @@ def imported(reference: str, kind: str):
     """The function or class named by `package.module:name`, looked up as Python does and in the
     current folder.
 
-    what: scene, model or method, for messages. DiagvibError if it is not there.
+    kind: scene, model or method, for messages. DiagvibError if it is not there.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

@@ -156,7 +156,7 @@ def repeated(values: list[str]) -> str | None:
 def validated(kind: type[Kind], value: object, location: str) -> Kind:
     """`value` (as read from YAML or JSON) as a `kind`: a record, or any type that pydantic knows.
 
-    where: the file named in messages. DiagvibError for the first violation, naming its key.
+    location: the file named in messages. DiagvibError for the first violation, naming its key.
     """
     try:
         return _adapter(kind).validate_python(value)

@@ -92,7 +92,7 @@ def cut_out_photos(
     """Write a mask next to each photo; returns how many, since photos without such an object get
     none.
 
-    wanted: names of COCO's categories. advance: called with the number of further photos processed.
+    names: of COCO's categories. advance: called with the number of further photos processed.
     """
     indices, written = class_indices(names).to(device), 0
     for path in photos:

@@ -141,7 +141,8 @@ def shown_classes(
 
 
 def _fit(factor_classes: Sequence[tuple[str, Sequence[str]]]) -> bool:
-    """Whether pictures of all combinations fit on a page. shown: from `shown_classes`."""
+    """Whether pictures of all combinations fit on a page. factor_classes: from
+    `shown_classes`."""
     return all(len(classes) <= MOST_CLASSES for _, classes in factor_classes)
 
 
@@ -223,7 +224,8 @@ def example_pictures(report_data: ReportData) -> dict[str, str]:
 
 
 def combinations(scene: str, prepared: Path, class_pairs: Collection[tuple]) -> dict[str, str]:
-    """shown: for each picture, factor and classes of target and cue, as from `shown_classes`."""
+    """Pictures of every combination of classes, as addresses, by name. class_pairs: for each picture,
+    factor and classes of target and cue, as from `shown_classes`."""
     cells = [
         {target: row, cue: column}
         for (target, rows), (cue, columns) in class_pairs

@@ -17,7 +17,8 @@ INTRODUCTION = (
 
 def measures(factor_shares: Mapping[str, Mapping[str, float]], binding: str) -> dict[str, float]:
     """Columns of a run in the table `runs`: `saliency_{role}` and `area_{role}`, with the roles
-    target, and cue or cue_1 and so on. noted: factor -> share and area, from metrics.json."""
+    target, and cue or cue_1 and so on. factor_shares: factor -> share and area, from
+    metrics.json."""
     target, *cues = binding.split("-")
     names = ["cue"] if len(cues) == 1 else [f"cue_{number + 1}" for number in range(len(cues))]
     values = {}

@@ -130,8 +130,8 @@ def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
 
 
 def _searched_values(trials: pd.DataFrame) -> pd.DataFrame:
-    """The same for searches: of the trial that each rule would choose. own: the chosen rows of
-    `read_searches`."""
+    """The same for searches: of the trial that each rule would choose. trials: the chosen rows
+    of `read_searches`."""
     roles = trials["binding"].astype("str").str.extract("(?P<target>[^-]*)-?(?P<cue>.*)")
     trials = trials.join(roles).assign(seed=0)
     return trials.pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()

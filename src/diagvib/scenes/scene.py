@@ -97,8 +97,8 @@ _COMPARED = 32  # images of a user's scene that are rendered again
 
 
 def within(boxes: Array, pixels: Array) -> Array:
-    """The pixels inside boxes as of `object_boxes`, int[N, 4]: bool[N, size, size]. at: the numbers
-    of rows and columns, 0 to size - 1. All are arrays of numpy or tensors of torch."""
+    """The pixels inside boxes as of `object_boxes`, int[N, 4]: bool[N, size, size]. pixels: the
+    numbers of rows and columns, 0 to size - 1. All are arrays of numpy or tensors of torch."""
     top, left, bottom, right = boxes.T[..., None]
     rows, columns = (top <= pixels) & (pixels < bottom), (left <= pixels) & (pixels < right)
     return rows[:, :, None] & columns[:, None]

@@ -35,7 +35,7 @@ class DatasetSample(Strict):
 
         The sample's own, if there are `count` of them. If not, `count` of all classes, drawn with a
         seed that depends only on the sample's number, the factor and the count, so that every study
-        with such a role gets the same. known: all classes of the factor; `bind` has checked that
+        with such a role gets the same. classes: all of the factor; `bind` has checked that
         they are enough.
         """
         if count == len(self.classes[factor]):

@@ -183,7 +183,7 @@ class Trainer:
             self.callback.on_epoch(row)
 
     def _schedule(self, fraction: float) -> None:
-        """Set the learning rates of an epoch. done: the share of the phase's epochs before it."""
+        """Set the learning rates of an epoch. fraction: of the phase's epochs, those before it."""
         if self.method.settings.get("schedule") == "cosine":
             for optimiser in self.optimisers.values():
                 for group in optimiser.param_groups:

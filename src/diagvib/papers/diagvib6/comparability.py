@@ -50,8 +50,8 @@ def judge_runs(
     """Per (baseline, study, target): what rules out a comparison with the paper's runs, and what
     verdicts must mention.
 
-    frame: from `read_runs.read_runs`; made: run.json of each of its rows, None if a run is missing,
-    for the precision; settings: the configuration.
+    frame: from `read_runs.read_runs`; provenances: run.json of each of its rows, None if a run is
+    missing, for the precision; settings: the configuration.
     """
     baselines = baseline_settings(frame["baseline"].unique(), settings)
     obstacles = {
@@ -98,8 +98,8 @@ def _published() -> dict:
 def _obstacles(
     settings: dict, baseline: str = "", baseline_settings: Mapping | None = None
 ) -> list[str]:
-    """How the configuration's trainings differ from the paper's. own: the settings of a baseline;
-    None: what all of them share."""
+    """How the configuration's trainings differ from the paper's. baseline_settings: of one
+    baseline; None: what all of them share."""
     baseline_settings, paper, training = (
         baseline_settings or {},
         _defaults(),

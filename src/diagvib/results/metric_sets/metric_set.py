@@ -129,7 +129,7 @@ class MetricSet:
     ) -> Iterator[Table]:
         """Tables for readers; by default one for each study, with a row for each baseline.
 
-        own: the set's rows of the table `metrics`; tables: all tidy tables.
+        metric_rows: the set's of the table `metrics`; tables: all tidy tables.
         """
         for study, part in of_all_bindings(metric_rows).groupby("study", sort=False):
             names = {name: self.heads.get(name, name) for name in part["metric"].unique()}

@@ -72,7 +72,7 @@ def combine(out, rows, start, weights):
 @inlined
 def seen(first_taps, taps, box, corner, size):
     """The rows (or columns) of an object, from and to below, that lie in the image and that the
-    digit can reach. at: the position of the first one in the image."""
+    digit can reach. corner: the position of the first one in the image."""
     start, end = max(0, -corner), min(len(first_taps), size - corner)
     while start < end and first_taps[start] + taps <= box[0]:
         start += 1
@@ -136,8 +136,8 @@ def draw_images(
     """Fill images, uint8[N, size, size, 3].
 
     masks, textures: uint8[D, 40, 40], holding 0 and 255, and uint8[T, W, H], both with columns
-    first, as the first pass needs them. boxes: of `mask_boxes`; matrices, first, taps: of
-    `resize_tables`. digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float32[N,
+    first, as the first pass needs them. boxes: of `mask_boxes`; matrices, first_taps,
+    taps: of `resize_tables`. digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float32[N,
     2, 3]; canvas, guard: float32, those of `resizing`.
     """
     size, square = images.shape[1], masks.shape[1]

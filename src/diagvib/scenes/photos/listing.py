@@ -111,7 +111,7 @@ def without_twins(folder: Path, hashes: dict[str, str]) -> dict[str, str]:
 
 def write_listing(raw: Path, photos: pa.Table, folder: Path, candidates: int) -> None:
     """Write the list of the photos found in a folder to the folder `raw`; an identical list is left
-    unchanged. every: the number of files; how many are left out is printed and noted."""
+    unchanged. candidates: the number of files; how many are left out is printed and noted."""
     path = raw / LISTING
     if not path.exists() or read_table(path) != photos:
         write_table(path, photos, {})

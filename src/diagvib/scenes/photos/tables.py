@@ -42,7 +42,7 @@ def labelled_photos(definition: PhotoSet, folder: Path, location: str) -> tuple[
     unit, lot; and the number of all.
 
     Those that cannot be used, and those whose values stand for no class, are left out, with a line
-    on standard error. where: the definition, for messages. DiagvibError, naming file, row and
+    on standard error. location: the definition, for messages. DiagvibError, naming file, row and
     column, for a table that cannot be used.
     """
     if definition.table is None:
