@@ -24,6 +24,7 @@ from diagvib.commands.detect import (
     read_components,
     samples_needed,
     variance_of_means,
+    with_median_gains,
 )
 from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
@@ -71,21 +72,6 @@ def page_table() -> str:
     heads = ["protocol", "result", "study", "SD, samples", "SD, seeds"]
     heads += [f"samples for {effect} points" for effect in EFFECTS]
     return "\n".join(markdown_table(heads, lines))
-
-
-def with_median_gains(variances: pd.DataFrame) -> pd.DataFrame:
-    """The variances of `pooled`, with those of gains and of methods together where they are many."""
-    parts = []
-    for (protocol, study), part in variances.groupby(["protocol", "study"], sort=False):
-        numbers = part.index.get_level_values("number")
-        gains = part[numbers.str.contains(" - ")]
-        if len(gains) > 2:
-            name = f"gain over {numbers[0]}, median of {len(gains)} methods"
-            index = pd.MultiIndex.from_tuples([(protocol, name, study)], names=part.index.names)
-            medians = pd.DataFrame([gains.median()], index)
-            part = pd.concat([part[:1], medians])
-        parts.append(part)
-    return pd.concat(parts)
 
 
 def components(runs: pd.DataFrame) -> Iterator[dict]:

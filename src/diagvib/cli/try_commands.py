@@ -192,12 +192,13 @@ def plan(
     resolved = load_config(config, override)
     if detect:
         numbers = detect / 100, resolved.samples, resolved.seeds
-        measured = list(needs.needed_as_measured(*numbers))
         if json_output:
+            variances = needs.pooled(needs.read_components())
+            measured = list(needs.needed_as_measured(*numbers, variances))
             by_deviation = needs.needed_by_deviation(detect / 100)
             print(json.dumps({"by_deviation": by_deviation, "measured": measured}, indent=2))
         else:
-            needs.print_needed(measured, *numbers)
+            needs.print_needed(*numbers)
         return
     estimated = estimate(resolved, device, gpus, rates, time)
     if json_output:

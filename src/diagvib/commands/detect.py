@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from scipy.special import nctdtr
@@ -75,11 +76,28 @@ def needed_by_deviation(effect: float) -> dict[float, int | None]:
     return {deviation: samples_needed(effect, deviation**2) for deviation in DEVIATIONS}
 
 
-def needed_as_measured(effect: float, samples: int, seeds: int) -> Iterator[dict]:
+def with_median_gains(variances: pd.DataFrame) -> pd.DataFrame:
+    """The variances of `pooled`; where a protocol has more than two methods, its first, and the medians
+    of those of all gains over it."""
+    parts = []
+    for (protocol, study), part in variances.groupby(["protocol", "study"], sort=False):
+        numbers = part.index.get_level_values("number")
+        gains = part[numbers.str.contains(" - ")]
+        if len(gains) > 2:
+            name = f"gain over {numbers[0]}, median of {len(gains)} methods"
+            index = pd.MultiIndex.from_tuples([(protocol, name, study)], names=part.index.names)
+            part = pd.concat([part[:1], pd.DataFrame([gains.median()], index)])
+        parts.append(part)
+    return pd.concat(parts) if parts else variances
+
+
+def needed_as_measured(
+    effect: float, samples: int, seeds: int, variances: pd.DataFrame
+) -> Iterator[dict]:
     """For each kind of number that was measured: its components; `samples_1` and so on, the samples
     that show the effect with as many seeds each; and the effect that these samples and seeds show.
-    effect: a fraction."""
-    for names, variance in pooled(read_components()).iterrows():
+    effect: a fraction; variances: of `pooled`."""
+    for names, variance in variances.iterrows():
         needed = {
             f"samples_{count}": samples_needed(effect, variance_of_means(variance, count))
             for count in SEEDS
@@ -89,8 +107,10 @@ def needed_as_measured(effect: float, samples: int, seeds: int) -> Iterator[dict
         yield {**dict(zip(_KIND, names, strict=True)), **deviations, **needed, "shown": shown}
 
 
-def print_needed(rows: list[dict], effect: float, samples: int, seeds: int) -> None:
-    """What shows an effect, as tables for people. rows: of `needed_as_measured`."""
+def print_needed(effect: float, samples: int, seeds: int) -> None:
+    """What shows an effect, a fraction, as tables for people."""
+    variances = with_median_gains(pooled(read_components()))
+    rows = list(needed_as_measured(effect, samples, seeds, variances))
     console = Console()
     title = (
         f"Dataset samples that show {100 * effect:g} points in {100 * POWER:.0f} % of cases "
@@ -110,16 +130,19 @@ def print_needed(rows: list[dict], effect: float, samples: int, seeds: int) -> N
 
 
 def _measured_table(rows: list[dict], samples: int, seeds: int) -> Table:
-    table = Table(title="As measured, on few samples: counts may be off by a factor of two or more")
-    heads = ["measured on", "number", "study", "between samples", "between seeds"]
-    heads += [f"with {count} seed{'s' * (count > 1)}" for count in SEEDS]
-    for head in [*heads, f"{samples} x {seeds} show"]:
-        table.add_column(head, overflow="fold")
+    title = "As measured, on few samples: counts may be off by a factor of two or more"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("protocol", no_wrap=True)
+    table.add_column("result", min_width=16)
+    seeds_each = " / ".join(map(str, SEEDS))
+    heads = ["study", "SD of\nsamples", "SD of\nseeds", f"samples with\n{seeds_each} seeds"]
+    for head in [*heads, f"{samples} x {seeds}\nshow"]:
+        table.add_column(head, no_wrap=True)
     for row in rows:
-        counts = [count_text(row[f"samples_{count}"]) for count in SEEDS]
+        counts = " / ".join(count_text(row[f"samples_{count}"]) for count in SEEDS)
         shown = "-" if row["shown"] is None else f"{100 * row['shown']:.1f}"
         deviations = (f"{100 * row[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
-        table.add_row(*(row[key] for key in _KIND), *deviations, *counts, shown)
+        table.add_row(*(row[key] for key in _KIND), *deviations, counts, shown)
     return table
 
 
