@@ -267,7 +267,7 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     history = papers_own[:0].assign(epoch=0, selectable=True)
     cells = pd.DataFrame(columns=CELL_COLUMNS)
     collected = Collected(papers_own, [None] * len(papers_own), history, cells)
-    write_tables(collected, tmp_path, {})
+    write_tables(collected, tmp_path, {}, SHIPPED)
     assert {path.name for path in tmp_path.iterdir()} == set(TABLE_FILES)
     markdown, latex = (tmp_path / "tables.md").read_text(), (tmp_path / "tables.tex").read_text()
     assert f"Of {CELLS} compared cells" in markdown and f"Of {CELLS} compared cells" in latex

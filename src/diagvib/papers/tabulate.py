@@ -39,14 +39,16 @@ from diagvib.results.tidy_tables import (
 from diagvib.studies.known_studies import KnownStudies, known_studies
 
 
-def all_tables(collected: Collected, settings: dict, tuned: Path | None = None) -> Frames:
+def all_tables(
+    collected: Collected, settings: dict, studies_known: KnownStudies, tuned: Path | None = None
+) -> Frames:
     """Every tidy table by name. The column `sources` of the aggregated ones says what they were
     made from.
 
     Tables with a paper's numbers have no rows if no study of that paper is configured. settings:
     the configuration; tuned: folder of tuning results.
     """
-    frame, studies_known = collected.frame, known_studies(settings)
+    frame = collected.frame
     baselines = baseline_settings(frame["baseline"].unique(), settings)
     frames = make_tables(collected, studies_known, baselines, tuned)
     judgements = judge_runs(frame, collected.provenance, settings)
@@ -87,11 +89,15 @@ def shown_tables(tables: Frames, known_studies: KnownStudies) -> list[Table]:
 
 
 def write_tables(
-    collected: Collected, out: Path, settings: dict, tuned: Path | None = None
+    collected: Collected,
+    out: Path,
+    settings: dict,
+    studies_known: KnownStudies,
+    tuned: Path | None = None,
 ) -> None:
     """The tidy tables as CSV and Parquet; those for readers as Markdown and LaTeX; versions.json."""
-    tables, frame = all_tables(collected, settings, tuned), collected.frame
-    studies_known, provenance = known_studies(settings), versions(collected)
+    tables, frame = all_tables(collected, settings, studies_known, tuned), collected.frame
+    provenance = versions(collected)
     mixed = mixed_note(provenance["versions"])
     write_tidy(tables, collected, out)
     notes = source_note(frame, settings), scratch_note(frame, settings), mixed
@@ -155,6 +161,7 @@ def tabulate(
 
     threads: the most processes that read; tuned: folder of tuning results, if any.
     """
-    collected = read_runs(runs, expected, threads, known_studies(settings))
-    write_tables(collected, out, settings, tuned)
+    studies_known = known_studies(settings)
+    collected = read_runs(runs, expected, threads, studies_known)
+    write_tables(collected, out, settings, studies_known, tuned)
     return collected.frame
