@@ -119,6 +119,28 @@ def test_the_price_of_selection_is_what_the_recorded_epochs_say():
     assert means["balanced_100"] == pytest.approx(0.4, abs=0.1), "0.55 in the first, 0.5 then"
 
 
+def test_the_price_of_selection_is_of_samples_with_all_their_runs():
+    frame = runs(np.full((2, 1), 0.1), ("shape-hue", "shape-scale")).assign(id_accuracy=0.9)
+    frame.loc[frame["binding"] == "shape-scale", "ood_accuracy"] = 0.5
+    history, cells = [], []
+    for run, row in frame[:3].iterrows():  # the last run is missing
+        epoch = {"id_accuracy": 0.9, "ood_accuracy": row["ood_accuracy"], "selectable": True}
+        history.append(pd.DataFrame(epoch, [run]))
+        for group in ("id", "ood"):
+            cell = {"group": group, "target_class": "a", "cue_class": group, "trained": 50}
+            cells.append({**row[RUN_KEYS], **cell, "n": 9, "correct": 1})
+    frame.loc[3, ["id_accuracy", "ood_accuracy"]] = np.nan
+    prices = selection_prices(
+        Collected(frame, [], pd.concat(history), pd.DataFrame(cells)), {}
+    ).query("rule == 'as_run'")
+    assert prices[["binding", "n", "expected"]].to_numpy().tolist() == [
+        ["shape-hue", 2, 2],
+        ["shape-scale", 1, 2],
+        ["", 1, 2],
+    ]
+    assert prices["mean"].tolist() == pytest.approx([0.1, 0.5, 0.3])
+
+
 def test_simulated_coverage_is_what_the_page_says():
     """benchmarks/simulated_seeds.py."""
     result = json.loads((REPOSITORY / "benchmarks/results/seeds-cpu-2026-11-28.json").read_text())

@@ -54,7 +54,7 @@ INTRODUCTION = (
 
 def selection_prices(collected: Collected, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """COLUMNS: a row for each study, baseline, binding (empty: the mean over several) and rule, of
-    runs that recorded their test accuracies."""
+    runs that recorded their test accuracies; a sample that lacks one is left out."""
     shares, history = _training_shares(collected.cells), collected.history
     tested = history[[name for name in history if is_tested(name)]].notna().any(axis=1)
     rows = {
@@ -62,11 +62,12 @@ def selection_prices(collected: Collected, baselines: Mapping[str, dict]) -> pd.
         for run, epochs in history[history[SELECTABLE] & tested].groupby(level=0)
     }
     rules = [AS_RUN, *RULES, ORACLE]
-    values = pd.DataFrame.from_dict(rows, "index", columns=rules).dropna(how="all").astype(float)
-    values = collected.frame[RUN_KEYS].join(values, how="inner")
+    values = pd.DataFrame.from_dict(rows, "index", columns=rules).astype(float)
+    values = collected.frame[RUN_KEYS].join(values)
+    has_values = values[AS_RUN].notna().groupby([values["study"], values["baseline"]])
     parts = [
         over_samples(study_values, rules, baselines, {})
-        for _, study_values in values.groupby("study", sort=False)
+        for _, study_values in values[has_values.transform("any")].groupby("study", sort=False)
     ]
     table = concatenated(parts, [*KEYS, "metric", *NUMBERS])
     return table.rename(columns={"metric": "rule"})[COLUMNS]
