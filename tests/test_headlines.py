@@ -14,7 +14,15 @@ from diagvib.results.evaluation import evaluate
 from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import SHIPPED, known_studies
 from reports import make_report, report_data_of
-from synthetic_runs import PHOTOS, photo_run, run_of, tabulated, write_photos, write_predicted
+from synthetic_runs import (
+    GROUND,
+    PHOTOS,
+    photo_run,
+    run_of,
+    tabulated,
+    write_photos,
+    write_predicted,
+)
 
 FOLLOWS = {("landbird", "land"): 20, ("landbird", "water"): 1, ("waterbird", "water"): 19}
 NAMED_ROOT = PHOTOS | {"root": "my dataset samples"}
@@ -146,3 +154,33 @@ def test_seeds_on_the_same_photos_add_no_images(tmp_path):
         (row,) = table[table["change"].notna()].to_dict("records")
         intervals.append((row["change_low"], row["change_high"]))
     assert intervals[0] == intervals[1] != intervals[2]
+
+
+@pytest.mark.parametrize(
+    ("images", "right", "words"),
+    [
+        (200, 140, "On land, erm calls 30 % of waterbird landbird"),  # -30 points, seen
+        (4, 4, "Among 2 combinations, this is the largest loss, without"),  # -50 points, not seen
+    ],
+)
+def test_the_largest_loss_is_called_so_only_if_no_other_is_larger(tmp_path, images, right, words):
+    """Of two photos of landbirds on water, one is recognised."""
+    birds, rows = ("landbird", "waterbird"), []
+    for bird, place, count, hits in (
+        (0, "land", 20, 20),
+        (0, "water", 2, 1),
+        (1, "water", images, images),
+        (1, "land", images, right),
+    ):
+        for n in range(count):
+            predicted = birds[bird if n < hits else 1 - bird]
+            rows.append(
+                {"group": "all", "bird": birds[bird], "place": place, "prediction": predicted}
+            )
+    run = photo_run("erm")
+    trained = {"-".join(cell): count for cell, count in GROUND.items()}
+    write_predicted(tmp_path / "runs", run, rows, trained=trained)
+    tabulated(tmp_path, [run], NAMED_ROOT)
+    text = headline(report_data_of(tmp_path, NAMED_ROOT))
+    assert words in text
+    assert ("the largest loss that is seen" in text) == (right == 140)

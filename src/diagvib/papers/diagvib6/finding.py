@@ -175,7 +175,7 @@ def overall_sentence(pairs: pd.DataFrame, known_studies: KnownStudies) -> str:
     largest = rows.loc[rows["difference"].abs().idxmax()]
     reach = f" ({interval(largest['low'], largest['high'], change=True)})"
     superlative = (
-        f"The largest difference of two baselines (of {len(differences)}, {len(significant)} of which are seen)"
+        f"The largest difference of two baselines that is seen ({len(significant)} of {len(differences)} are)"
         if len(significant)
         else f"No difference of two baselines is seen (of {len(differences)}); the largest measured"
     )

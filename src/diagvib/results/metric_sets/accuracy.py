@@ -110,8 +110,10 @@ class Accuracy(MetricSet):
             )
         text = _combination_text(row) if len(misled) else _worst_text(row, known_studies)
         if (pool := len(misled) or len(tested)) > 1:
-            measure = "largest loss" if len(misled) else "lowest accuracy"
-            text += f" This is the {measure} of {pool} combinations, without a correction for choosing it."
+            measure = "largest loss" if row["change"] < 0 else "smallest gain"
+            measure = measure + " that is seen" * bool(len(significant))
+            measure = measure if len(misled) else "lowest accuracy"
+            text += f" Among {pool} combinations, this is the {measure}, without a correction for choosing it."
         text += cautions(tables, row["baseline"], studies=[row["study"]])
         yield Finding(self.title, text, known_studies.chance(row["study"]), bars, intervals)
 
