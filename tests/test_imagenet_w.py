@@ -22,6 +22,7 @@ from conftest import refused
 from diagvib.cli import app
 from diagvib.commands import imagenet_w
 from diagvib.commands.imagenet_w import load_classifier, photo_set
+from diagvib.commands.table import Choices, methods_table
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
@@ -246,6 +247,8 @@ def test_the_quick_command_and_the_stages_measure_the_known_gaps(checkout, font,
     assert quick.iloc[:, :6].to_numpy() == pytest.approx(np.array([*PUBLISHED.values()]), abs=1e-6)
     assert quick.loc[names[0], [*ALTERNATIVES]].to_dict() == ALTERNATIVES
     assert quick.loc[names[0], "p_carton_factor"] == 1
+    table = methods_table(checkout / "root", Choices(metric="carton_rank"))
+    assert {row[-1] for row in table.rows} == {"1.0 (n = 1)"} and "percent" not in table.title
 
 
 def test_last_layers_start_from_the_networks_own(checkout, font):

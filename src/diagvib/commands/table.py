@@ -15,6 +15,7 @@ from diagvib.papers.notes import source_note
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metric_sets.metric_set import (
     BASELINE,
+    NUMBERS,
     Results,
     describe,
     mean_over_studies,
@@ -33,6 +34,7 @@ from diagvib.studies.known_studies import known_studies
 
 AVERAGE = "average"
 FORMATS = (".tex", ".md", ".csv")
+_UNBOUNDED = {name for metric_set in METRIC_SETS.values() for name in metric_set.unbounded}
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,12 @@ def methods_table(root: Path, choices: Choices) -> Table:
             row.append(_text(numbers.get(name), choices.spread, change))
         best |= {(names.index(name), head) for name in _best(numbers, lower_is_better)}
     note = source_note(runs, settings)
-    metrics = ", ".join(dict.fromkeys(_metric(results, study, choices) for study in runs["study"]))
+    metrics = dict.fromkeys(_metric(results, study, choices) for study in runs["study"])
+    unit = "" if {*metrics} <= _UNBOUNDED else ", percent"
     spread = {"stderr": "mean ± standard error", "interval": "mean and 95 % interval"}
     caption = (
         choices.caption
-        or f"Methods by studies: {metrics}, percent, {spread.get(choices.spread, 'mean')}"
+        or f"Methods by studies: {', '.join(metrics)}{unit}, {spread.get(choices.spread, 'mean')}"
     )
     table = Table(caption, [*BASELINE, *columns], rows, [note] * bool(note), label=choices.label)
     (table,) = marked([table], frames, studies_known)
@@ -104,6 +107,8 @@ def _columns(results: Results, choices: Choices) -> dict[str, Column]:
             values = values.assign(**{metric: values.get("id_accuracy")})
         extents = metric_set.differences, metric_set.bounds
         numbers = over_samples(values, [metric], results.baselines, *extents)
+        if metric in _UNBOUNDED:  # not in percent
+            numbers[NUMBERS[:4]] /= 100
         change = metric in {*metric_set.differences, *metric_set.bounds}
         kind = metric in metric_set.lower_is_better, change
         rows = _by_baseline(numbers, values)
