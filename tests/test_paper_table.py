@@ -95,6 +95,15 @@ def test_a_baseline_with_fewer_bindings_says_so_and_is_never_best(tmp_path):
     assert {head for row, head in table.best if row == 0} <= {studies[1]}
 
 
+def test_doubts_on_studies_that_a_table_leaves_out_give_no_sign(tmp_path):
+    root = make_root(tmp_path, expected_runs(BASELINES, STUDIES[1:], BINDINGS[:1], SAMPLES))
+    path = root / "results/tables/runs.parquet"
+    runs = pd.read_parquet(path)
+    runs.assign(reason=runs["study"].map({"zgo": "", "chgo": "doubt"})).to_parquet(path)
+    names = [methods_table(root, Choices(studies=[study])).rows[0][0] for study in STUDIES[1:]]
+    assert names == ["resnet18", "resnet18 ‡"]
+
+
 def test_every_format_has_the_same_cells(root, tmp_path):
     for name in ("t.tex", "t.md", "t.csv"):
         table = write_table(root, Choices(label="tab:mine"), tmp_path / name)

@@ -358,6 +358,9 @@ def test_a_table_has_the_sign_of_doubt_of_its_studies_alone():
     tables = [Table(title, ["baseline", "shape"], [["a", "41.2"]]) for title in titles]
     signs = [table.rows[0][0] for table in marked(tables, {"runs": runs}, SHIPPED)]
     assert signs == ["a ‡", "a", "a", "a ‡", "a ‡"]
+    table = Table("Runs", ["study", "baseline"], [["FGO-1", "a"], ["FGO-10", "a"], ["mean", "a"]])
+    (table,) = marked([table], {"runs": runs}, SHIPPED)
+    assert [row[1] for row in table.rows] == ["a ‡", "a", "a ‡"], "a mean over studies has them all"
 
 
 def test_marks_that_markdown_and_latex_read_otherwise_are_escaped():

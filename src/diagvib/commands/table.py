@@ -81,7 +81,7 @@ def methods_table(root: Path, choices: Choices) -> Table:
         or f"Methods by studies: {', '.join(metrics)}{unit}, {spread.get(choices.spread, 'mean')}"
     )
     table = Table(caption, [*BASELINE, *columns], rows, [note] * bool(note), label=choices.label)
-    (table,) = marked([table], frames, studies_known)
+    (table,) = marked([table], {**frames, "runs": runs}, studies_known)
     titled = [[_titled(row[0], baselines), *row[1:]] for row in table.rows]
     last_apart = settings.get("mine") == names[-1] and len(names) > 1
     heads = ["method" if head == "baseline" else head for head in table.heads]

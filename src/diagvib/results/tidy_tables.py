@@ -95,7 +95,8 @@ def with_warnings(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 def marked(tables: Sequence[Table], frames: Frames, known_studies: KnownStudies) -> list[Table]:
     """The tables with a sign beside each baseline of which runs are doubtful (in the row's study, or
-    that of the title, or in any), and each that trains nothing, and with the signs' meaning."""
+    that of the title, or in any, as beside a mean over studies), and each that trains nothing, and
+    with the signs' meaning."""
     runs = frames["runs"]
     titles = {known_studies.title(study): study for study in runs["study"].unique()}
     signs = {DOUBTFUL: doubtful(runs), UNTRAINED: runs["baseline"].isin(untrained(frames))}
@@ -133,9 +134,10 @@ def _marked(
     begins = bool(in_title) and table.title.startswith(in_title[0])
 
     def mark(text: str, study: str | None = None) -> str:
-        studies = map(titles.get, [study] if study else in_title if begins else titles)
+        studies = [study] if study in titles else in_title if begins else titles
         name = bare(text)
-        return f"{text} {sign}" if {(name, study) for study in studies} & marked_pairs else text
+        pairs = {(name, titles[title]) for title in studies}
+        return f"{text} {sign}" if pairs & marked_pairs else text
 
     column = table.heads.index("study") if "study" in table.heads else None
     rows = [
