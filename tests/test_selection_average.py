@@ -115,6 +115,13 @@ def test_random_searches_count_with_the_trial_that_each_rule_would_choose(tmp_pa
     assert next(row for row in trials.rows if row[1] == "b")[-1] == "45.0 ± 5.0 (trial 2)"
 
 
+def test_names_of_searches_are_texts(tmp_path):
+    names = ["007", "1e3", "None", "nan"]
+    for name in names:
+        search(tmp_path, name, dict.fromkeys(RULES, 1))
+    assert read_searches(tmp_path / "tuning")["baseline"].unique().tolist() == names
+
+
 def test_a_search_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"")
     with refused(r"a.csv: not readable .*; delete it and run `snakemake tuned` again"):

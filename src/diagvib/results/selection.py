@@ -146,7 +146,8 @@ def read_searches(folder: Path | None) -> pd.DataFrame:
     parts = []
     for path in sorted(folder.glob("*.csv")) if folder else ():
         try:
-            table = pd.read_csv(path)
+            names = dict.fromkeys(_SEARCHED[:3], "str")  # which may be 007, or nan
+            table = pd.read_csv(path, dtype=names, keep_default_na=False, na_values="")
         except (OSError, ValueError) as error:
             raise DiagvibError(
                 f"{path}: not readable ({one_line(error)}); delete it and run `snakemake tuned` again"
