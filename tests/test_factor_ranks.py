@@ -103,6 +103,18 @@ def test_what_did_not_run_has_no_winner():
     assert one_way["asymmetry"].empty and len(list(factor_tables(one_way, SHIPPED))) == 1
 
 
+def test_a_tie_has_no_winner_however_sums_were_rounded():
+    """Per-class accuracies in another order have the same mean, apart from its last digit."""
+    rising, falling = (0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3
+    assert rising > falling
+    pair = {("hue", "shape"): [rising, 0.7, 0.5], ("shape", "hue"): [falling, 0.5, 0.7]}
+    tables = tables_of(runs_of(pair))
+    ranks = tables["ranking"].set_index(["metric", "factor"])
+    assert ranks.loc["errors", "rank"].tolist() == [1, 1]
+    ranking, pairs = factor_tables(tables, SHIPPED)
+    assert pairs.rows[0][3] == "-" and [row[-2] for row in ranking.rows] == ["0.5 of 1"] * 2
+
+
 def test_a_sample_counts_with_the_mean_of_its_seeds():
     runs = runs_of({("hue", "shape"): [0.8, 0.6, 0.7], ("shape", "hue"): [0.1] * 3})
     second_seed = runs.assign(seed=1, ood_accuracy=runs["ood_accuracy"] + 0.1)

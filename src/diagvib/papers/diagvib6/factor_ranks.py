@@ -22,6 +22,8 @@ from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.metric_sets import ID, OOD
 
 TITLE = "Which factor wins"
+# Accuracies that differ in further digits are equal: their sums were rounded otherwise.
+_DIGITS = 12
 PAIR = ["study", "baseline", "factor", "opponent"]
 RANK = ["rank", "rank_low", "rank_high"]
 PAIR_COLUMNS = [*PAIR, "metric", *NUMBERS]
@@ -56,7 +58,7 @@ def cue_accuracies(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator[
         table = part[part["cue"].isin(factors)].pivot(
             index="sample", columns=["target", "cue"], values=f"{OOD}_accuracy"
         )
-        accuracy = dict(zip(table, table.to_numpy(float).T, strict=True))
+        accuracy = dict(zip(table, table.to_numpy(float).round(_DIGITS).T, strict=True))
         missing = pd.Series(np.nan, table.index)
         reference = {
             cell: without.get((scenes[study], baseline, cell[0]), missing)
@@ -132,8 +134,8 @@ def factor_ranks(runs: pd.DataFrame, known_studies: KnownStudies) -> pd.DataFram
 def _ranks(values: pd.DataFrame) -> dict[str, tuple]:
     """RANK of each factor. values: float[samples, factors]."""
     look = {"ascending": False, "method": "min"}
-    sample_ranks = values.dropna().rank(axis=1, **look)
-    table = [values.mean().rank(**look), sample_ranks.min(), sample_ranks.max()]
+    sample_ranks = values.round(_DIGITS).dropna().rank(axis=1, **look)
+    table = [values.mean().round(_DIGITS).rank(**look), sample_ranks.min(), sample_ranks.max()]
     return {factor: tuple(column[factor] for column in table) for factor in values}
 
 
@@ -209,7 +211,7 @@ def _pair_lines(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     lines = []
     for (baseline, factor, opponent), rows in frame.groupby(PAIR[1:], sort=False):
         metrics = {row["metric"]: row for row in rows.to_dict("records")}
-        margin = metrics["margin"]["mean"]
+        margin = round(metrics["margin"]["mean"], _DIGITS)
         winner = factor if margin > 0 else opponent if margin < 0 else "-"
         line = [baseline, factor, opponent, winner]
         line += [of_samples(metrics[name]) for name in ("p_ij", "p_ji")]
