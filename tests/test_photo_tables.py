@@ -154,11 +154,17 @@ def test_one_table_for_each_split_beside_each_other(tmp_path):
     assert dict(proposal.photos["split"].value_counts()) == {"train": 24, "val": 12, "test": 12}
 
 
-@pytest.mark.parametrize("record", [True, False])
-def test_photos_inside_parquet_are_unpacked(tmp_path, record):
+@pytest.mark.parametrize(
+    ("record", "file"),
+    [
+        (True, "data/{}-00000-of-00001"),
+        (False, "data/{}-00000-of-00002-f9d1dbd2dfb6a2e3"),
+        (True, "default/{}/0000"),
+    ],
+)
+def test_photos_inside_parquet_are_unpacked(tmp_path, record, file):
     table = labels(tmp_path / "files", split=False)
     names = {"info": {"features": {"bird": {"_type": "ClassLabel", "names": ["gull", "wren"]}}}}
-    (tmp_path / "inside/data").mkdir(parents=True)
     for split, rows in table.groupby(table["file"].str.extract("(train|validation|test)")[0]):
         data = [(tmp_path / "files" / name).read_bytes() for name in rows["file"]]
         images = [{"bytes": item, "path": None} for item in data] if record else data
@@ -168,7 +174,9 @@ def test_photos_inside_parquet_are_unpacked(tmp_path, record):
             "place": rows["place"],
         }
         shard = pa.table(content).replace_schema_metadata({"huggingface": json.dumps(names)})
-        pq.write_table(shard, tmp_path / f"inside/data/{split}-00000-of-00001.parquet")
+        path = tmp_path / f"inside/{file.format(split)}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(shard, path)
     columns = {"target": "bird", "cues": ["place"]}
     with refused("the photos are inside the table.*--unpack FOLDER"):
         look(tmp_path / "inside", None, Columns(**columns))

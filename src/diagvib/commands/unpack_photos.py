@@ -15,14 +15,15 @@ from diagvib.scenes.photos.labels import image_columns
 from diagvib.scenes.photos.listing import files_in
 
 _EXTENSIONS = {"JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png", "WEBP": ".webp"}
-_SHARD = re.compile(r"-\d+-of-\d+$")
+# The number of a file, perhaps with a hash; a split's folder may have files with numbers alone.
+_SHARD = re.compile(r"-\d+-of-\d+(-[0-9a-f]+)?$|^\d+$")
 _ROWS = 256  # at a time
 
 
 def unpack(folder: Path, out: Path) -> None:
     """Write all photos inside a folder's Parquet files to `out`, in a folder for each split, and
     `out`/metadata.csv with their labels: `file_name`, `split`, and the other columns, numbers of
-    classes as names. A split is the name of a file without its number.
+    classes as names. A split is the name of a file without its number, or else of its folder.
 
     DiagvibError if there are none, or if `out` has files.
     """
@@ -32,19 +33,20 @@ def unpack(folder: Path, out: Path) -> None:
         raise DiagvibError(f"{folder}: has no Parquet file with photos inside")
     if out.exists() and any(out.iterdir()):
         raise DiagvibError(f"--unpack {out}: has files; name a new folder")
-    labels = [_unpacked(path, column, out) for path, column in tables.items()]
+    labels = [_unpacked(folder, path, column, out) for path, column in tables.items()]
     pd.concat(labels).to_csv(out / "metadata.csv", index=False)
 
 
-def _unpacked(path: Path, column: str, out: Path) -> pd.DataFrame:
-    """Write the photos of one file; the labels of its rows."""
-    split, file = _SHARD.sub("", path.stem), pq.ParquetFile(path)
-    (out / split).mkdir(parents=True, exist_ok=True)
+def _unpacked(folder: Path, path: Path, column: str, out: Path) -> pd.DataFrame:
+    """Write the photos of one file, in a folder of the file's path; the labels of its rows."""
+    split, file = _SHARD.sub("", path.stem) or path.parent.name, pq.ParquetFile(path)
+    photos = Path(split, path.relative_to(folder).with_suffix(""))
+    (out / photos).mkdir(parents=True)
     names = []
     for batch in file.iter_batches(_ROWS, columns=[column]):
         for value in batch.column(0).to_pylist():
             data = value.get("bytes") if isinstance(value, dict) else value
-            name = f"{split}/{path.stem}-{len(names):06d}{_extension(data, path, len(names))}"
+            name = f"{photos}/{len(names):06d}{_extension(data, path, len(names))}"
             (out / name).write_bytes(data)
             names.append(name)
     label_columns = [name for name in file.schema_arrow.names if name not in image_columns(path)]
