@@ -138,6 +138,19 @@ def test_a_root_is_known_however_it_is_written(tmp_path, monkeypatch):
     assert zso.exists() and zgo.exists() and not beyond.exists()
 
 
+def test_images_that_roots_share_by_a_link_are_kept_for_each(tmp_path):
+    roots = Layout(tmp_path / "a"), Layout(tmp_path / "b")
+    touch(roots[0].digests("zgo", "hue-shape"))
+    beyond = touch(roots[0].digests("fgo-20", "hue-shape")).parents[1]
+    roots[1].all_images.parent.mkdir(parents=True)
+    roots[1].all_images.symlink_to(roots[0].all_images)
+    touch(tmp_path / "runs/zgo/hue-shape/0/run.json")
+    roots[1].all_runs.mkdir(parents=True)
+    (roots[1].all_runs / "small_cnn").symlink_to(tmp_path / "runs")
+    configs = [asking(tmp_path / "a", "chgo"), asking(tmp_path / "b")]
+    assert {path.resolve() for path in find_unneeded(configs)} == {beyond}
+
+
 def test_an_unfinished_training_that_is_asked_for_is_kept(tmp_path):
     layout = Layout(tmp_path)
     subject = touch(layout.checkpoints("small_cnn", "zgo", "hue-shape") / "0.pt")

@@ -45,17 +45,18 @@ def find_unneeded(configs: list[Configuration]) -> list[Path]:
     in data/recipes, images, features, checkpoints and results/runs."""
     needed, tops = set[Path](), set[Path]()
     for config in configs:
-        # However a root is written, it has only one resolved path.
         layout = Layout(Path(config.root).resolve())
-        needed.update(_needed(config, layout))
+        # However a root is written, it has only one resolved path; so has a folder linked in it.
+        needed.update(form for path in _needed(config, layout) for form in (path, path.resolve()))
         generated = layout.all_recipes, layout.all_images, layout.all_features
         tops.update((*generated, layout.all_checkpoints, layout.all_runs))
     above = {parent for path in needed for parent in path.parents}
 
     def unneeded(path: Path) -> list[Path]:
-        if path in needed:
+        forms = {path, path.resolve()}
+        if forms & needed:
             return []
-        if path not in above:
+        if not forms & above:
             return [path]
         return [path_below for child in sorted(path.iterdir()) for path_below in unneeded(child)]
 
