@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import BIN, REPOSITORY
+from diagvib.commands import published
 from diagvib.commands.published import MOST_MB, STORE, git_size
 from diagvib.foundation.files import read_json
 from diagvib.provenance.code import same_code
+from diagvib.settings.resolve import load_config
 from toy import ROOT, count, diagvib, dvc, environment, git, snakemake
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
@@ -94,6 +96,25 @@ def test_publishing_again_changes_nothing_but_what_nobody_needs(repository):
     assert "; 1 files of earlier versions" in diagvib(repository, "publish", "--root", COPY)
     assert "; 0 files of earlier versions" in diagvib(repository, "publish", "--config", "toy.yaml")
     assert git(repository, "status", "--porcelain", "--", "published") == ""
+
+
+def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copies, pushed = [], []
+    monkeypatch.setattr(published, "check_complete", lambda config: None)
+    monkeypatch.setattr(published, "record", lambda copy, config: copies.append(copy))
+    monkeypatch.setattr(published, "dvc", lambda *command: pushed.append(command))
+    file = tmp_path / "published/mine/results/page.html"
+    (file.parents[1] / "data").mkdir(parents=True)
+    file.parent.mkdir()
+    file.touch()
+    Path("link").mkdir()
+    Path("link/mine").symlink_to(file.parents[1])
+    Path("published/mine/inner").mkdir()
+    for root in (file.parents[1], "link/mine", "link/../published/mine", "published/mine/inner/.."):
+        published.publish(load_config(overrides=[f"root={root}"]))
+        assert file.exists()
+    assert {*copies} == {"published/mine"} and len(pushed) == len(copies)
 
 
 @pytest.mark.integration

@@ -3,6 +3,7 @@ configuration and metrics, and in STORE, a DVC remote, its other files; but not 
 again, the same, when it is pulled."""
 
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -33,8 +34,8 @@ def publish(config: ResolvedConfiguration) -> str:
         raise DiagvibError(
             "root: . is too large for git; push it to a store of yours (docs/remotes.md)"
         )
-    copy = f"{PUBLISHED}/{Path(root).name}"
-    if root != copy:
+    copy = f"{PUBLISHED}/{Path(os.path.abspath(root)).name}"
+    if Path(root).resolve() != Path(copy).resolve():  # however it is written, also as a link
         check_complete(config)
         for name in ("data", "results"):
             shutil.rmtree(Path(copy, name), ignore_errors=True)
