@@ -129,6 +129,14 @@ def test_all_rules_are_over_the_runs_that_noted():
     assert not len(table_of(runs(cues=["hue"], samples=3), [untracked, untracked, None]))
 
 
+def test_a_change_is_that_of_the_samples_that_the_rule_has():
+    """Of a training that diverged, no epoch has the lowest loss."""
+    frame, diverged = runs(cues=["hue"]), history().assign(val_loss=np.nan)
+    frame.loc[1, "ood_accuracy"] = 0.05
+    table = table_of(frame, [history(), diverged]).set_index("rule")
+    assert table.loc["val_loss", "change"] == pytest.approx(table.loc["val_loss", "mean"] - 0.45)
+
+
 def test_a_missing_run_hides_no_other():
     frame = runs(cues=["hue"])
     frame.loc[0, "ood_accuracy"] = np.nan

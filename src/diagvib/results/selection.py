@@ -26,6 +26,7 @@ from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.read_runs import SELECTABLE, Collected
 from diagvib.results.reader_tables import Table, of_samples, points
+from diagvib.results.uncertainty import estimate
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.metric_sets import ID, OOD
 from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs
@@ -55,7 +56,7 @@ def selection_table(
     """A row per rule, study, baseline and metric, for runs and for random searches.
 
     searched: from `read_searches`. COLUMNS: over (runs | trials); rule, also AS_RUN. On studies
-    judged by `shortcut`: faavg and famin of each target, and change, the difference from AS_RUN. On
+    judged by `shortcut`: faavg and famin of each target, and change, the difference from AS_RUN on the same samples. On
     those judged by `average`: the accuracy of each binding, and means as in the table `metrics`;
     trial, the one that a search would choose. All rules use the same runs: those that recorded
     their test accuracies. A baseline without any has no rows.
@@ -111,8 +112,8 @@ def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[
             # With a single cue, both metrics are the same.
             for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[-1], 2)]:
                 rule_values = reduce(acc)
-                change = rule_values.mean - as_run.setdefault(metric, rule_values.mean)
-                row = {"rule": rule, "metric": metric, "change": change}
+                changes = rule_values.samples - as_run.setdefault(metric, rule_values.samples)
+                row = {"rule": rule, "metric": metric, "change": estimate(changes).mean}
                 yield description | row | numbers(rule_values, NO_INTERVAL)
 
 
