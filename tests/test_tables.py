@@ -371,16 +371,16 @@ def test_marks_that_markdown_and_latex_read_otherwise_are_escaped():
         r"| a\|b | < 1 (0.5 to > 20) |",
         r"| c&#92;\|d | {1}$ |",
     ]
-    titled = Table("A\n\n# <b>B</b> [x](y)", ["c"], [["d\n|e"]], ["`f` <g>\n- h"])
+    titled = Table("A\n\n# <b>B</b> [x](y)", ["c"], [["d\n|e~f~"]], ["`f` <g>\n- h"])
     assert markdown(titled) == [
         "### A  # &#60;b>B&#60;/b> &#91;x](y)",
         "",
         "| c |",
         "|---|",
-        r"| d \|e |",
+        r"| d \|e&#126;f&#126; |",
         "",
         "- `f` &#60;g> - h",
     ]
     assert not any("\n" in line for line in latex(titled, ""))
     text = "\n".join(latex(table, ""))
-    assert "$<$ 1 (0.5 to $>$ 20)" in text and r"\{1\}\$" in text
+    assert "$<$ 1 (0.5 to $>$ 20)" in text and r"\{1\}\$" in text and r"a\textbar{}b" in text

@@ -23,9 +23,9 @@ Frames = dict[str, pd.DataFrame]  # the tidy tables, by name
 
 # A row whose first cell is this repeats the paper's numbers for the row above.
 PAPER = "paper"
-# What Markdown reads as a tag, an entity, a link, an image, code, emphasis or an escaped mark.
+# What Markdown reads as a tag, an entity, a link, an image, code, emphasis, crossed out or an escaped mark.
 _MARKUP = re.compile(
-    r"<(?=[A-Za-z/!?])|&(?=#?\w+;)|[\[`*]|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])"
+    r"<(?=[A-Za-z/!?])|&(?=#?\w+;)|[\[`*~]|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])"
 )
 _NUMBER = re.compile(r"[-+≤≥<>]? ?\d|-$|no loss$|n too small|$")
 _LATEX = str.maketrans(
@@ -49,6 +49,7 @@ _LATEX = str.maketrans(
         "$": r"\$",
         "{": r"\{",
         "}": r"\}",
+        "|": r"\textbar{}",  # in LaTeX's usual font, a dash
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
     }
