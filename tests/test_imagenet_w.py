@@ -29,6 +29,7 @@ from diagvib.models.encoder import Encoder
 from diagvib.models.timm_models import timm_input
 from diagvib.models.torchvision_models import torchvision_input
 from diagvib.papers.imagenet_w.published import imagenet_w_tables, paper_number
+from diagvib.papers.imagenet_w.trades import trade_sentences
 from diagvib.papers.imagenet_w.watermark import MEASURES, METRIC_SET, measure
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.answers import answers
@@ -167,6 +168,10 @@ def test_augmix_of_the_papers_table_4_trades_the_watermark_for_cartons_and_backg
         "(-56.22 to -54.91); wider Carton gap (+30.00 to +38.00), IN-9 gap (-5.19 to -5.85)."
     )
     assert [text.partition(",")[0] for text in sentences[:-1]] == ["augmix", "mixup", "sd"]
+    before, after = ({"in_w_gap": gap, "carton_gap": gap} for gap in (-0.00004, 0.00006))
+    gaps = dict.fromkeys(MEASURES, np.nan)
+    text, _ = trade_sentences([("b", "a", gaps | after, gaps | before)])
+    assert "(+0.00 to +0.01)" in text, "no minus zero"
 
 
 # A user's photos through the stages.

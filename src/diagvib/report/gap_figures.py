@@ -150,9 +150,9 @@ def _draw_gap(
 def _tip(row, verdict) -> str:
     """A bar's numbers in words. row: of the set of metrics; verdict: of the comparison with ERM, None
     where nothing is judged."""
-    text = f"gap {100 * row.mean:.1f} points (95 %: {interval(row.low, row.high, change=True)})"
+    text = f"gap {100 * row.mean:z.1f} points (95 %: {interval(row.low, row.high, change=True)})"
     if verdict and verdict.reference_gap == verdict.reference_gap:
-        text += f"; {verdict.reference}: gap {100 * verdict.reference_gap:.1f}"
+        text += f"; {verdict.reference}: gap {100 * verdict.reference_gap:z.1f}"
         text += f", difference {interval(verdict.low, verdict.high, change=True)}"
     if verdict:
         text += f": {verdict.verdict}" + (f" ({verdict.reason})" if verdict.reason else "")

@@ -72,7 +72,7 @@ def verdict_tables(tables: Frames, known_studies: KnownStudies) -> Iterator[Tabl
             r.baseline,
             r.target,
             r.metric,
-            f"{100 * r.ours:.1f}",
+            f"{100 * r.ours:z.1f}",
             f"{100 * r.paper:.0f}",
             points(r.difference),
             "-" if r.uncertainty != r.uncertainty else f"{100 * r.uncertainty:.1f}",

@@ -50,5 +50,5 @@ def _wider_by(values: Mapping, reference_values: Mapping) -> Iterator[tuple[str,
 
 
 def _change(gap: str, values: Mapping, reference_values: Mapping) -> str:
-    before, after = (f"{100 * numbers[gap]:+.2f}" for numbers in (reference_values, values))
+    before, after = (f"{100 * numbers[gap]:+z.2f}" for numbers in (reference_values, values))
     return f"{_GAPS[gap][0]} ({before} to {after})"
