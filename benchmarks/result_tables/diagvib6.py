@@ -198,7 +198,7 @@ def protocol_table() -> list[Row]:
         row += printed_both(study, cell["target"].iloc[0])
         beside = small.get((study, binding))
         epochs = ", ".join(map(str, cell["selected_epoch"]))
-        rows.append([*row, percent(beside) if beside else "", epochs])
+        rows.append([*row, "" if beside is None else percent(beside), epochs])
     return rows
 
 
