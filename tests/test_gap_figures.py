@@ -176,6 +176,8 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     )
     row = {"plain": (settings("erm"), (0.9, -0.01, 0.0, 0.02))}
     assert "It loses" not in sentences(row)[0] and "No loss is seen" in sentences(row)[0]
+    text, *_ = sentences(row, samples=2)
+    assert "interval: -1 point where hue misleads, 0 points where texture misleads" in text
 
 
 def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():

@@ -176,7 +176,8 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
 def compare_sentence(table: pd.DataFrame) -> str:
     counts = table["verdict"].value_counts()
-    parts = [f"{len(table)} cells: {', '.join(f'{n} {name}' for name, n in counts.items())}."]
+    texts = ", ".join(f"{n} {name}" for name, n in counts.items())
+    parts = [f"{len(table)} cell{'s' * (len(table) != 1)}: {texts}."]
     if "cannot tell" in counts:
         parts.append(
             "Cannot tell: the 95 % interval of the difference contains zero, or there are fewer than "

@@ -117,8 +117,9 @@ def variation_sentence(variation: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     samples, seeds = (100 * np.sqrt((rows[f"sd_{name}"] ** 2).mean()) for name in SOURCES[:2])
+    numbers = f"these {len(rows)} numbers have" if len(rows) > 1 else "this number has"
     return (
-        f"Between dataset samples, these {len(rows)} numbers have a standard deviation of {samples:.1f} points, "
+        f"Between dataset samples, {numbers} a standard deviation of {samples:.1f} points, "
         f"between training seeds on the same images one of {seeds:.1f} (root mean squares)."
     )
 

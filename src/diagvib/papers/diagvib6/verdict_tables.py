@@ -28,7 +28,8 @@ def verdict_found(comparison: pd.DataFrame) -> list[str]:
         comparison["verdict"] == "not comparable", "reason"
     ].value_counts()
     reasons = [
-        f"Not comparable, {count} cells: {reason}." for reason, count in reason_counts.items()
+        f"Not comparable, {count} cell{'s' * (count > 1)}: {reason}."
+        for reason, count in reason_counts.items()
     ]
     return [verdict_sentence(comparison), *reasons]
 

@@ -148,9 +148,9 @@ def verdict_sentence(comparison: pd.DataFrame) -> str:
     counts = comparison["verdict"].value_counts()
     agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
     incomparable = [
-        f"{int(counts[name])} {'were' if name == 'not run' else 'are'} {name}"
-        for name in VERDICTS[len(COMPARED) :]
-        if counts.get(name, 0)
+        f"{count} {verbs[count == 1]} {name}"
+        for name, verbs in {"not run": ("were", "was"), "not comparable": ("are", "is")}.items()
+        if (count := int(counts.get(name, 0)))
     ]
     if not agree + differ + unknown:
         if counts.get("not run", 0) == len(comparison):

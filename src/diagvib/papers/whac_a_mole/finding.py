@@ -41,12 +41,12 @@ def reference_sentence(comparison: Comparison, method: MethodGaps) -> str:
         row = method.rows[gap]
         reach = f"95 %: {interval(row.low, row.high, change=True)}"
         if isnan(row.low):
-            untold.append(f"{whole_points(row.mean)} points {setting}")
+            untold.append(f"{in_points(row.mean)} {setting}")
         elif row.high < 0:
-            losses_text.append(f"{-whole_points(row.mean)} points {setting} ({reach})")
+            losses_text.append(f"{in_points(-row.mean)} {setting} ({reach})")
         else:
-            points = "" if unseen else " points"
-            unseen.append(f"{max(0, -whole_points(row.low))}{points} {setting}")
+            reach = in_points(max(0, -row.low))
+            unseen.append(f"{reach.partition(' ')[0] if unseen else reach} {setting}")
     text = (
         f"{method.baseline} recognises {target} in {round(100 * method.mean('id_accuracy'), 6):.0f} % of "
         f"in-distribution images ({setting_text})."
@@ -93,7 +93,7 @@ def _one_for_another(methods: Sequence[MethodGaps], cues: Mapping[int, str]) -> 
         )
         yield (
             f"{method.named}: the loss to {cues[better.cue]} shrinks from "
-            f"{-whole_points(better.reference_gap)} to {-whole_points(better.gap)} points, that to "
+            f"{-whole_points(better.reference_gap)} to {in_points(-better.gap)}, that to "
             f"{cues[worse.cue]} grows from {-whole_points(worse.reference_gap)} to "
             f"{-whole_points(worse.gap)}."
         )
@@ -138,6 +138,12 @@ def _fewer_bindings(methods: Sequence[MethodGaps], total: int) -> Iterator[str]:
 def whole_points(gap: float) -> int:
     """`-40`: points of accuracy."""
     return round(100 * gap)
+
+
+def in_points(gap: float) -> str:
+    """`40 points`."""
+    points = whole_points(gap)
+    return f"{points} point{'s' * (abs(points) != 1)}"
 
 
 def _joined(methods: Sequence[MethodGaps]) -> str:
