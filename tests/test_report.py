@@ -339,6 +339,15 @@ def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
     ) == {33.3}
 
 
+def test_studies_of_one_title_have_their_names_in_the_matrix():
+    definition = load_study("zgo").model_dump(exclude={"name"})
+    names = ("mine", "again")
+    studies = tuple(parse_study(name, definition) for name in names)
+    known_studies = KnownStudies(definitions=studies, configured=names)
+    titles = [study_matrix(name, p_rows((name, "hue", 0.1)), known_studies) for name in names]
+    assert [matrix["title"] for matrix in titles] == ["ZGO (mine)", "ZGO (again)"]
+
+
 def test_a_rare_cell_is_not_said_to_be_never_trained():
     study = load_study("fgo-1").model_dump(exclude={"name"})
     study["rows"][0]["weight"], study["rows"][1]["weight"] = 0.9998, 0.0002
@@ -441,6 +450,8 @@ def test_the_matrix_tells_how_many_samples_a_cell_is_of():
         runs[name] = p[name]
     cell = matrix_cells(p, runs)["zgo"]["m"]["shape hue"]
     assert (cell["value"], cell["n"], cell["expected"]) == (10, 1, 2)
+    value = matrix_cells(p.assign(mean=0.4946), runs)["zgo"]["m"]["shape hue"]["value"]
+    assert value == 49.46, "rounded once, by the page"
 
 
 def finding_of(name: str, values: dict, known_studies=SHIPPED, **names):

@@ -132,7 +132,7 @@ def study_matrix(name: str, p: pd.DataFrame, known_studies: KnownStudies) -> dic
     return {
         "chance": 100 * chance,
         "colours": [accuracy_colours(i / 100, chance) for i in range(101)],
-        "title": study.title,
+        "title": known_studies.title(name),
         "meaning": study.meaning,
         "factors": targets,
         "scene": folder_name(study.scene),
@@ -172,7 +172,7 @@ def matrix_cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
         last = groups.iloc[-1]  # of a study with cues, where the cue misleads
         of_baseline = cells.setdefault(study, {}).setdefault(baseline, {})
         of_baseline[f"{target} {cue}".strip()] = {
-            "value": round(100 * float(last["mean"]), 1) if last["n"] else None,
+            "value": round(100 * float(last["mean"]), 6) if last["n"] else None,
             "n": int(last["n"]),
             "expected": int(last["expected"]),
             "text": texts[-1],
