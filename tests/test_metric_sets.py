@@ -25,6 +25,7 @@ from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tidy_tables import read_tables, scores, write_scores
 from diagvib.results.uncertainty import image_interval
+from diagvib.settings.layout import Run
 from diagvib.studies.known_studies import known_studies
 from reports import drawn_in, make_report, report_data_of
 from synthetic_runs import expected_runs, run_of, tabulated, write_cells
@@ -319,6 +320,15 @@ def test_headline_numbers_say_how_many_of_the_decided_cells_agree():
 def test_a_sample_that_lacks_a_run_has_no_mean():
     runs = pd.DataFrame({"sample": [0, 0, 1, 1], "found": [0.5, 0.7, 0.9, np.nan]})
     assert by_sample(runs, "found").tolist() == pytest.approx([0.6, np.nan], nan_ok=True)
+
+
+def test_a_sample_that_lacks_a_seed_has_no_combinations(tmp_path, settings, square_studies):
+    seeds = [Run("net", "two-places", "colour-corner", 0, seed=seed).keys for seed in (0, 1)]
+    for run, combinations in zip(seeds, (0, 4), strict=True):
+        write_cells(tmp_path / "runs", run, predict(0), 10, square_studies)
+        tables = tabulated(tmp_path, seeds, settings, "accuracy")
+        assert len(tables["combinations"]) == combinations
+        assert set(tables["accuracy"]["n"]) == {bool(combinations)}
 
 
 def test_baselines_are_compared_on_the_bindings_that_both_have():

@@ -20,7 +20,7 @@ COLUMNS = [*_RUNS, *CLASSES, "trained", "images", *NUMBERS, "cue_label", "follow
 
 def combinations(results: Results) -> pd.DataFrame:
     """COLUMNS: a row for each tested combination of classes, by baseline and binding, of bindings
-    whose classes are the same in all samples.
+    whose classes are the same in all samples; a sample counts with all its seeds.
 
     trained, images: training and test images, means over the samples. cue_label: the class that
     the first cue points to, empty if none or several; followed: the share of predictions that are
@@ -32,6 +32,7 @@ def combinations(results: Results) -> pd.DataFrame:
     for names, part in tested.groupby(_RUNS, sort=False):
         expected = runs[(runs[_RUNS] == list(names)).all(axis=1)]
         classes, *other_classes = _class_names(expected, known_studies)
+        part = part[~part["sample"].isin(expected.loc[expected["status"] != "ok", "sample"])]
         if not other_classes:
             labels = [*filter(None, (results.cue_label[run] for run in expected.index))][:1]
             description = dict(zip(_RUNS, names, strict=True))
