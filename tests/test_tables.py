@@ -17,7 +17,15 @@ from diagvib.papers.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions
-from diagvib.results.reader_tables import Table, describe_doubtful, latex, markdown, narrowed
+from diagvib.results.reader_tables import (
+    PAPER,
+    Table,
+    describe_doubtful,
+    html,
+    latex,
+    markdown,
+    narrowed,
+)
 from diagvib.results.tidy_tables import marked, read_history, read_tables, time_table
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.jobs import stage_settings
@@ -361,6 +369,16 @@ def test_a_table_has_the_sign_of_doubt_of_its_studies_alone():
     table = Table("Runs", ["study", "baseline"], [["FGO-1", "a"], ["FGO-10", "a"], ["mean", "a"]])
     (table,) = marked([table], {"runs": runs}, SHIPPED)
     assert [row[1] for row in table.rows] == ["a ‡", "a", "a ‡"], "a mean over studies has them all"
+
+
+def test_a_class_called_paper_is_no_number_of_the_papers():
+    rows = [["paper", "wood", "1.0"], [PAPER, "", "2.0"], ["rock", "sand", "3.0"]]
+    table = Table("Hands", ["hand", "ground", "erm"], [*rows, ["scissors", "sand", "4.0"]])
+    assert narrowed(table).heads == table.heads, "grounds differ"
+    assert [line[:9] for line in markdown(table)[4:6]] == ["| paper |", "| *paper*"]
+    lines = latex(table, "")[7:9]
+    assert [line.partition(" &")[0] for line in lines] == ["paper", r"\emph{paper}"]
+    assert html(table).count("<tr class=paper>") == 1 and html(table).count(">paper<") == 2
 
 
 def test_marks_that_markdown_and_latex_read_otherwise_are_escaped():

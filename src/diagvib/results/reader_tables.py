@@ -21,8 +21,14 @@ from diagvib.settings.method_settings import is_trained
 
 Frames = dict[str, pd.DataFrame]  # the tidy tables, by name
 
-# A row whose first cell is this repeats the paper's numbers for the row above.
-PAPER = "paper"
+
+class _Word(str):
+    """A word of the program's, which is not the same object as any name."""
+
+
+# A row whose first cell is this repeats the paper's numbers for the row above. A class or a baseline may
+# be called `paper`, too.
+PAPER = _Word("paper")
 # What Markdown reads as a tag, an entity, a link, an image, code, emphasis, crossed out or an escaped mark.
 _MARKUP = re.compile(
     r"<(?=[A-Za-z/!?])|&(?=#?\w+;)|[\[`*~]|\\(?=[!-/:-@\[-`{-~])|(?<![^\W_])_|_(?![^\W_])"
@@ -101,7 +107,7 @@ def untrained(tables: Frames) -> list[str]:
 def narrowed(table: Table) -> Table:
     """The table without columns, but for the first, whose cells are the same words in all of several
     rows; a note says which."""
-    ours = [row for row in table.rows if row[0] != PAPER]
+    ours = [row for row in table.rows if row[0] is not PAPER]
     columns = [*zip(table.heads, *ours, strict=True)]
     constant = [
         len(set(words)) == 1 < len(words) and not _NUMBER.match(words[0]) for _, *words in columns
@@ -148,7 +154,8 @@ def print_table(table: Table) -> None:
 def markdown(table: Table) -> list[str]:
     """Lines: the title, the rows, the notes."""
     heads, *rows = ([*map(markdown_text, row)] for row in [table.heads, *table.rows])
-    rows = [[f"*{PAPER}*", *row[1:]] if row[0] == PAPER else row for row in rows]
+    for row, cells in zip(table.rows, rows, strict=True):
+        cells[0] = f"*{PAPER}*" if row[0] is PAPER else cells[0]
     rows = _bold(table, rows, "**{}**")
     notes = ["", *(f"- {markdown_with_code(line)}" for line in table.notes)] if table.notes else []
     return [f"### {markdown_text(table.title)}", "", *markdown_table(heads, rows), *notes]
@@ -191,7 +198,7 @@ def latex(table: Table, remark: str) -> list[str]:
 
     def escaped(row: Sequence[str]) -> list[str]:
         cells = [_line(cell).translate(_LATEX) for cell in row]
-        cells[0] = rf"\emph{{{PAPER}}}" if row[0] == PAPER else cells[0]
+        cells[0] = rf"\emph{{{PAPER}}}" if row[0] is PAPER else cells[0]
         return cells
 
     def line(cells: Sequence[str]) -> str:
@@ -229,7 +236,7 @@ def html(table: Table) -> str:
 
     heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in table.heads)
     rows = "\n".join(
-        f"<tr{f' class={PAPER}' if row[0] == PAPER else ''}>"
+        f"<tr{f' class={PAPER}' if row[0] is PAPER else ''}>"
         f"{''.join(cell(text, column) for column, text in enumerate(row))}</tr>"
         for row in table.rows
     )

@@ -20,7 +20,7 @@ from diagvib.results.combinations import run_warnings
 from diagvib.results.metric_sets.metric_set import COLUMNS, UNTUNED, Results, concatenated
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import SELECTABLE, Collected, run_times
-from diagvib.results.reader_tables import Frames, Table, doubtful, metrics_of, untrained
+from diagvib.results.reader_tables import PAPER, Frames, Table, doubtful, metrics_of, untrained
 from diagvib.results.saliency_shares import saliency_tables
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.selection_price import price_tables, selection_prices
@@ -142,7 +142,9 @@ def _marked(
     column = table.heads.index("study") if "study" in table.heads else None
     rows = [
         [
-            mark(cell, None if column is None else row[column]) if head in _OF_BASELINE else cell
+            mark(cell, None if column is None else row[column])
+            if head in _OF_BASELINE and cell is not PAPER
+            else cell
             for head, cell in zip(table.heads, row, strict=True)
         ]
         for row in table.rows
