@@ -91,7 +91,9 @@ def contact_sheet(
     trained = share.groupby([group.get(cell, "") for cell in share.index]).sum()
     agree = "both cues agree with the target"
     misled = (agree, f"{row_factor} misleads", f"{column_factor} misleads", "both mislead")
-    words = dict(zip(GAP_GROUPS.values(), misled, strict=True))
+    # Groups of other studies may be called `common`, too.
+    has_gaps = known_studies.studies[study].metrics == "gaps"
+    words = dict(zip(GAP_GROUPS.values(), misled, strict=True)) if has_gaps else {}
     handles = [
         Patch(
             facecolor="none",

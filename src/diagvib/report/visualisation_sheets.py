@@ -41,6 +41,8 @@ _SIDE = 0.8  # inches per picture: 128 pixels at the resolution of the PNG files
 _GROUPS = {
     "id": "id: in distribution",
     "ood": "ood: the cue misleads",
+}
+_OF_TWO_CUES = {
     "common": "both cues agree",
     "no-cue-1": "cue 1 misleads",
     "no-cue-2": "cue 2 misleads",
@@ -228,10 +230,11 @@ def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
         write(axes, column + 0.5, -0.06, names, va="bottom", fontsize=small)
     if factors[1:]:
         line = -0.1 - 0.25 * len(factors)
+        words = _GROUPS | (_OF_TWO_CUES if len(factors) == 3 else {})
         for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
             line_start, line_end = columns.min() + GAP, columns.max() + 1 - GAP
             axes.hlines(line, line_start, line_end, color=MUTED, linewidth=0.8)
-            name = _GROUPS.get(group, group)
+            name = words.get(group, group)
             write(axes, line_start, line - 0.06, name, ha="left", va="bottom", color=MUTED)
 
 
