@@ -97,6 +97,7 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (VAE, "beta: .nan", "mine.method.beta: nan is not of type 'number'"),
         (ASR, "supervision: cues", "mine.method.supervision: 'cues' is not one of"),
         (VAE, "beta: 1e-2", "mine.method.beta: .*with a dot"),
+        (ASR, "base_width: 1e2", "mine.method.base_width: .*without an exponent"),
         (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key"),
         (RESNET50, "option: {}", "'mine.model.option'; did you mean mine.model.options"),
         (PLAIN, "frozen: true, head: published", "mine.model.head: without weights, its last"),

@@ -50,6 +50,7 @@ def test_a_baseline_may_be_restricted():
             "baselines: unknown baseline 'resnet19'; did you mean resnet18",
         ),
         ("baselines=[small_cnn, small_cnn]", "small_cnn is listed twice; list it once"),
+        ("counts.train=1e4", "valid integer, not '1e4'; write it without an exponent, like 100000"),
         ("samples=0", "samples: must be greater than or equal to 1, not 0"),
         ("root.sub=1", "root: must be a valid string"),
     ],

@@ -231,7 +231,8 @@ def _wrong_value(errors: list[dict], place: str) -> DiagvibError:
         number = "; an integer is possible, too" if "int_type" in kinds else ""
         likely = "" if "did you mean" in str(unknown) else as_list
         return DiagvibError(f"{unknown}{number}{likely}")
-    hint, ending = dot_hint(value) or as_list, f", not {_short.repr(value)}"
+    hint = exponent_hint(value, "int_type" in kinds) or as_list
+    ending = f", not {_short.repr(value)}"
     *problems, last = dict.fromkeys(map(_problem, errors))
     problem = ", or ".join([*(text.removesuffix(ending) for text in problems), last])
     return DiagvibError(f"{place}: {problem}{hint}")
@@ -240,11 +241,14 @@ def _wrong_value(errors: list[dict], place: str) -> DiagvibError:
 _OTHER_TYPE = re.compile(r"_type$|^literal_error$|^sequence_str$")
 
 
-def dot_hint(value: object) -> str:
+def exponent_hint(value: object, whole: bool) -> str:
     """The end of a message about a value like 2e-4: YAML 1.1, which requires a dot and a sign,
-    reads it as text."""
-    without = isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE][-+]?\d+", value)
-    return "; write it with a dot, like 2.0e-4, and a sign, like 1.0e+5" if without else ""
+    reads it as text. whole: whether an integer is needed, which 1.0e+5 is not."""
+    if not isinstance(value, str) or not re.fullmatch(r"\d+(\.\d*)?[eE][-+]?\d+", value):
+        return ""
+    if whole:
+        return "; write it without an exponent, like 100000"
+    return "; write it with a dot, like 2.0e-4, and a sign, like 1.0e+5"
 
 
 def _cause(error: dict) -> object:

@@ -16,7 +16,7 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.validation import (
     Strict,
     TextLike,
-    dot_hint,
+    exponent_hint,
     misplaced,
 )
 from diagvib.methods.registry import METHODS, PREDICTIONS, declaration
@@ -48,7 +48,8 @@ class MethodSettings(Strict):
                 if key not in declared.schemas:
                     raise unknown_name("option", key, declared.schemas)
                 for error in _options_validator()(declared.schemas[key]).iter_errors(value):
-                    raise DiagvibError(f"{one_line(error.message)}{dot_hint(error.instance)}")
+                    hint = exponent_hint(error.instance, error.validator_value == "integer")
+                    raise DiagvibError(f"{one_line(error.message)}{hint}")
         options = {
             key: as_declared(value, declared.schemas[key])
             for key, value in self.model_extra.items()
