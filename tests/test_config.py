@@ -53,6 +53,8 @@ def test_a_baseline_may_be_restricted():
         ("counts.train=1e4", "valid integer, not '1e4'; write it without an exponent, like 100000"),
         ("samples=0", "samples: must be greater than or equal to 1, not 0"),
         ("root.sub=1", "root: must be a valid string"),
+        ("root=/scratch/$USER/runs", "root: '/scratch/$USER/runs' cannot be used"),
+        ("mirror=~/photos", "mirror: '~/photos' cannot be used; write the path out"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(override, says):

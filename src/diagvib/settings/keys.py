@@ -38,13 +38,15 @@ Textures = Annotated[
         "name a folder, a list of files or `published`, without '+', ':' or control characters",
     ),
 ]
+# Only a shell replaces these two.
+_WRITTEN_OUT = r"(?!~|.*\$\w)"
 # As records name it: `a` for `./a/`.
 Root = Annotated[
     str,
     TextLike(
-        r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
-        "name a folder without '{', '}', ':' or control characters, without spaces at either end or "
-        "'~' at the start",
+        _WRITTEN_OUT + r"(?!\s)[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
+        "name a folder without '{', '}', ':' or control characters, without spaces at either end, '~' "
+        "at the start or a variable like $HOME",
     ),
     AfterValidator(lambda root: str(Path(root))),
 ]
@@ -254,7 +256,15 @@ class Configuration(Experiment):
 
     root: Root
     """folder for this configuration's data/ and results/"""
-    mirror: Text | None
+    mirror: (
+        Annotated[
+            Text,
+            TextLike(
+                _WRITTEN_OUT + ".+", "write the path out, without '~' or a variable like $HOME"
+            ),
+        ]
+        | None
+    )
     """local folder with the source files, instead of a download"""
     baselines_from: Distinct[str]
     """your own baseline files; paths are relative to this file, or to the current folder"""
