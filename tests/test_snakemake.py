@@ -206,17 +206,15 @@ def test_the_tables_of_runs_on_other_machines_are_made_by_hand(rule, monkeypatch
         SimpleNamespace(rule=SimpleNamespace(name=name), log=[], is_group=lambda: False)
         for name in (rule, "tabulate")
     )
+    tabulate.shellcmd = "diagvib tabulate --settings 'a b.json' --root c > c/log 2>&1"
     tabulate.input = [str(tmp_path)]
     workflow = SimpleNamespace(
         scheduler=SimpleNamespace(failed=[failed], running=[]),
         dag=SimpleNamespace(needrun_jobs=lambda: [failed, tabulate]),
         local_exec=False,
-        config_settings=SimpleNamespace(config={"samples": [0, 1]}),
-        configfiles=["mine.yaml"],
     )
     messages = []
     monkeypatch.setattr("atexit.register", lambda _, message, file: messages.append(message))
     after_failure(workflow)
-    option = "--config mine.yaml --set 'samples=[0, 1]'"
-    tables = f"diagvib tabulate {option} && diagvib plot {option}"
+    tables = "diagvib tabulate --settings 'a b.json' --root c"
     assert messages[1] == f"tables and page of the other runs: {tables}"

@@ -3,10 +3,8 @@ its hooks. Figures: benchmarks/README.md."""
 
 import atexit
 import gc
-import json
 import logging
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -199,7 +197,8 @@ def _report_finished_runs(workflow) -> str:
     if not finished or any(job in workflow.scheduler.failed for job in steps):
         return ""
     if not workflow.local_exec:
-        return f"tables and page of the other runs: {_commands(workflow)}"
+        commands = " && ".join(job.shellcmd.rpartition(" > ")[0] for job in steps)
+        return f"tables and page of the other runs: {commands}"
     say("tables and page of the finished runs are made")
     for job in steps:
         workflow.persistence.started(job)
@@ -207,12 +206,3 @@ def _report_finished_runs(workflow) -> str:
         if subprocess.run(["bash", "-c", job.shellcmd], check=False).returncode:
             return what_failed([job])
     return f"tables and page of the other runs: {steps[-1].output[0]}"
-
-
-def _commands(workflow) -> str:
-    """The commands that make tables and page."""
-    changed = (workflow.config_settings.config or {}).items()
-    sets = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed]
-    files = [f"--config {file}" for file in workflow.configfiles[-1:]]
-    option = " ".join([*files, *sets])
-    return f"diagvib tabulate {option} && diagvib plot {option}"
