@@ -17,7 +17,7 @@ from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
 from diagvib.workflow.failures import what_failed
-from diagvib.workflow.hooks import after_failure
+from diagvib.workflow.hooks import after_failure, prepare_snakemake
 from stand_in import change_stand_in, command, repository_with_stand_in
 from toy import environment
 
@@ -218,3 +218,15 @@ def test_the_tables_of_runs_on_other_machines_are_made_by_hand(rule, monkeypatch
     after_failure(workflow)
     tables = "diagvib tabulate --settings 'a b.json' --root c"
     assert messages[1] == f"tables and page of the other runs: {tables}"
+
+
+def test_a_mistake_names_all_that_is_configured(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    files = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    for file in files:
+        file.write_text("seeds: 1")
+    settings = SimpleNamespace(config={"samples": "no"})
+    workflow = SimpleNamespace(configfiles=files, config_settings=settings)
+    message = r"first\.yaml /.*second\.yaml --config samples=no: samples: must be a valid integer"
+    with pytest.raises(SystemExit, match=message):
+        prepare_snakemake(workflow, {"samples": "no"})

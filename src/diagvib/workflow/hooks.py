@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_yaml
 from diagvib.foundation.messages import say
 from diagvib.foundation.plug_ins import exits_refused
@@ -58,7 +58,7 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
             key: paths[key] if key in files and files[key] == value else typed(value)
             for key, value in config.items()
         }
-        resolved = resolve(options, str(workflow.configfiles[-1]))
+        resolved = resolve(options, _location(workflow))
         logging.getLogger("snakemake.logging").addHandler(FullDisk(RECORDS, Path(resolved.root)))
         if workflow.is_main_process:
             unpack(resolved.root)
@@ -75,6 +75,13 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
     if workflow.is_main_process and "gpu_share" not in workflow.global_resources:
         workflow.register_resource("gpu_share", 100 * max(1, len(shares.devices)))
     return jobs, shares
+
+
+def _location(workflow) -> str:
+    """All that a mistake may be in, for messages: the files, and what is given beside them."""
+    values = (workflow.config_settings.config or {}).items()
+    settings = ["--config", *(f"{key}={value}" for key, value in values)] if values else []
+    return one_line(" ".join([*map(str, workflow.configfiles), *settings]))
 
 
 def _set_before_planning() -> None:
