@@ -153,6 +153,12 @@ def test_a_study_in_which_a_method_is_impossible_is_refused(folder):
         with_one_baseline(Path("c.yaml"), None, "group_dro", "zgo", None)
 
 
+@pytest.mark.parametrize("key", ["baselines", "studies", "bindings"])
+def test_a_value_of_another_type_is_refused_before_it_is_used(folder, key):
+    with refused(f"^c.yaml: {key}: must be .*a valid list, not 3"):
+        with_one_baseline(Path("c.yaml"), [f"{key}=3"], "erm", "zgo", None)
+
+
 def test_photos_are_tried_and_planned_as_many_as_there_are(tmp_path, monkeypatch, capsys):
     """In a published split: 40 for training of each of four combinations."""
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ from diagvib.methods.registry import declaration
 from diagvib.scenes.scene import ABILITIES
 from diagvib.settings.baselines import load_settings, tuning_needed
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
-from diagvib.settings.resolve import default_path, overridden, resolve
+from diagvib.settings.resolve import completed, default_path, overridden, resolve
 
 
 def with_one_baseline(
@@ -22,17 +22,18 @@ def with_one_baseline(
     """A configuration with this baseline and study alone; of its bindings all that fit, or the one
     given. DiagvibError for what a resolved configuration refuses, as a study without the labels that
     the method needs."""
-    values = overridden(path or default_path(), overrides)
-    entries = [entry for entry in values.get("baselines", []) if isinstance(entry, dict)]
-    entry = next((entry for entry in entries if entry.get("name") == baseline), {})
-    changes = {key: entry[key] for key in ("max_epochs", "batch_size", "settings") if key in entry}
-    bindings = values.get("bindings", "all") if study in values.get("studies", []) else "all"
+    file = path or default_path()
+    values = overridden(file, overrides)
+    config = completed(values, one_line(file))
+    entries = {entry.name: entry for entry in config.baselines if not isinstance(entry, str)}
+    keys, entry = {"max_epochs", "batch_size", "settings"}, entries.get(baseline)
+    changes = entry.model_dump(include=keys, exclude_none=True) if entry else {}
     values |= {
         "baselines": [{"name": baseline, **changes}],
         "studies": [study],
-        "bindings": [binding] if binding else bindings,
+        "bindings": [binding] if binding else config.bindings if study in config.studies else "all",
     }
-    return resolve(values, one_line(path or default_path()))
+    return resolve(values, one_line(file))
 
 
 def print_trial(config: ResolvedConfiguration, dataset: tuple[str, str], dry: DryRun) -> None:

@@ -121,12 +121,17 @@ def typed(value):
     )
 
 
+def completed(values: dict, location: str) -> Configuration:
+    """The keys of a configuration, valid but not resolved, with the defaults of config/config.yaml."""
+    return validated(Configuration, _merged(values, read_yaml(default_path())), location)
+
+
 def resolve(values: dict, location: str) -> ResolvedConfiguration:
     """Validate, fill in defaults from config/config.yaml, expand `all`, and check every name.
 
     location: the file named in messages. DiagvibError for the first problem found.
     """
-    config = validated(Configuration, _merged(values, read_yaml(default_path())), location)
+    config = completed(values, location)
     with within(location):
         names = _real_names(config, config.studies, "studies")
         tuning = _resolved_tuning(config)
