@@ -160,6 +160,14 @@ def test_simulated_coverage_is_what_the_page_says():
     assert rows.groupby(["samples", "noise", "world"])["coverage_ours"].mean().min() > 0.93
 
 
+def test_less_variance_never_needs_more_samples():
+    for samples in (3, 4, 5, 10, 25, 60, 200):
+        powers = [detect.power(0.2, d**2, samples) for d in np.linspace(0.3, 0.001, 400)]
+        assert np.diff(powers).min() > -1e-9 and powers[-1] == 1
+    needed = [detect.samples_needed(0.2, d**2) for d in np.linspace(0.1, 0.01, 200)]
+    assert max(np.diff(needed)) <= 0 and needed[-1] == 3
+
+
 def test_the_page_says_how_many_samples_show_an_effect():
     page = (REPOSITORY / "docs/chance.md").read_text()
     columns = [detect.needed_by_deviation(effect) for effect in (0.05, 0.1, 0.2)]

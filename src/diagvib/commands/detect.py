@@ -45,9 +45,12 @@ def power(effect: float, variance: float, samples: int) -> float:
     true mean."""
     shift = effect / np.sqrt(variance / samples) if variance else np.inf
     edge, freedom = half_width(samples - 1), samples - 1
-    if shift > 37:  # nctdtr has no value there
+    # nctdtr has no value for many shifts that are as large. Less than a normal's tail below -shift
+    # lies below -edge.
+    if shift > 30:
         return 1.0
-    return float(1 - nctdtr(freedom, shift, edge) + nctdtr(freedom, shift, -edge))
+    lower = nctdtr(freedom, shift, -edge) if shift < 6 else 0.0
+    return float(1 - nctdtr(freedom, shift, edge) + lower)
 
 
 def samples_needed(effect: float, variance: float) -> int | None:
