@@ -240,8 +240,8 @@ def _mean(entry: Entry, column: tuple[str, str] | None = None) -> float:
 
 def _number(one: Number) -> str:
     many = 1 if one.metric in METRIC_SETS["watermark"].unbounded else 100
-    interval = "" if one.low is None else f" ({many * one.low:.0f} to {many * one.high:.0f})"
-    return f"{many * one.mean:.1f}{interval}"
+    interval = "" if one.low is None else f" ({many * one.low:z.0f} to {many * one.high:z.0f})"
+    return f"{many * one.mean:z.1f}{interval}"
 
 
 def _leads_away(link: str) -> bool:

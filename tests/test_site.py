@@ -147,6 +147,7 @@ def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
     entry = json.loads((REPOSITORY / "leaderboard/whac-95/lite0_erm.json").read_text())
     entry |= {"doubts": HOSTILE, "by": " ".join(HOSTILE), "link": "https://a.example/b_(c)?d=*e*&f"}
     entry["metrics"][0].update(metric=HOSTILE[0], binding=HOSTILE[1])
+    entry["metrics"][1].update(mean=-0.0002, low=-0.004, high=0.002)
     subject = tmp_path / "leaderboard/whac-95/lite0_erm.json"
     subject.parent.mkdir(parents=True)
     subject.write_text(json.dumps(entry))
@@ -159,6 +160,7 @@ def test_an_entry_of_the_leaderboard_is_shown_as_text(tmp_path, monkeypatch):
     assert links == [("a", ("href", entry["link"]))]
     text = " ".join(page.text.split())
     assert all(" ".join(message.split()) in text for message in HOSTILE), text
+    assert "0.0 (0 to 0)" in text and "-0.0" not in text
     for link in ("javascript:alert(1)", "data:text/html,x", 'https://a" onclick="b', "//a.example"):
         subject.write_text(json.dumps(entry | {"link": link}))
         with refused("link: .*begins with http:// or https://"):
