@@ -52,6 +52,7 @@ def test_a_baseline_may_be_restricted():
         ("baselines=[small_cnn, small_cnn]", "small_cnn is listed twice; list it once"),
         ("counts.train=1e4", "valid integer, not '1e4'; write it without an exponent, like 100000"),
         ("samples=0", "samples: must be greater than or equal to 1, not 0"),
+        ("samples=1000000000", "samples: must be less than or equal to 100000"),
         ("root.sub=1", "root: must be a valid string"),
         ("root=/scratch/$USER/runs", "root: '/scratch/$USER/runs' cannot be used"),
         ("mirror=~/photos", "mirror: '~/photos' cannot be used; write the path out"),

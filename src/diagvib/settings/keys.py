@@ -27,9 +27,9 @@ ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
 Counts = dict[Name, ImageCount]
 ImageSize = Annotated[int, Field(ge=64, le=256)]
 Images = Literal["parquet", "render"]
-Samples = Annotated[int, Field(ge=1)]
+Samples = Count
 # One seed is not written down, as before there were more.
-Seeds = Annotated[int, Field(ge=1, exclude_if=lambda seeds: seeds == 1)]
+Seeds = Annotated[Count, Field(exclude_if=lambda seeds: seeds == 1)]
 Sources = Literal["official", "embedded"]
 Textures = Annotated[
     str,
