@@ -11,6 +11,8 @@ from diagvib.cli.program import TRY, Classes, Config, Override, register
 from diagvib.commands.cutout import cutout
 from diagvib.commands.generate import generate
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.validation import validated
+from diagvib.settings.keys import Root
 from diagvib.settings.resolve import load_config
 from diagvib.stages import argument, option
 
@@ -35,6 +37,8 @@ def run(
     name = "config" if config.startswith("-") else options.pop(0)
     if "--set" in options:
         raise DiagvibError("--set: write --config KEY=VALUE, as Snakemake has it")
+    if any(argument.startswith("--configfile") for argument in options):  # would replace CONFIG
+        raise DiagvibError("--configfile: write one file alone, as in `diagvib run FILE`")
     if "--config" in options and "=" not in "".join(options[options.index("--config") + 1 :][:1]):
         raise DiagvibError("--config: the file comes first, as in `diagvib run FILE`")
     raise typer.Exit(run_workflow(name, options))
@@ -64,7 +68,8 @@ def evaluate(
         ),
     ] = None,
     input_size: Annotated[
-        int | None, option("Pixels per side to which images are resized; default: as they are.")
+        int | None,
+        option("Pixels per side to which images are resized; default: as they are.", min=1),
     ] = None,
     config: Annotated[
         Path | None,
@@ -87,6 +92,7 @@ def evaluate(
 
     if classes and head != "own":
         raise DiagvibError("--classes: this is for --head own; a new layer has the study's classes")
+    root = root and validated(Root, root, "--root")
     if head == "own":
         entry, write = fitted_baseline(model, weights, input_size, classes), write_fitted
     else:
@@ -117,7 +123,7 @@ def score(
     from diagvib.commands.evaluate import run_and_print
     from diagvib.commands.score import score
 
-    cores = stages.cores(cores)
+    root, cores = root and validated(Root, root, "--root"), stages.cores(cores)
     run_and_print(*score(predictions, config, study, classes, override, root, cores), cores)
 
 
