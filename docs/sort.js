@@ -8,10 +8,13 @@ document.querySelectorAll("article table").forEach(table => {
     const sort = () => {
       up = !up;
       const key = row => {
-        const text = row.cells[column].textContent.trim(), number = parseFloat(text);
+        const text = row.cells[column].textContent.trim();
+        // 1,234 and < 5 are numbers, too.
+        const number = parseFloat(text.replace(/^[<>≤≥] */, "").replace(/(\d),(?=\d{3})/g, "$1"));
         return isNaN(number) ? text : number;
       };
-      const compare = (a, b) => (a > b) - (a < b);
+      const compare = (a, b) =>
+        typeof a === typeof b ? (a > b) - (a < b) : typeof a === "number" ? -1 : 1;
       body.append(...[...body.rows].sort((a, b) => (up ? 1 : -1) * compare(key(a), key(b))));
     };
     head.addEventListener("click", sort);
