@@ -190,6 +190,9 @@ def test_photos_inside_parquet_are_unpacked(tmp_path, record, file):
     }
     with refused("has files; name a new folder"):
         unpack(tmp_path / "inside", tmp_path / "out")
+    path.write_text("half a file")
+    with refused(f"{path}: not a table that can be read"):
+        unpack(tmp_path / "inside", tmp_path / "other")
 
 
 def test_the_last_folders_of_a_path_decide_between_photos_of_one_name():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError, one_line, some_names, unknown_name
 from diagvib.foundation.validation import repeated
@@ -155,9 +156,19 @@ def _only_table(folder: Path) -> str | None:
     return tables[0] if tables else None
 
 
+def columns_of_photos(path: Path) -> list[str]:
+    """The columns of a Parquet file that hold photos. DiagvibError if it is damaged."""
+    try:
+        return image_columns(path)
+    except pa.ArrowException as error:
+        raise DiagvibError(
+            f"{path}: not a table that can be read ({one_line(error)}); replace it, or move it away"
+        ) from None
+
+
 def _check_outside(path: Path) -> None:
     """DiagvibError for a table that holds photos itself."""
-    if path.suffix.lower() == ".parquet" and (images := image_columns(path)):
+    if path.suffix.lower() == ".parquet" and (images := columns_of_photos(path)):
         raise DiagvibError(
             f"{path}: the photos are inside the table, in the column {images[0]}; write them to files "
             "with --unpack FOLDER, a new folder, which is then used"

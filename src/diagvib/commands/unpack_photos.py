@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 from PIL import Image
 
+from diagvib.commands.photo_columns import columns_of_photos
 from diagvib.foundation.errors import DiagvibError
-from diagvib.scenes.photos.labels import image_columns
 from diagvib.scenes.photos.listing import files_in
 
 _EXTENSIONS = {"JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png", "WEBP": ".webp"}
@@ -28,7 +28,7 @@ def unpack(folder: Path, out: Path) -> None:
     DiagvibError if there are none, or if `out` has files.
     """
     paths = [folder / path for path in files_in(folder) if path.lower().endswith(".parquet")]
-    tables = {path: images[0] for path in paths if (images := image_columns(path))}
+    tables = {path: images[0] for path in paths if (images := columns_of_photos(path))}
     if not tables:
         raise DiagvibError(f"{folder}: has no Parquet file with photos inside")
     if out.exists() and any(out.iterdir()):
@@ -49,7 +49,9 @@ def _unpacked(folder: Path, path: Path, column: str, out: Path) -> pd.DataFrame:
             name = f"{photos}/{len(names):06d}{_extension(data, path, len(names))}"
             (out / name).write_bytes(data)
             names.append(name)
-    label_columns = [name for name in file.schema_arrow.names if name not in image_columns(path)]
+    label_columns = [
+        name for name in file.schema_arrow.names if name not in columns_of_photos(path)
+    ]
     table = file.read(columns=label_columns).to_pandas(
         ignore_metadata=True, integer_object_nulls=True
     )
