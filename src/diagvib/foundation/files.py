@@ -152,13 +152,13 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
             return None  # another file, which the block reads
         if number in _FULL:
             return DiagvibError(
-                f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "
-                "larger disk (`diagvib plan` says how much is needed), then run the same command again"
+                f"{path}: the disk is full; free some space, or name a folder on a larger disk, for results "
+                "by `root:` (`diagvib plan` says how much is needed), then run the same command again"
             )
         if number in _REFUSED:
             return DiagvibError(
-                f"{path}: cannot be written ({os.strerror(number)}); set `root:` in the configuration "
-                "to a folder that you may write to, on a sound disk, and check `ulimit -f`"
+                f"{path}: cannot be written ({os.strerror(number)}); name a folder that you may write to, "
+                "on a sound disk, for results by `root:` in the configuration, and check `ulimit -f`"
             )
         error = error.__cause__ or error.__context__
     return None
