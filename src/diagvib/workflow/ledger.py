@@ -177,7 +177,7 @@ def _remedy(path: str) -> str:
 def check_complete(config: Configuration) -> None:
     """DiagvibError unless Snakemake takes everything of a configuration for finished and up to
     date."""
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(configuration_text(config))
         file.flush()
         dry_run = ["snakemake", "--dry-run", "--cores", "1", "--configfile", file.name]
