@@ -125,13 +125,13 @@ def test_files_are_named_relative_to_the_file_that_names_them(tmp_path, monkeypa
     photos(tmp_path / "mine", EVEN)
     monkeypatch.chdir(tmp_path)
     proposal = look(Path("mine"), None, Columns(target="animal", cues=["ground"]))
-    for path in write(proposal, Path("out")).values():
-        path.write_text(path.read_text().replace(f"{tmp_path}/out/", ""))
+    for path in write(proposal, Path("08:15")).values():
+        path.write_text(path.read_text().replace(f"{tmp_path}/08:15/", ""))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    config = load_config(tmp_path / "out/mine_config.yaml")
-    assert config.studies_from == [str(tmp_path / "out/mine_studies.yaml")]
-    assert config.study("mine-shortcut").scene == str(tmp_path / "out/mine.yaml")
+    config = load_config(tmp_path / "08:15/mine_config.yaml")
+    assert config.studies_from == [str(tmp_path / "08:15/mine_studies.yaml")]
+    assert config.study("mine-shortcut").scene == str(tmp_path / "08:15/mine.yaml")
 
 
 def test_a_photo_that_cannot_be_used_does_not_count_for_that(tmp_path):

@@ -47,9 +47,9 @@ def load_scene(name: str) -> Scene:
     imported, or whose factors or columns cannot be used."""
     if has_textures(name):
         return imported(_TEXTURES, "scene")(name, name.split("+")[1:])
-    if name in SCENES or ":" in name:
-        return scene_of_class(name)
     is_file = name.endswith((".yaml", ".yml"))
+    if name in SCENES or (":" in name and not is_file):
+        return scene_of_class(name)
     if (former := _FORMER_PATH.fullmatch(name)) and not Path(name).is_file():
         name = f"config/photos/{former[1]}/scene.yaml"
     path = Path(name) if is_file else definition_path(f"scenes/{name}.yaml")
