@@ -15,7 +15,14 @@ import pytest
 from conftest import refused
 from diagvib.foundation import files
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import is_noted, read_table, whole_file, write_table, write_text
+from diagvib.foundation.files import (
+    cache_folder,
+    is_noted,
+    read_table,
+    whole_file,
+    write_table,
+    write_text,
+)
 
 # argv: path, letter. Says `ready` inside the block, and leaves it when told to.
 WAITING_WRITER = """
@@ -213,3 +220,11 @@ def test_a_file_with_a_wrong_bit_is_not_kept(tmp_path):
     damaged[damaged.index(bytes(range(100, 200))) + 50] ^= 1
     path.write_bytes(damaged)
     assert not is_noted(path, "made_from", "x")
+
+
+def test_without_a_home_the_cache_is_no_folder_called_like_one(monkeypatch):
+    for name in ("HOME", "XDG_CACHE_HOME", "DIAGVIB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)
+    with refused("this user has no home; set DIAGVIB_CACHE"):
+        cache_folder()

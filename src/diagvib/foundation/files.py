@@ -79,7 +79,10 @@ def checkout_path(name: str) -> Path:
 def cache_folder() -> Path:
     """The folder for data that can be made again: $DIAGVIB_CACHE, by default ~/.cache/diagvib."""
     default = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "diagvib")
-    return Path(os.path.expanduser(os.environ.get("DIAGVIB_CACHE") or default))
+    folder = Path(os.path.expanduser(os.environ.get("DIAGVIB_CACHE") or default))
+    if str(folder).startswith("~"):
+        raise DiagvibError(f"{folder}: this user has no home; set DIAGVIB_CACHE to a folder")
+    return folder
 
 
 @contextmanager
