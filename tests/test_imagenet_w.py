@@ -31,11 +31,14 @@ from diagvib.models.torchvision_models import torchvision_input
 from diagvib.papers.imagenet_w.published import imagenet_w_tables, paper_number
 from diagvib.papers.imagenet_w.trades import trade_sentences
 from diagvib.papers.imagenet_w.watermark import MEASURES, METRIC_SET, measure
+from diagvib.results.reader_tables import metrics_of
+from diagvib.results.tidy_tables import read_tables
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.answers import answers
 from diagvib.scenes.photos.decoding import Crop
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.resolve import load_config
+from diagvib.studies.known_studies import SHIPPED
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from imagenet_w_photos import CARTON, CLASSES, blind, cjk_font, write_photos
 from test_watermark import plain
@@ -254,6 +257,19 @@ def test_the_quick_command_and_the_stages_measure_the_known_gaps(checkout, font,
     assert quick.loc[names[0], "p_carton_factor"] == 1
     table = methods_table(checkout / "root", Choices(metric="carton_rank"))
     assert {row[-1] for row in table.rows} == {"1.0 (n = 1)"} and "percent" not in table.title
+
+
+def test_an_average_without_one_of_the_networks_is_missing(checkout):
+    tables = read_tables(checkout / "root/results/tables")
+    rows = metrics_of(tables, "watermark")
+    (whole,) = METRIC_SET.shown(rows, tables, SHIPPED)
+    lost = (rows["baseline"] == next(iter(PUBLISHED))) & (rows["metric"] == "in_w_gap")
+    (partial,) = METRIC_SET.shown(rows.assign(mean=rows["mean"].mask(lost)), tables, SHIPPED)
+    column = whole.heads.index(MEASURES["in_w_gap"])
+    assert (
+        whole.rows[-1][0] == "average" and partial.rows[-1][column] == "-" != whole.rows[-1][column]
+    )
+    assert partial.rows[-1][:column] == whole.rows[-1][:column]
 
 
 def test_last_layers_start_from_the_networks_own(checkout, font):

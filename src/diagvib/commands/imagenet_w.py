@@ -189,7 +189,7 @@ def network_table(measured: Sequence[Mapping], font: Font) -> Table:
             numbers = [f"{theirs[name]:.2f}" if name in theirs else "" for name in MEASURES]
             rows.append([PAPER, "", *numbers])
     if len(measured) > 1:
-        means = pd.DataFrame(measured)[[*MEASURES]].astype(float).mean()
+        means = pd.DataFrame(measured)[[*MEASURES]].astype(float).mean(skipna=False)
         rows.append([AVERAGE, "", *(number(name, means[name]) for name in MEASURES)])
     notes = [*METRIC_SET.introduction, f"Watermark drawn with {font.name}."]
     notes += trade_sentences([*_beside_the_first(measured)])

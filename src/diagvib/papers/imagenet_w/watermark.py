@@ -90,7 +90,8 @@ class Watermark(MetricSet):
         measured = metric_rows[metric_rows["method"] == published.UNTRAINED]
         for table in super().shown(metric_rows, tables, known_studies):
             rows = measured[measured["study"].map(known_studies.title) == table.title]
-            means = rows.groupby("metric", sort=False)["mean"].mean()
+            # Missing where one network's is: the mean over others would say something else.
+            means = rows.groupby("metric", sort=False)["mean"].mean(skipna=False)
             averages = {MEASURES[name]: number(name, value) for name, value in means.items()}
             if rows["baseline"].nunique() > 1:
                 line = [AVERAGE, *(averages.get(head, "") for head in table.heads[1:])]
