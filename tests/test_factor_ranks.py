@@ -93,6 +93,15 @@ def test_what_is_missing_stands_beside_the_number():
     assert texts == ["2 of 5 targets", "n=2/3, 1 of 5 targets"]
 
 
+def test_a_gain_without_an_interval_stands_inside_the_figure():
+    ranking = tables_of(runs_of({("hue", "shape"): [0.8], ("shape", "hue"): [0.1]}))["ranking"]
+    losses = ranking["metric"].eq("loss")
+    ranking = ranking.assign(mean=ranking["mean"].mask(losses, -0.3), n=1)
+    assert ranking["low"].isna().all() and losses.any()
+    axes = rank_dots(ranking, "ZGO").axes[0]
+    assert axes.get_xlim()[0] < -0.3
+
+
 def test_what_did_not_run_has_no_winner():
     tables = tables_of(runs_of({("hue", "shape"): [np.nan] * 3, ("shape", "hue"): [0.5] * 3}))
     _, pairs = factor_tables(tables, SHIPPED)

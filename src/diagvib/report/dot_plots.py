@@ -108,7 +108,8 @@ def _panels(
     """points: records of a tidy table, with the number of a row and a colour; words: names of the
     rows; groups: rows above which there is a line."""
     baselines = list(dict.fromkeys(point["baseline"] for point in points))
-    least = min([0, *(point["low"] for point in points if point["low"] < 0)])
+    # With too few samples for an interval, the mean alone.
+    least = np.nanmin([0, *(point[key] for point in points for key in ("low", "mean"))])
     wide = 0.08 * max(map(len, words)) + 0.3
     figure, panels = new_panels(len(baselines), 2, (3.6, 0.24 * len(words) + 0.6), (wide, 0.8))
     for axes, baseline in zip(panels, baselines, strict=True):

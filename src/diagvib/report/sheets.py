@@ -5,7 +5,7 @@ import base64
 import io
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +87,7 @@ def contact_sheet(
     tested = tested.sort_values("group", key=lambda names: names.map(groups.index))
     group = tested.set_index(factors)["group"].to_dict()
     images = example_images(test, factors) | example_images(train, factors)
-    colours = dict(zip(groups, GROUP_COLOURS, strict=False))
+    colours = dict(zip(groups, cycle(GROUP_COLOURS), strict=False))
     trained = share.groupby([group.get(cell, "") for cell in share.index]).sum()
     agree = "both cues agree with the target"
     misled = (agree, f"{row_factor} misleads", f"{column_factor} misleads", "both mislead")
