@@ -295,7 +295,7 @@ def test_words_that_are_the_same_in_all_rows_stand_below_the_table():
     heads = ["baseline", "model", "selection", "binding", "accuracy"]
     rows = [
         ["one", "cnn", "last", "all", "10.0"],
-        ["paper", "", "", "", "12"],
+        [PAPER, "", "", "", "12"],
         ["two", "cnn", "last", "some", "10.0"],
     ]
     result = narrowed(Table("T", heads, rows, ["A note."]))
