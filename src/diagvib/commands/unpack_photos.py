@@ -3,6 +3,7 @@ them."""
 
 import json
 import re
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -28,30 +29,29 @@ def unpack(folder: Path, out: Path) -> None:
     DiagvibError if there are none, or if `out` has files.
     """
     paths = [folder / path for path in files_in(folder) if path.lower().endswith(".parquet")]
-    tables = {path: images[0] for path in paths if (images := columns_of_photos(path))}
+    tables = {path: images for path in paths if (images := columns_of_photos(path))}
     if not tables:
         raise DiagvibError(f"{folder}: has no Parquet file with photos inside")
     if out.exists() and any(out.iterdir()):
         raise DiagvibError(f"--unpack {out}: has files; name a new folder")
-    labels = [_unpacked(folder, path, column, out) for path, column in tables.items()]
+    labels = [_unpacked(folder, path, images, out) for path, images in tables.items()]
     pd.concat(labels).to_csv(out / "metadata.csv", index=False)
 
 
-def _unpacked(folder: Path, path: Path, column: str, out: Path) -> pd.DataFrame:
-    """Write the photos of one file, in a folder of the file's path; the labels of its rows."""
+def _unpacked(folder: Path, path: Path, images: Sequence[str], out: Path) -> pd.DataFrame:
+    """Write the photos of one file, of the first column of images, in a folder of the file's path; the
+    labels of its rows."""
     split, file = _SHARD.sub("", path.stem) or path.parent.name, pq.ParquetFile(path)
     photos = Path(split, path.relative_to(folder).with_suffix(""))
     (out / photos).mkdir(parents=True)
     names = []
-    for batch in file.iter_batches(_ROWS, columns=[column]):
+    for batch in file.iter_batches(_ROWS, columns=[*images[:1]]):
         for value in batch.column(0).to_pylist():
             data = value.get("bytes") if isinstance(value, dict) else value
             name = f"{photos}/{len(names):06d}{_extension(data, path, len(names))}"
             (out / name).write_bytes(data)
             names.append(name)
-    label_columns = [
-        name for name in file.schema_arrow.names if name not in columns_of_photos(path)
-    ]
+    label_columns = [name for name in file.schema_arrow.names if name not in images]
     table = file.read(columns=label_columns).to_pandas(
         ignore_metadata=True, integer_object_nulls=True
     )

@@ -29,9 +29,9 @@ def in_processes(
 ) -> Iterator[R]:
     """function(thing) for each of the things, in order.
 
-    most_processes: at once. min_per_process: with fewer than twice as many things, this process does all
-    the work. function, things and results are pickled. The first error ends the call; no process
-    outlives this one. DiagvibError if a process was killed.
+    most_processes: at once. min_per_process: with fewer than twice as many things, this process
+    does all the work. function, things and results are pickled. The first error ends the call; no
+    process outlives this one. DiagvibError if a process was killed.
     """
     processes = min(most_processes, len(things) // min_per_process)
     if processes < 2:

@@ -221,8 +221,8 @@ def _untrained_note(frames: Frames) -> str:
 def _sections(
     report_data: ReportData, figures: Sequence[Figure], other_findings: Sequence[Finding]
 ) -> list[Section]:
-    """Those that have something to show. other_findings: all but the first, which is
-    at the top of the page."""
+    """Those that have something to show. other_findings: all but the first, which is at the
+    top of the page."""
     parts = {title: Section(key, title) for key, title in SECTIONS.items()}
 
     def of(title: str) -> Section:

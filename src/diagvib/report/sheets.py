@@ -143,8 +143,7 @@ def shown_classes(
 
 
 def _fit(factor_classes: Sequence[tuple[str, Sequence[str]]]) -> bool:
-    """Whether pictures of all combinations fit on a page. factor_classes: from
-    `shown_classes`."""
+    """Whether pictures of all combinations fit on a page. factor_classes: from `shown_classes`."""
     return all(len(classes) <= MOST_CLASSES for _, classes in factor_classes)
 
 

@@ -56,10 +56,10 @@ def selection_table(
     """A row per rule, study, baseline and metric, for runs and for random searches.
 
     searched: from `read_searches`. COLUMNS: over (runs | trials); rule, also AS_RUN. On studies
-    judged by `shortcut`: faavg and famin of each target, and change, the difference from AS_RUN on the same samples. On
-    those judged by `average`: the accuracy of each binding, and means as in the table `metrics`;
-    trial, the one that a search would choose. All rules use the same runs: those that recorded
-    their test accuracies. A baseline without any has no rows.
+    judged by `shortcut`: faavg and famin of each target, and change, the difference from AS_RUN on
+    the same samples. On those judged by `average`: the accuracy of each binding, and means as in
+    the table `metrics`; trial, the one that a search would choose. All rules use the same runs:
+    those that recorded their test accuracies. A baseline without any has no rows.
     """
     values = run_values(collected)
     plain, several = (

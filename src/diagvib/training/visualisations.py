@@ -138,7 +138,8 @@ def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
 def visualisation_table(
     visualisations: list[Visualisation], image_rows: pa.Table, names: tuple[str, ...]
 ) -> pa.Table:
-    """A file's rows. image_rows: group and factor classes of the images; names: the target's classes."""
+    """A file's rows. image_rows: group and factor classes of the images; names: the target's
+    classes."""
     images, rows = image_rows.to_pylist(), []
     for picture in visualisations:
         predictions = [None] * len(picture.pixels)

@@ -45,8 +45,8 @@ def reference_sentence(comparison: Comparison, method: MethodGaps) -> str:
         elif row.high < 0:
             losses_text.append(f"{in_points(-row.mean)} {setting} ({reach})")
         else:
-            reach = in_points(max(0, -row.low))
-            unseen.append(f"{reach.partition(' ')[0] if unseen else reach} {setting}")
+            largest = max(0, -row.low)
+            unseen.append(f"{(whole_points if unseen else in_points)(largest)} {setting}")
     text = (
         f"{method.baseline} recognises {target} in {round(100 * method.mean('id_accuracy'), 6):.0f} % of "
         f"in-distribution images ({setting_text})."

@@ -137,8 +137,8 @@ def draw_images(
 
     masks, textures: uint8[D, 40, 40], holding 0 and 255, and uint8[T, W, H], both with columns
     first, as the first pass needs them. boxes: of `mask_boxes`; matrices, first_taps,
-    taps: of `resize_tables`. digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float32[N,
-    2, 3]; canvas, guard: float32, those of `resizing`.
+    taps: of `resize_tables`. digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour:
+    float32[N, 2, 3]; canvas, guard: float32, those of `resizing`.
     """
     size, square = images.shape[1], masks.shape[1]
     source = np.empty((square, 4 * square), np.float32)

@@ -32,8 +32,7 @@ def tidy_column(column: pd.Series) -> pd.Series:
 
 def read_labels(path: Path, location: str) -> pd.DataFrame:
     """A table as text, "" for missing values, with tidy names of columns: CSV or TSV in UTF-8, JSON
-    records or Parquet, without columns of images. location: the key or option that names
-    it.
+    records or Parquet, without columns of images. location: the key or option that names it.
     DiagvibError if it cannot be read, or has no rows or a column twice."""
     readers = {".parquet": _read_parquet, ".jsonl": _read_json, ".json": _read_json}
     try:
