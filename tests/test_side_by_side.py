@@ -1,6 +1,5 @@
 """The runs of a job in processes of their own: as many as fit, the same bytes, and each for itself."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from diagvib.foundation.parallel import side_by_side
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
+from failing_jobs import refuse, stop
 from toy import environment, hashes, images_here
 
 JOB = ("small_cnn", "zgo", "hue-shape")
@@ -109,30 +109,11 @@ def test_killed_at_any_moment_a_job_leaves_no_process_and_continues(root, undist
     assert hashes(root) == expected
 
 
-def refuse(limit: Path) -> None:
-    """Run out of a memory that holds one process at once."""
-    mark = limit / str(os.getpid())
-    mark.touch()
-    time.sleep(0.5)
-    crowded = len(list(limit.iterdir())) > 1
-    mark.unlink()
-    if crowded:
-        try:
-            raise RuntimeError("CUDA out of memory")
-        except RuntimeError:
-            raise DiagvibError("too little memory") from None
-
-
 def test_what_does_not_fit_is_tried_again_with_fewer_beside_it(tmp_path, capfd):
     side_by_side(refuse, dict.fromkeys("abcd", tmp_path), 4)
-    assert "again with 1 at once" in capfd.readouterr().err
-
-
-def stop(number: int) -> None:
-    if number == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if number == 2:
-        Path("/no/folder").read_text()
+    messages = capfd.readouterr().err
+    assert [messages.count(f"again with {limit} at once") for limit in (2, 1)] == [4, 2]
+    assert len(list(tmp_path.iterdir())) == 10
 
 
 def test_failures_are_named(capfd):
