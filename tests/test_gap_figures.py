@@ -179,6 +179,8 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert "It loses" not in sentences(row)[0] and "No loss is seen" in sentences(row)[0]
     text, *_ = sentences(row, samples=2)
     assert "interval: -1 point where hue misleads, 0 points where texture misleads" in text
+    row = {"plain": (settings("erm"), (0.9, -0.004, 0.0, 0.02))}
+    assert "less than half a point where hue misleads, 0 points" in sentences(row, samples=2)[0]
 
 
 def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():

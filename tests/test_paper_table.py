@@ -13,6 +13,7 @@ from diagvib.commands.table import Choices, methods_table, write_table
 from diagvib.papers.tabulate import tabulate
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.resolve import load_config
+from diagvib.studies.known_studies import KnownStudies
 from reports import report_data_of
 from synthetic_runs import accuracy, expected_runs, run_of, write_run
 
@@ -74,6 +75,15 @@ def test_the_best_of_each_study_is_bold_and_mine_is_last(root):
         r"\((\S+) to (\S+)\)", methods_table(root, Choices(spread="interval")).rows[0][-3]
     ).groups()
     assert float(low) < mean("resnet18", "zgo") < float(high)
+
+
+def test_a_study_may_be_titled_as_the_average_is(root, monkeypatch):
+    monkeypatch.setattr(
+        KnownStudies, "title", lambda _, study: "average" if study == "zso" else study
+    )
+    table = methods_table(root, Choices(spread="none"))
+    assert table.heads[-4:] == ["average", "zgo", "chgo", "average of the studies"]
+    assert float(table.rows[0][-4]) == pytest.approx(mean("resnet18", "zso"), abs=0.051)
 
 
 def test_a_baseline_with_fewer_bindings_says_so_and_is_never_best(tmp_path):

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import BIN, REPOSITORY
+from conftest import BIN, REPOSITORY, refused
 from diagvib.commands import published
 from diagvib.commands.published import MOST_MB, STORE, git_size
 from diagvib.foundation.files import read_json
@@ -35,7 +35,7 @@ ANEW = "published/ was made by code that computes otherwise: run `make published
 def repository(output, tmp_path_factory) -> Path:
     """A copy of `output` in which its root is published and committed."""
     folder = shutil.copytree(output, tmp_path_factory.mktemp("a") / "published", symlinks=True)
-    assert f"published in {COPY}" in diagvib(folder, "publish", "--config", "toy.yaml")
+    assert f"published in {COPY}; " in diagvib(folder, "publish", "--config", "toy.yaml")
     keep = folder / "results/metrics/.gitkeep"  # as in this repository
     keep.parent.mkdir(parents=True)
     keep.touch()
@@ -94,7 +94,9 @@ def test_publishing_again_changes_nothing_but_what_nobody_needs(repository):
     stray.parent.mkdir(exist_ok=True)
     stray.touch()
     assert "; 1 files of earlier versions" in diagvib(repository, "publish", "--root", COPY)
-    assert "; 0 files of earlier versions" in diagvib(repository, "publish", "--config", "toy.yaml")
+    message = diagvib(repository, "publish", "--config", "toy.yaml")
+    assert f"in place of what was published there from {ROOT} or another" in message
+    assert "; 0 files of earlier versions" in message
     assert git(repository, "status", "--porcelain", "--", "published") == ""
 
 
@@ -104,6 +106,10 @@ def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_pa
     monkeypatch.setattr(published, "check_complete", lambda config: None)
     monkeypatch.setattr(published, "record", lambda copy, config: copies.append(copy))
     monkeypatch.setattr(published, "dvc", lambda *command: pushed.append(command))
+    with refused("not published: no DVC repository here"):
+        published.publish(load_config(overrides=["root=mine"]))
+    assert not Path("published").exists()
+    monkeypatch.setattr(published, "why_no_ledger", lambda root: None)
     file = tmp_path / "published/mine/results/page.html"
     (file.parents[1] / "data").mkdir(parents=True)
     file.parent.mkdir()

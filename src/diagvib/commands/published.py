@@ -16,7 +16,7 @@ from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.workflow.dvc import changes, dvc, lock_of, stages_of
+from diagvib.workflow.dvc import changes, dvc, lock_of, stages_of, why_no_ledger
 from diagvib.workflow.ledger import check_complete, record
 from diagvib.workflow.records import copy_records
 from diagvib.workflow.root_stages import PUBLISHED, config_of
@@ -35,8 +35,15 @@ def publish(config: ResolvedConfiguration) -> str:
             "root: . is too large for git; push it to a store of yours (docs/remotes.md)"
         )
     copy = f"{PUBLISHED}/{Path(os.path.abspath(root)).name}"
+    if reason := why_no_ledger(copy):
+        raise DiagvibError(f"not published: {reason}")
+    replaced = ""
     if Path(root).resolve() != Path(copy).resolve():  # however it is written, also as a link
         check_complete(config)
+        replaced = (
+            f", in place of what was published there from {root} or another root of this name"
+        )
+        replaced *= lock_of(copy).exists()
         for name in ("data", "results"):
             shutil.rmtree(Path(copy, name), ignore_errors=True)
             shutil.copytree(Path(root, name), Path(copy, name))
@@ -49,7 +56,7 @@ def publish(config: ResolvedConfiguration) -> str:
     count, size = git_size(Path(PUBLISHED))
     excess = f", more than the {MOST_MB} MB that all may have" if size > MOST_MB * 1e6 else ""
     return (
-        f"published in {copy}; {len(unused):,} files of earlier versions left out. {PUBLISHED}: {count:,} files, "
+        f"published in {copy}{replaced}; {len(unused):,} files of earlier versions left out. {PUBLISHED}: {count:,} files, "
         f"{size / 1e6:.1f} MB in git{excess}. `git add {PUBLISHED}` and `git commit` share it"
     )
 

@@ -118,7 +118,8 @@ def _columns(results: Results, choices: Choices) -> dict[str, Column]:
         )
     together = pd.concat(parts, ignore_index=True)
     if choices.average and len(parts) > 1 and together["kind"].nunique() == 1:
-        columns[AVERAGE] = _averages(together, results, columns), *kind
+        head = AVERAGE if AVERAGE not in columns else "average of the studies"
+        columns[head] = _averages(together, results, columns), *kind
     return columns
 
 

@@ -42,6 +42,7 @@ from diagvib.results.combinations import untested_notes
 from diagvib.results.metric_sets import cue_strength
 from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.metric_sets.registry import METRIC_SETS
+from diagvib.results.metrics import below_chance
 from diagvib.results.reader_tables import (
     Frames,
     Table,
@@ -153,6 +154,7 @@ def write_report(
     environment.filters |= {
         "svg": lambda figure, sentence: _svgs(folder, figure, sentence),
         "percent": whole_percent,
+        "below_chance": below_chance,
         "code": lambda text: Markup(with_code(text)),
         "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),

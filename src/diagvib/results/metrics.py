@@ -19,6 +19,12 @@ def accuracy_array(runs: pd.DataFrame, column: str) -> np.ndarray:
     return grid.reshape(*map(len, numbers), -1)
 
 
+def below_chance(accuracy: float | pd.Series, chance: float) -> bool | pd.Series:
+    """Whether accuracies, a number or a column, are below chance; one at chance is not, even if a
+    mean over samples has made its last digit too small."""
+    return accuracy < chance - 1e-9
+
+
 def faavg(acc: np.ndarray) -> Estimate:
     """FAAvg_i: mean over samples of the mean over cues.
 

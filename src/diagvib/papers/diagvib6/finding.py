@@ -7,6 +7,7 @@ import pandas as pd
 
 from diagvib.results.effects import cautions, effect_of, interval_of, unseen
 from diagvib.results.metric_sets.metric_set import Finding
+from diagvib.results.metrics import below_chance
 from diagvib.results.reader_tables import (
     Frames,
     interval,
@@ -155,8 +156,7 @@ def shortcut_sentences(tables: Frames, known_studies: KnownStudies) -> tuple[str
     if cells.empty:
         return curves, ""
     lowest = cells.loc[cells["mean"].idxmin()]
-    # At chance, a mean over samples may be below it in its last digit.
-    below = int((cells["mean"] < known_studies.chance(headline.shortcut) - 1e-9).sum())
+    below = int(below_chance(cells["mean"], known_studies.chance(headline.shortcut)).sum())
     several = cells["baseline"].nunique() > 1
     unit = "combinations of baseline, target and cue" if several else "pairs of target and cue"
     matrix = (

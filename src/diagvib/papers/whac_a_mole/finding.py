@@ -141,8 +141,10 @@ def whole_points(gap: float) -> int:
 
 
 def in_points(gap: float) -> str:
-    """`40 points`."""
+    """`40 points`; `less than half a point`, but `0 points` of exactly 0."""
     points = whole_points(gap)
+    if points == 0 and gap:
+        return "less than half a point"
     return f"{points} point{'s' * (abs(points) != 1)}"
 
 
