@@ -101,6 +101,11 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key"),
         (RESNET50, "option: {}", "'mine.model.option'; did you mean mine.model.options"),
         (PLAIN, "frozen: true, head: published", "mine.model.head: without weights, its last"),
+        (
+            RESNET50,
+            "frozen: true, head: published, layer: layer3",
+            "mine.model.layer: the network's",
+        ),
     ],
 )
 def test_wrong_options_name_file_and_key(tmp_path, inputs, option, message):

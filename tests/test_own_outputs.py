@@ -1,7 +1,9 @@
 """Classifiers that were fitted elsewhere, with their own outputs, and tables of predictions."""
 
+import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,17 @@ from conftest import REPOSITORY, refused
 from diagvib import stages
 from diagvib.commands.fitted import fitted_baseline, read_classes, write_fitted
 from diagvib.commands.score import Dataset, class_names, read_predictions, score
-from diagvib.models.fitted import Logits, check_numbers, class_logits, outputs_of_classes
+from diagvib.methods.fitted import Fitted
+from diagvib.methods.method import Unlabelled
+from diagvib.models.fitted import (
+    Logits,
+    check_numbers,
+    class_logits,
+    fitted_network,
+    outputs_of_classes,
+    transformers_input,
+)
+from diagvib.models.own import output_names
 from diagvib.scenes.photos.scene import photo_scene
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
@@ -34,6 +46,17 @@ def network(outputs=10):
     pool, norm = nn.AvgPool2d(16), nn.LayerNorm(48, elementwise_affine=False)
     net = nn.Sequential(pool, nn.Flatten(), norm, nn.Linear(48, outputs, bias=False))
     net[-1].weight.data = torch.arange(48.0 * outputs).sin().view(outputs, 48)  # as if loaded
+    return net
+"""
+
+NAMES = """
+class Whole(nn.Sequential):
+    pass
+
+def named(n_classes=3, image_size=64, whole=False, more=0):
+    net = network(n_classes)
+    net = Whole(*net) if whole else net
+    net.classes = ["c", "a", "b", "d"][: 3 + more]
     return net
 """
 
@@ -147,6 +170,76 @@ def test_a_saved_classifier_of_transformers_is_matched_by_its_names(folder):
     assert record["settings"]["depends"] == sorted(map(str, Path("saved").iterdir()))
     scored = diagvib.score(model, "zgo", "shape-hue", transform=lambda x: x / 255, **SMALL)
     assert 0 <= scored["follows_hue"] <= 1
+
+
+@pytest.mark.parametrize("processor", ["EfficientNet", "Perceiver", "ViT"])
+def test_images_are_prepared_as_by_the_saved_processor(tmp_path, processor):
+    transformers = pytest.importorskip("transformers")
+    made = getattr(transformers, f"{processor}ImageProcessor")(resample=0)
+    made.save_pretrained(tmp_path)
+    values = transformers_input(tmp_path)
+    if processor == "Perceiver":
+        made.do_center_crop = False  # of a square, as images are here
+    image = torch.randint(256, (3, 300, 300), dtype=torch.uint8)
+    expected = made(image, return_tensors="pt").pixel_values
+    method = Fitted.__new__(Fitted)
+    method.__dict__["options"] = SimpleNamespace(**values)
+    batch = Unlabelled(image.permute(1, 2, 0)[None], torch.zeros(1, 3, 300, 300))
+    torch.testing.assert_close(method._images(batch), expected, atol=1e-3, rtol=1e-4)
+
+
+SCALED = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+
+
+@pytest.mark.parametrize(
+    ("saved", "says"),
+    [
+        (None, "preprocessor_config.json: no such file, .* save its image processor"),
+        ({"do_resize": False}, "it has no image_mean and image_std"),
+        ({**SCALED, "resample": 1}, r"resample: 1: .* 0 \(nearest\), 2 \(bilinear\), 3"),
+        ({**SCALED, "size": {"height": 9, "width": 8}}, "size: .* is no square"),
+    ],
+)
+def test_an_unknown_preparation_is_refused(tmp_path, saved, says):
+    if saved is not None:
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(saved))
+    with refused(says):
+        transformers_input(tmp_path)
+
+
+LETTERS = "abcdefghijkl"
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ({"classes": np.array([*LETTERS])}, None),
+        ({"config": SimpleNamespace(id2label={str(n): LETTERS[n] for n in range(12)})}, None),
+        ({"classes": {"a": 0}}, "a dict does not say which output each name is of"),
+        ({"config": SimpleNamespace(id2label={1: "a", 2: "b"})}, "numbers of the outputs, from 0"),
+    ],
+)
+def test_outputs_have_the_names_that_the_network_says(named, says):
+    net = nn.Linear(3, 12)
+    vars(net).update(named)
+    if says:
+        with refused(says):
+            output_names(net)
+    else:
+        assert output_names(net) == tuple(LETTERS)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_weights_of_a_file_keep_the_names_of_a_network(folder, whole):
+    Path("lab/nets.py").write_text(MODULE + NAMES)
+    torch.save(network(3).state_dict(), "net.pt")
+    settings = {"name": "lab.nets:named", "options": {"whole": whole}}
+    digest = hashlib.sha256(Path("net.pt").read_bytes()).hexdigest()
+    weights = {"file": "net.pt", "package": None, "sha256": digest}
+    for source in (None, weights):
+        assert fitted_network({**settings, "weights": source}, 64).names == ("c", "a", "b")
+    with refused("it names 4 outputs, but has 3; name each"):
+        fitted_network({**settings, "weights": None, "options": {"more": 1}}, 64)
 
 
 def test_weights_of_timm_have_their_own_scaling_and_a_mapping(folder):

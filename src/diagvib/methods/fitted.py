@@ -29,7 +29,7 @@ class Fitted(Untrained):
     options = {
         "classes": {"type": "object", "default": {}},
         "size": {"type": ["integer", "null"], "minimum": 16, "maximum": 2048, "default": None},
-        "interpolation": {"enum": ["bilinear", "bicubic"], "default": "bilinear"},
+        "interpolation": {"enum": ["bilinear", "bicubic", "nearest"], "default": "bilinear"},
         "mean": {"type": ["array", "null"], "items": {"type": "number"}, "default": None},
         "std": {"type": ["array", "null"], "items": {"type": "number"}, "default": None},
     }
@@ -70,7 +70,9 @@ class Fitted(Untrained):
             images = pixels + (images - images.detach())
         if options.size and images.shape[-1] != options.size:
             sides, how = (options.size, options.size), options.interpolation
-            images = F.interpolate(images, sides, mode=how, antialias=True)
+            nearest = how == "nearest"
+            how = "nearest-exact" if nearest else how  # as PIL's, from the middles of pixels
+            images = F.interpolate(images, sides, mode=how, antialias=not nearest)
         if options.mean is None:
             return images
         images = images.clamp(0, 1)  # bicubic goes beyond

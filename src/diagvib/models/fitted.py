@@ -14,15 +14,15 @@ from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.plug_ins import imported, reason
 from diagvib.models.independence import check_independent
 from diagvib.models.network import Whole, check_logits
-from diagvib.models.own import check_no_softmax
+from diagvib.models.own import check_no_softmax, output_names
 from diagvib.models.registry import family, make_network
 
 # All of torchvision's published classifiers have as many; a file of weights says itself how many.
 _IMAGENET_CLASSES = 1000
 # The logit of a class that no output means.
 NEVER = -1e4
-# What transformers calls an output without a name.
-_NAMELESS = re.compile(r"LABEL_\d+")
+# PIL's numbers of ways to resize, of those that there are for tensors.
+_RESIZED = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 _EXAMPLES = 3
 
 
@@ -50,15 +50,6 @@ class Logits(nn.Module):
         return outputs[0]
 
 
-def output_names(net: object) -> tuple[str, ...]:
-    """The names of a network's outputs: transformers' `config.id2label`, or an attribute `classes`;
-    () if it has none."""
-    labels = getattr(getattr(net, "config", None), "id2label", None) or {}
-    names = [str(labels[number]) for number in sorted(labels)] or getattr(net, "classes", None)
-    names = [*map(str, names)] if isinstance(names, list | tuple) else []
-    return () if all(map(_NAMELESS.fullmatch, names)) else tuple(names)
-
-
 def fitted_network(settings: dict, image_size: int) -> Logits:
     """A classifier with all its own outputs, in evaluation mode. settings: a baseline's `model`.
 
@@ -71,7 +62,6 @@ def fitted_network(settings: dict, image_size: int) -> Logits:
         network = _returned(name, settings["options"])
     else:
         network = make_network({**settings, "head": "published"}, _IMAGENET_CLASSES, image_size)
-        names = output_names(getattr(network.body, "net", None))
         if family(name) == "torchvision" and isinstance(weights, str):
             from diagvib.models.weights import published
 
@@ -80,6 +70,10 @@ def fitted_network(settings: dict, image_size: int) -> Logits:
     location = f"model: {name}"
     network.count = _outputs(network, image_size)
     check_logits(network, location, network.count, image_size)
+    if network.names and len(network.names) != network.count:
+        raise DiagvibError(
+            f"{location}: it names {len(network.names):,} outputs, but has {network.count:,}; name each"
+        )
     images = torch.rand(4, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     check_independent(network, images, f"{location} in evaluation mode")
     with torch.no_grad():
@@ -132,35 +126,72 @@ def transformers_model(settings: dict, n_classes: int, image_size: int) -> Whole
             "that save_pretrained wrote"
         ) from None
     network = Whole(Logits(net), net.config.num_labels)
+    network.classes = network.body.names
     check_logits(network.eval(), f"model: {name}", net.config.num_labels, image_size)
     return network
 
 
 def transformers_input(folder: Path) -> dict:
-    """size, mean, std and interpolation with which the images of a saved classifier are prepared, as
-    far as its folder says; where photos are cropped, the size is that of the crop. DiagvibError for
-    channels in another order."""
+    """size, mean, std and interpolation with which the images of a saved classifier are prepared;
+    where photos are cropped, the size is that after cropping. DiagvibError if its folder does not
+    say so, or says what cannot be done here."""
     file = folder / "preprocessor_config.json"
-    saved = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not file.is_file():
+        raise DiagvibError(
+            f"{file}: no such file, so how its images are resized and normalised is not known; save its "
+            "image processor to the same folder, by save_pretrained, or, for pixel values from 0 to 1 as "
+            'they are, write {"do_resize": false, "do_normalize": false}'
+        )
+    saved = json.loads(file.read_text(encoding="utf-8"))
     if saved.get("do_flip_channel_order"):
         raise DiagvibError(
             f"{file}: do_flip_channel_order: the network reads blue first, but images are red, green, "
             "blue; name a function that returns the network with a first module that turns them round"
         )
-    size = saved.get("size") if saved.get("do_resize", True) else None
-    size = (saved.get("do_center_crop") and saved.get("crop_size")) or size
-    if isinstance(size, dict):
-        size = size.get("height") or size.get("shortest_edge")
-    scaled = saved.get("do_normalize", True) and "image_mean" in saved
-    mean, std = (saved["image_mean"], saved["image_std"]) if scaled else ([0.0] * 3, [1.0] * 3)
+    resize = saved.get("do_resize", True)
+    keys = ["size"] * resize + ["crop_size"] * saved.get("do_center_crop", False)
+    # Perceiver's crop_size is larger, and only says which part of a photo is resized to `size`.
+    sides = [_side(saved[key], f"{file}: {key}") for key in keys if saved.get(key)]
+    resample = saved.get("resample", 2)
+    if resize and resample not in _RESIZED:
+        raise DiagvibError(
+            f"{file}: resample: {resample}: images can only be resized with "
+            f"{', '.join(f'{number} ({name})' for number, name in _RESIZED.items())}; save the images in "
+            "the network's size, or name a function that resizes them itself"
+        )
+    return {
+        "size": min(sides, default=None),
+        **_saved_scaling(saved, file),
+        "interpolation": _RESIZED.get(resample, "bilinear"),
+    }
+
+
+def _side(size: object, location: str) -> int:
+    """Pixels per side of a square that is written as a number, or by its sides."""
+    sides = {*size.values()} if isinstance(size, dict) else {size}
+    if len(sides) > 1 or not all(isinstance(side, int) for side in sides):
+        raise DiagvibError(f"{location}: {size} is no square, as images are here; name its side")
+    return sides.pop()
+
+
+def _saved_scaling(saved: Mapping, file: Path) -> dict[str, list[float]]:
+    """mean and std of values from 0 to 1, of a saved image processor."""
+    mean, std = [0.0] * 3, [1.0] * 3
+    if saved.get("do_normalize", True):
+        if not (saved.get("image_mean") and saved.get("image_std")):
+            raise DiagvibError(
+                f"{file}: it has no image_mean and image_std, so what is normalised is not known; add "
+                "them, or do_normalize: false"
+            )
+        mean, std = saved["image_mean"], saved["image_std"]
+    if saved.get("include_top"):  # EfficientNet's, which divides again
+        std = [value * again for value, again in zip(std, saved["image_std"], strict=True)]
     # Of pixels from 0 to 255, what is normalised, as a multiple of values from 0 to 1.
     factor = saved.get("rescale_factor", 1 / 255) if saved.get("do_rescale", True) else 1.0
     factor, offset = round(255 * factor, 6), float(bool(saved.get("rescale_offset")))
     return {
-        "size": size,
         "mean": [(value + offset) / factor for value in mean],
         "std": [value / factor for value in std],
-        "interpolation": "bicubic" if saved.get("resample") == 3 else "bilinear",
     }
 
 

@@ -1,8 +1,10 @@
 """A user's own networks, `package.module:function`, installed or in the current folder."""
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Set
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import imported
 from diagvib.models.independence import check_independent
 from diagvib.models.network import Network, Whole, check_logits
+
+# What transformers calls an output without a name.
+_NAMELESS = re.compile(r"LABEL_\d+")
 
 
 def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
@@ -50,10 +55,34 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     if type(net) is nn.Sequential and isinstance(net[-1], nn.Linear) and not hooked:
         network = Network(net[:-1], net[-1])
         network.cut_from = str(len(net) - 1)
-        return network
-    network = Whole(net, n_classes)
-    check_logits(network.eval(), location, n_classes, image_size)  # also finds its features
+    else:
+        network = Whole(net, n_classes)
+        check_logits(network.eval(), location, n_classes, image_size)  # also finds its features
+    if settings.get("head") == "published":
+        network.classes = output_names(net)
     return network
+
+
+def output_names(net: object) -> tuple[str, ...]:
+    """The names of a network's outputs: transformers' `config.id2label`, or an attribute `classes`;
+    () if it has none. DiagvibError if they do not say which output each one is of."""
+    names = getattr(net, "classes", None)
+    if labels := getattr(getattr(net, "config", None), "id2label", None):
+        numbers = [str(number) for number in range(len(labels))]
+        labels = {str(number): name for number, name in labels.items()}
+        if labels.keys() != {*numbers}:
+            raise DiagvibError(
+                f"config.id2label of the network: its keys must be the numbers of the outputs, from 0 to "
+                f"{len(labels) - 1}"
+            )
+        names = [labels[number] for number in numbers]
+    if isinstance(names, Mapping | Set):
+        raise DiagvibError(
+            f"classes of the network: a {type(names).__name__} does not say which output each name is "
+            "of; make it a list of names, in the order of the outputs"
+        )
+    names = [*map(str, names)] if isinstance(names, list | tuple | np.ndarray) else []
+    return () if all(map(_NAMELESS.fullmatch, names)) else tuple(names)
 
 
 def _first(net: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -166,6 +166,11 @@ class ModelSettings(Sparse):
         shared = kind in ("torchvision", "timm", "clip")
         if self.head == "published" and not self.weights and shared:
             raise InvalidField("head", "without weights, its last layer is random; name them")
+        if self.head == "published" and self.layer:
+            raise InvalidField(
+                "layer",
+                "the network's own last layer reads other features; leave out one of the two",
+            )
         if self.weights_sha256 and not self.weights_file:
             raise InvalidField(
                 "weights_sha256", "this needs the key weights_file, the file with this hash"
