@@ -17,8 +17,10 @@ from conftest import REPOSITORY, refused
 from diagvib import stages
 from diagvib.commands.fitted import fitted_baseline, read_classes, write_fitted
 from diagvib.commands.score import Dataset, class_names, read_predictions, score
+from diagvib.foundation.files import file_sha256
 from diagvib.methods.fitted import Fitted
 from diagvib.methods.method import Unlabelled
+from diagvib.methods.predictions import PredictedDatasets, image_name
 from diagvib.models.fitted import (
     Logits,
     check_numbers,
@@ -281,10 +283,80 @@ def test_outputs_of_a_class_count_together_and_the_others_never():
     assert outputs_of_classes({}, ["y", "x"], 2, ["x", "y"]) == [[1], [0]]
     with refused("say which output means which class, such as cat=x"):
         outputs_of_classes({}, ["cat", "dog"], 2, ["x", "y"])
+    # A name of one output that is the number of another means what all of them can mean.
+    assert outputs_of_classes({0: 0, 1: 2}, ["0", "2"], 2, ["0", "1", "2"]) == [[0], [], [1]]
+    assert outputs_of_classes({"1": "x", "2": "y"}, ["1", "2"], 2, ["x", "y"]) == [[0], [1]]
     with refused("4 unknown outputs: c, d, e and 1 more; the classifier has 1 outputs"):
         outputs_of_classes(dict.fromkeys("cdef", "x"), [], 1, ["x"])
     with refused("1 unknown class: q; there are x"):
         outputs_of_classes({"0": "q"}, [], 1, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("mapping", "names", "says"),
+    [
+        ({0: "x", "0": "y"}, (), "output 0 is there twice, as a number and as a text"),
+        (["x", "y", "x"], (), r"a mapping {output: class} is needed, not list"),
+        ({}, ("x", "y"), "3 outputs, but 2 names for them"),
+        ({"0": "x"}, ("a", "b", "c", "d"), "3 outputs, but 4 names for them"),
+        (
+            {"0": "x", "1": "y"},
+            ("2", "1", "0"),
+            "0 is the name of one output and the number of anot",
+        ),
+        (
+            {"a": "x", "1": "y", "2": "x"},
+            ("a", "2", "b"),
+            "2 is the name of one output and the num",
+        ),
+        ({"crane": "x"}, ("crane", "dog", "crane"), "2 outputs are called crane; .* 0 and 2"),
+    ],
+)
+def test_outputs_that_may_be_others_are_refused(mapping, names, says):
+    with refused(says):
+        outputs_of_classes(mapping, names, 3, ["x", "y"])
+
+
+class Perfect(nn.Module):
+    """Knows the images of a test split, and has an output for each of these classes."""
+
+    def __init__(self, test, outputs, classes=None):
+        super().__init__()
+        self.outputs, self.classes = outputs, classes
+        keys = [image.numpy().tobytes() for image in test.pixels.permute(0, 3, 1, 2)]
+        self.labels = dict(
+            zip(keys, test.table[test.binding.split("-")[0]].to_pylist(), strict=True)
+        )
+
+    def forward(self, images):
+        keys = [image.numpy().tobytes() for image in (images * 255).round().byte()]
+        return torch.tensor([[9.0 * (self.labels[key] == n) for n in self.outputs] for key in keys])
+
+
+def test_outputs_with_the_names_of_a_samples_classes_are_matched_by_them():
+    options = "zgo", "hue-shape", "test"
+    test, own = diagvib.load(*options, **SMALL), diagvib.load(*options, classes="sample", **SMALL)
+    ordered, ascending = [*own.classes], sorted(own.classes)
+    assert ordered != ascending
+    for network in (Perfect(test, ascending, ascending), Perfect(test, ordered)):
+        assert diagvib.score(network, "zgo", "hue-shape", **SMALL)["accuracy"] == 1
+    with refused("score: classes: the classifier has 3 outputs .a, b, c., and there are 3 classes"):
+        diagvib.score(Perfect(test, ordered, ["a", "b", "c"]), "zgo", "hue-shape", **SMALL)
+
+
+@pytest.mark.parametrize("classes", [("land", "water"), tuple("0123456789")])
+def test_a_prediction_remains_the_most_probable_class(tmp_path, classes):
+    """Also if others are as probable, at its confidence, as far as it is written out."""
+    metadata = {"study": "s", "binding": "a-b", "sample": 0, "split": "test", "recipe_digest": "x"}
+    confidence = [str(1 / len(classes)), f"{1 / len(classes) + 1e-8:.8f}", "1"]
+    names = [image_name(metadata, row) for row in range(3)]
+    table = {"file": names, "prediction": classes[-1], "confidence": confidence, "recipes": "x"}
+    file = tmp_path / "p.csv"
+    pd.DataFrame(table).to_csv(file, index=False)
+    datasets = PredictedDatasets(None, {"file": str(file), "sha256": file_sha256(file)})
+    p, predicted = datasets._logits(metadata, 3, classes).softmax(1).max(1)
+    assert (predicted == len(classes) - 1).all()
+    assert p.tolist() == pytest.approx([*map(float, confidence)], abs=1e-6)
 
 
 def test_numbers_in_another_order_than_the_classes_are_not_counted():
@@ -339,6 +411,43 @@ def test_files_and_classes_that_do_not_fit_are_named(folder):
     hues = diagvib.load("zgo", "hue-shape", "test", **SMALL)
     ordered = [name for name in hues.classes if name in hues.table["hue"].to_pylist()]
     assert present == [ordered[2], ordered[0], ordered[1]]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("baselines.yaml", "frozen_a: {}\nmine: {}\n"),
+        ("configuration.yaml", "baselines: [frozen_a, {name: mine}]\n"),
+        ("predictions.csv", "file,prediction,annotator\n"),
+    ],
+)
+def test_the_users_own_files_are_not_overwritten(folder, file, text):
+    """Those in the root, and the inputs wherever they are; what a command has written, it may."""
+    base, predictions = Path("small.yaml"), Path("root/predictions.csv")
+    Path("root").mkdir()
+    pd.DataFrame({"file": [f"{row:06}.png" for row in range(54)], "prediction": "red"}).to_csv(
+        "p.csv", index=False
+    )
+
+    def scored(path="p.csv", base=base):
+        return score(Path(path), Path(base), None, None, ["bindings=[hue-shape]"], "root")
+
+    Path("root", file).write_text(text)
+    with refused(f"^root/{file}: would be overwritten; name another folder with --root"):
+        scored()
+    entry = fitted_baseline("lab/nets.py:network")
+    if file != predictions.name:
+        with refused(f"^root/{file}: would be overwritten"):
+            write_fitted(entry, ["zgo"], "small.yaml", None, "root")
+    assert Path("root", file).read_text() == text
+    Path("root", file).unlink()
+    assert scored()[0].read_text() == scored()[0].read_text()
+    for sources in ({"path": predictions}, {"base": "root/configuration.yaml"}):
+        with refused("^root/.*: would be overwritten"):
+            scored(**sources)
+    write_fitted(entry, ["zgo"], "small.yaml", None, "root")
+    with refused("^root/configuration.yaml: would be overwritten"):
+        write_fitted(entry, ["zgo"], "root/configuration.yaml", None, "root")
 
 
 @pytest.mark.parametrize(

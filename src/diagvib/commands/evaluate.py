@@ -2,6 +2,7 @@
 user could have written, runs the workflow with it, and prints the tables."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 
@@ -18,6 +19,8 @@ _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_ep
 PUBLISHED = "diagvib.methods.views:Published"
 # Of a baseline that trains nothing, of however few images.
 OWN_OUTPUTS = {**_TRAINED, "batch_size": 8, "max_epochs": 1}
+# With which the names of the baselines begin that `evaluate` and `score` write.
+_KINDS = ("frozen_", "fitted_", "zero_shot_", "scored_")
 
 
 def frozen_baseline(model: str, weights: str | None = None, size: int | None = None) -> dict:
@@ -94,9 +97,28 @@ def write_configuration(
     configuration["baselines_from"] = [*dict.fromkeys([*baseline_files, str(baselines)])]
     if fitted:  # as precise as it is elsewhere
         configuration["training"] = {"precision": "fp32", **(settings.get("training") or {})}
+    check_overwritten([baselines, file], base)
     write_text(baselines, yaml.safe_dump(entries, sort_keys=False))
     write_text(file, yaml.safe_dump({**settings, **configuration}, sort_keys=False))
     return file, load_config(file)
+
+
+def check_overwritten(paths: Iterable[Path], *sources: str | Path | None) -> None:
+    """DiagvibError if one of these files, which are about to be written, is a source, or holds
+    other baselines or predictions than those of `evaluate` and `score`."""
+    for path in filter(Path.is_file, paths):
+        if any(source and path.samefile(source) for source in sources) or not _written(path):
+            raise DiagvibError(f"{path}: would be overwritten; name another folder with --root")
+
+
+def _written(path: Path) -> bool:
+    """Whether a file is of a kind that `evaluate` and `score` write."""
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return "recipes" in file.readline().strip().split(",")
+    content = read_yaml(path)
+    names = content.get("baselines", content) if isinstance(content, dict) else None
+    return isinstance(names, list | dict) and all(str(n).startswith(_KINDS) for n in names)
 
 
 def _in_paths(name: str) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from diagvib.commands.evaluate import OWN_OUTPUTS
+from diagvib.commands.evaluate import OWN_OUTPUTS, check_overwritten
 from diagvib.commands.fitted import read_classes
 from diagvib.commands.run import run_workflow
 from diagvib.foundation.errors import DiagvibError, some_names, within
@@ -57,6 +57,7 @@ def score(
     choices["images"] = "render"  # none is looked at
     method = {"name": PREDICTIONS, "file": str(Path(root, "predictions.csv"))}
     entry = {"method": method, **OWN_OUTPUTS, "origin": "diagvib score; predictions made elsewhere"}
+    check_overwritten([baselines, file, Path(method["file"])], base, path)
     write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
     write_text(file, yaml.safe_dump({**settings, **choices}, sort_keys=False))
     config = load_config(file)

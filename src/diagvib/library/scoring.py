@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Unpack
 
@@ -26,7 +26,7 @@ def score(
     binding: str,
     sample: int = 0,
     *,
-    classes: Mapping[str | int, str] | None = None,
+    classes: Mapping[str | int, str | int] | None = None,
     transform: Callable[[Tensor], Tensor] | None = None,
     **options: Unpack[Drawing],
 ) -> dict[str, float]:
@@ -47,7 +47,7 @@ def score(
     class than theirs. DiagvibError as for `load`, for outputs that do not fit the classes, and for
     logits that are not finite or depend on the images that come together.
     """
-    from diagvib.models.fitted import Logits, check_numbers, class_logits, outputs_of_classes
+    from diagvib.models.fitted import Logits, check_numbers, class_logits, mapping_texts
     from diagvib.models.own import check_no_softmax
     from diagvib.training.probe import features_by
 
@@ -64,10 +64,10 @@ def score(
         logits = features_by(logits_of, images, "score").pixels
     count = logits.shape[1]
     check_no_softmax(logits, "score")
-    mapping = _mapping(classes or {}, count, test)
     try:
-        names = getattr(network, "names", ())
-        outputs = outputs_of_classes(mapping, names, count, test.classes)
+        mapping = mapping_texts({} if classes is None else classes)
+        names = network.names if isinstance(network, Logits) else ()
+        outputs = _outputs(mapping, names, count, test)
         if isinstance(scene := load_scene(test._image_metadata["scene"]), Photos):
             check_numbers(mapping, names, scene.class_values(test.binding.split("-")[0]))
     except DiagvibError as error:
@@ -95,16 +95,20 @@ def _evaluation_mode(network: torch.nn.Module) -> Iterator[None]:
             part.training = training
 
 
-def _mapping(classes: Mapping[str | int, str], count: int, test: StudyDataset) -> dict[str, str]:
-    """Output -> class as the caller says; by default, if there are only as many outputs as classes
-    in this dataset sample, these."""
-    if classes:
-        return {str(key): name for key, name in classes.items()}
+def _outputs(
+    mapping: Mapping[str, str], names: Sequence[str], count: int, test: StudyDataset
+) -> list[list[int]]:
+    """`outputs_of_classes`; without a mapping, if there are only as many outputs as classes in this
+    dataset sample, of these."""
+    from diagvib.models.fitted import outputs_of_classes
+
     factors = test.binding.split("-")
     sample_classes = test._known_studies.classes(test.study, factors, test.sample)[0]
-    if count == len(sample_classes) < len(test.classes):
-        return {str(number): name for number, name in enumerate(sample_classes)}
-    return {}
+    if mapping or not count == len(sample_classes) < len(test.classes):
+        return outputs_of_classes(mapping, names, count, test.classes)
+    outputs = outputs_of_classes(mapping, names, count, sample_classes)
+    outputs_of = dict(zip(sample_classes, outputs, strict=True))
+    return [outputs_of.get(name, []) for name in test.classes]
 
 
 def _combinations(dataset: StudyDataset) -> pd.Series:

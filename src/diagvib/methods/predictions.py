@@ -16,6 +16,8 @@ from diagvib.methods.fitted import Untrained
 from diagvib.models.fitted import NEVER
 from diagvib.models.network import Network
 
+# How much less the logit of another class is than that of the prediction.
+_LESS = 1e-6
 # Columns of the table; RECIPES: the digest of those that the image is of.
 FILE, PREDICTION, CONFIDENCE, RECIPES = "file", "prediction", "confidence", "recipes"
 
@@ -87,4 +89,7 @@ class PredictedDatasets:
             return torch.full((count, len(classes)), NEVER).scatter(1, labels, 0.0)
         p = torch.tensor(rows[CONFIDENCE].astype(float).to_numpy())[:, None]
         others = ((1 - p) / max(len(classes) - 1, 1)).expand(-1, len(classes))
-        return others.scatter(1, labels, p).log().clamp_min(NEVER).float()
+        logits = others.scatter(1, labels, p).log().clamp_min(NEVER).float()
+        # Equal or rounded probabilities do not turn a prediction into another.
+        greatest = logits.gather(1, labels)
+        return logits.clamp_max(greatest - _LESS).scatter(1, labels, greatest)

@@ -196,20 +196,23 @@ def _saved_scaling(saved: Mapping, file: Path) -> dict[str, list[float]]:
 
 
 def outputs_of_classes(
-    mapping: Mapping[str, str], names: Sequence[str], count: int, classes: Sequence[str]
+    mapping: Mapping[str | int, str | int], names: Sequence[str], count: int, classes: Sequence[str]
 ) -> list[list[int]]:
     """For each of a factor's classes, the numbers of the outputs that mean it.
 
     mapping: an output, by its name or number -> a class; without one, outputs with the names of
     the classes, or as many outputs without names as there are classes, in their order. DiagvibError
-    otherwise, saying how to map them.
+    otherwise, saying how to map them, and for names that may mean several outputs.
     """
+    mapping = mapping_texts(mapping)
+    if names and len(names) != count:
+        raise DiagvibError(
+            f"the classifier has {count:,} outputs, but {len(names):,} names for them; name all or none"
+        )
     if not mapping and sorted(names) == sorted(classes):
         return [[names.index(name)] for name in classes]
     if not mapping and not names and count == len(classes):
         return [[number] for number in range(count)]
-    numbers = {str(number): number for number in range(count)}
-    numbers |= {name: number for number, name in enumerate(names)}
     outputs = f"{count:,} outputs" + f" ({some_names(names, _EXAMPLES)})" * bool(names)
     example = f"{names[0] if names else 0}={classes[0]}"
     if not mapping:
@@ -217,12 +220,46 @@ def outputs_of_classes(
             f"the classifier has {outputs}, and there are {len(classes)} classes: "
             f"{some_names(classes, _EXAMPLES)}; say which output means which class, such as {example}"
         )
+    numbers = _output_numbers(mapping, names, count)
     check_names("output", mapping, numbers, f"the classifier has {outputs}")
     check_names("class", mapping.values(), classes, f"there are {some_names(classes, 20)}")
     return [
         sorted(numbers[output] for output, name in mapping.items() if name == class_name)
         for class_name in classes
     ]
+
+
+def mapping_texts(mapping: object) -> dict[str, str]:
+    """A mapping of outputs to classes, both as texts. DiagvibError for anything else, and for an
+    output that is there twice, as the number 0 and the text "0"."""
+    if not isinstance(mapping, Mapping):
+        raise DiagvibError(f"a mapping {{output: class}} is needed, not {type(mapping).__name__}")
+    texts = {str(output): str(name) for output, name in mapping.items()}
+    if len(texts) < len(mapping):
+        outputs = [*map(str, mapping)]
+        doubled = next(output for output in outputs if outputs.count(output) > 1)
+        raise DiagvibError(f"output {doubled} is there twice, as a number and as a text")
+    return texts
+
+
+def _output_numbers(mapping: Mapping[str, str], names: Sequence[str], count: int) -> dict[str, int]:
+    """Names or numbers of outputs -> their numbers, of which a mapping has all names, all numbers, or
+    some of both. DiagvibError for a name of several outputs, and where two of these are possible."""
+    if doubled := next((name for name in mapping if names.count(name) > 1), None):
+        numbers = [str(number) for number, name in enumerate(names) if name == doubled]
+        raise DiagvibError(
+            f"{len(numbers)} outputs are called {doubled}; give their numbers, {' and '.join(numbers)}"
+        )
+    by_name = {name: number for number, name in enumerate(names)}
+    by_number = {str(number): number for number in range(count)}
+    readings = [reading for reading in (by_name, by_number) if mapping.keys() <= reading.keys()]
+    readings = readings or [by_number | by_name, by_name | by_number]
+    for output in mapping:
+        if len({reading.get(output) for reading in readings}) > 1:
+            raise DiagvibError(
+                f"{output} is the name of one output and the number of another; name the outputs otherwise"
+            )
+    return readings[0]
 
 
 def check_numbers(
