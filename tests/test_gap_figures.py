@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from browser import Browser, find_browser
 from diagvib.papers.whac_a_mole.against_erm import whac_a_mole
 from diagvib.papers.whac_a_mole.comparison import Comparison, comparisons
-from diagvib.papers.whac_a_mole.finding import gap_sentences, reference_sentence
+from diagvib.papers.whac_a_mole.finding import gap_sentences, loss_bars, reference_sentence
 from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.papers.whac_a_mole.groups import GAPS
 from diagvib.report.epochs import preference_curves
@@ -146,11 +146,18 @@ def test_a_page_of_nothing_but_erm_has_no_sentence_about_methods():
     assert METRIC_SET.sentences(frames, SHIPPED) == {METRIC_SET.title: []}
 
 
+def test_bars_have_no_interval_but_that_of_their_own_accuracy():
+    """That of a loss is narrower: samples share what makes both accuracies high."""
+    single = compared()
+    bars, intervals = loss_bars(single, next(item for item in single.ran if item.is_reference))
+    assert len(bars) == 4 and [*intervals] == ["in distribution"]
+
+
 def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences() == [
         "plain recognises shape in 93 % of in-distribution images (WHAC-95). It loses 40 points "
-        "where hue misleads (95 %: -42.5 to -37.5), 30 points where texture misleads (95 %: -32.5 "
-        "to -27.5) and 66 points where both mislead (95 %: -68.5 to -58.8).",
+        "where hue misleads (95 %: 37.5 to 42.5), 30 points where texture misleads (95 %: 27.5 "
+        "to 32.5) and 66 points where both mislead (95 %: 58.8 to 68.5).",
         "first, labels of hue alone: the loss to hue shrinks from 40 to 5 points, that to texture grows from 30 to 54.",
         "all narrows both gaps.",
         "types narrows the gap of hue alone.",

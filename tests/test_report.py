@@ -35,6 +35,7 @@ from diagvib.report.visualisation_sheets import (
 from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.scenes.digits.factors import classes
+from diagvib.settings.layout import Run
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import load_study, parse_study
 from reports import drawn_in, make_report, matrix_of, report_data_of, write_images
@@ -50,6 +51,7 @@ SETTINGS = {
     "counts": {"train": 4374, "ood": 900},
     "image_size": 128,
 }
+BINDINGS_ZSO = ("hue", "shape")
 # In the model of synthetic_runs the strongest shortcut among BINDINGS.
 TELLING = ["shape", "position"]
 
@@ -249,6 +251,27 @@ def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path)
         make_report(tmp_path / "absent", SETTINGS)
 
 
+def test_a_page_without_cues_and_with_seeds_says_so(tmp_path, monkeypatch):
+    """And rounds a half as its tables do; Chromium's toFixed would round 12.5 up."""
+    monkeypatch.setattr("diagvib.report.figures.KINDS", ())
+    runs = [
+        Run("net", "zso", name, 0, seed=seed).keys for name in BINDINGS_ZSO for seed in range(3)
+    ]
+    for run in runs:
+        write_run(tmp_path / "runs", run)
+    tabulated(tmp_path, runs, SETTINGS | {"seeds": 3})
+    text = " ".join(make_report(tmp_path, SETTINGS | {"seeds": 3}).split())
+    assert "1 study, 2 bindings, 1 dataset sample, 3 training seeds: 6 of 6 runs." in text
+    assert "Accuracy in percent by target; vermilion" in text and "columns: cues" not in text
+    assert "intervals. Vertical line" not in text.partition("</header>")[0]
+    p = pd.DataFrame(
+        [dict.fromkeys(("study", "baseline", "target"), "a") | {"cue": "", "mean": 0.125}]
+    )
+    p = p.assign(stderr=0.0, n=1, expected=1, low=np.nan, high=np.nan)
+    runs = pd.DataFrame(columns=["study", "baseline", "target", "cue", "status"])
+    assert matrix_cells(p, runs)["a"]["a"]["a"]["whole"] == "12"
+
+
 def test_headlines_need_no_study_but_zgo():
     row = {"baseline": "m", "target": "shape", "cue": "hue", "group": "ood", "study": "zgo"}
     row |= {"mean": 0.5, "stderr": 0.0, "n": 1, "expected": 1}
@@ -268,8 +291,8 @@ def test_the_watermark_has_a_headline_of_its_own():
         known_studies=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)}
     )
     (finding,) = findings_of("watermark", report_data)
-    message = re.findall("[0-9]+(?=\N{NO-BREAK SPACE}%)", finding.text)
-    assert message == ["50", "20", "1", "80"]
+    message = re.findall("[0-9.]+(?=\N{NO-BREAK SPACE}%)", finding.text)
+    assert message == ["50", "20", "1.00", "80.00"]
     assert [*finding.accuracies.values()] == pytest.approx([0.5, 0.2])
 
 

@@ -19,9 +19,10 @@ from diagvib.papers.diagvib6.agreement import variance_ratio
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metrics import faavg, famin
 from diagvib.results.read_runs import Collected
-from diagvib.results.selection_price import selection_prices
+from diagvib.results.selection_price import COLUMNS, IMAGES, price_sentence, selection_prices
 from diagvib.results.uncertainty import estimate, half_width
 from diagvib.results.variation import components, variation_rows
+from diagvib.studies.known_studies import SHIPPED
 
 
 def runs(accuracies: np.ndarray, bindings=("shape-hue",)) -> pd.DataFrame:
@@ -207,3 +208,19 @@ def test_a_plan_goes_by_components_that_were_measured(monkeypatch, tmp_path):
     table = CliRunner().invoke(app, options, env={"COLUMNS": "250"}).output
     assert re.search(r" 10 x 3 *\n.* 1 / 3 / 5 seeds +show *\n", table)
     detect.read_components.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("iid", "sentence"),
+    [(0.55, "in FGO-20: by balanced ones"), (0.3001, "choose equally good epochs")],
+)
+def test_the_largest_dependence_on_validation_images_may_have_either_sign(iid, sentence):
+    keys = {"model": "m", "method": "erm", "supervision": "none", "selection": "val_loss"}
+    keys |= {"binding": "shape-hue", "target": "shape", "cue": "hue", "baseline": "net"}
+    means = {("zgo", "balanced"): 0.2, ("zgo", "iid"): 0.2}
+    means |= {("fgo-20", "balanced"): 0.3, ("fgo-20", "iid"): iid}
+    rows = [
+        keys | {"study": study, "rule": f"{kind}_{IMAGES[-1]}", "mean": mean, "n": 3, "expected": 3}
+        for (study, kind), mean in means.items()
+    ]
+    assert sentence in price_sentence(pd.DataFrame(rows).reindex(columns=COLUMNS), SHIPPED)

@@ -68,8 +68,8 @@ def write_configuration(
     root: str | None,
 ) -> tuple[Path, Configuration]:
     """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
-    returns the latter's path and content. base: a configuration with all that is not given here;
-    `config/frozen.yaml` by default. DiagvibError for whatever is wrong in them."""
+    returns the latter's path and content. base: a configuration with all that is not given here,
+    in place of `config/frozen.yaml`. DiagvibError for whatever is wrong in them."""
     network, method = entry["model"], entry["method"]
     trained, fitted = method == "erm", isinstance(method, dict)
     weights = network.get("weights")
@@ -80,7 +80,8 @@ def write_configuration(
     network_name = _in_paths(re.sub("^(timm|transformers)/", "", network["name"]))
     frozen_settings = definition_path("frozen.yaml")
     settings = overridden(base or frozen_settings, overrides)
-    if any("max_epochs" in override for override in overrides or ()):
+    configured = base and "max_epochs" in (read_yaml(base).get("training") or {})
+    if configured or any("max_epochs" in override for override in overrides or ()):
         entry = {key: value for key, value in entry.items() if key != "max_epochs" or not trained}
     kind = "frozen" if trained else "fitted" if fitted else "zero_shot"
     entries = {f"{kind}_{network_name}": entry}

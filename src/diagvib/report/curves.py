@@ -32,7 +32,7 @@ from diagvib.studies.known_studies import KnownStudies
 
 _STRENGTH = (
     "Accuracy where the cue misleads, by the share of training images in which it does. Rows: targets; columns: cues. "
-    "Bands: 95 % intervals over the {samples}. Half-way: where half of the loss is won back."
+    "Bands: 95 % intervals over the {samples}, if there are three. Half-way: where half of the loss is won back."
 )
 _LINES = {
     "without a shortcut": {"linestyle": (0, (4, 2))},

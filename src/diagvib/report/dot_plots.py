@@ -22,11 +22,12 @@ from diagvib.report.style import (
 
 _PAIRS = (
     "Each row is a pair, the factor that wins on average first (i, then j): the further to the right, the more clearly. "
-    "Where both marks agree, i wins what j loses. Thin lines: 95 % intervals over the {samples}. Described, not tested."
+    "Where both marks agree, i wins what j loses. Thin lines: 95 % intervals over the {samples}, if there are "
+    "three. Described, not tested."
 )
 _RANKS = (
-    "Means over the targets. Accuracy lost: relative to no shortcut. Thin lines: 95 % intervals over the {samples}. "
-    "Described, not tested."
+    "Means over the targets. Accuracy lost: relative to no shortcut. Thin lines: 95 % intervals over the {samples}, if "
+    "there are three. Described, not tested."
 )
 _DOTS = {TRAINED: "o", HELD_OUT: "D"}
 

@@ -38,7 +38,7 @@ _WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation")}
 _LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), "-.")
 _PREFERENCE = (
     "Share of the predictions on validation images that match the target's class, or the class that "
-    "a cue points to. Bands: one standard error over the {samples}; dotted: chance."
+    "a cue points to. Bands: one standard error over the {samples}, if there are several; dotted: chance."
 )
 
 

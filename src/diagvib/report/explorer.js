@@ -56,7 +56,12 @@ function write() {
 function load(file) {
   pending = file;
   if (known[file]) return draw(known[file]);
-  document.head.append(make("script", "", { src: encodeURIComponent(file) }));
+  const script = make("script", "", { src: encodeURIComponent(file) });
+  script.onerror = () => {
+    element("grid").replaceChildren();
+    element("summary").textContent = `${file} is missing. Make the page again.`;
+  };
+  document.head.append(script);
 }
 
 function loaded(found) {

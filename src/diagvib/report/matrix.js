@@ -42,7 +42,7 @@ function drawCell(target, cue, study) {
     const [fill, ink] = data.studies[study].colours[Math.round(found.value)];
     cell.style.backgroundColor = fill;
     cell.style.color = ink;
-    cell.append(found.value.toFixed(0));
+    cell.append(found.whole);
     if (found.n < found.expected) cell.append(element("small", `n=${found.n}/${found.expected}`));
     label = `${found.text} %, n = ${found.n}`;
   }

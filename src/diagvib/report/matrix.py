@@ -173,6 +173,7 @@ def matrix_cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
         of_baseline = cells.setdefault(study, {}).setdefault(baseline, {})
         of_baseline[f"{target} {cue}".strip()] = {
             "value": round(100 * float(last["mean"]), 6) if last["n"] else None,
+            "whole": f"{round(100 * last['mean'], 6):.0f}" if last["n"] else "",
             "n": int(last["n"]),
             "expected": int(last["expected"]),
             "text": texts[-1],

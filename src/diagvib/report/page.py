@@ -52,12 +52,14 @@ from diagvib.results.reader_tables import (
     doubt_reasons,
     doubtful,
     html,
+    interval,
     metrics_of,
     narrowed,
     untrained,
     whole_percent,
     with_code,
 )
+from diagvib.results.tidy_tables import with_seeds
 
 # Sections of numbers that stand elsewhere as pictures, or on how runs were made: without a picture
 # that is open, they are among the details at the end.
@@ -155,6 +157,7 @@ def write_report(
         "svg": lambda figure, sentence: _svgs(folder, figure, sentence),
         "percent": whole_percent,
         "below_chance": below_chance,
+        "interval": lambda ends: interval(*ends),
         "code": lambda text: Markup(with_code(text)),
         "html": lambda table: Markup(html(narrowed(table))),
         "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100),
@@ -177,6 +180,7 @@ def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
     sections, matrix = _sections(report_data, figures, other_findings), matrix_data(report_data)
     return {
         "hero": hero,
+        "hero_intervals": any(low == low for low, _ in hero.intervals.values()) if hero else False,
         "sections": [section for section in sections if not section.is_detail],
         "details": [section for section in sections if section.is_detail],
         "runs": runs_summary(runs),
@@ -275,9 +279,11 @@ def _sections(
 def runs_summary(runs: pd.DataFrame) -> dict:
     """How many runs were expected and how many are there, with their baselines, studies, bindings
     and samples."""
+    cued = runs.loc[runs["cue"] != "", "binding"]
     return {
-        **runs[["study", "sample"]].nunique(),
-        "binding": runs.loc[runs["cue"] != "", "binding"].nunique(),
+        **with_seeds(runs)[["study", "sample", "seed"]].nunique(),
+        "binding": cued.nunique() or runs["binding"].nunique(),
+        "cued": len(cued) > 0,
         "baselines": list(runs["baseline"].unique()),
         "expected": len(runs),
         "doubtful": int(doubtful(runs).sum()),

@@ -133,7 +133,9 @@ def price_sentence(prices: pd.DataFrame, known_studies: KnownStudies) -> str:
     costs = (means[balanced] - means[iid]).dropna()
     if costs.empty:
         return ""
-    study, baseline = costs.idxmax()
+    study, baseline = costs.abs().idxmax()
+    if abs(costs[study, baseline]) < 0.0005:
+        return "Balanced and i.i.d. validation images would choose equally good epochs."
     return (
         f"Most depends on the validation images for {baseline} in {known_studies.title(study)}: by balanced ones, its "
         f"worst group would have {100 * means.loc[(study, baseline), balanced]:.1f} %, by i.i.d. ones "

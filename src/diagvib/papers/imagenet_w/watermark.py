@@ -20,6 +20,7 @@ from diagvib.results.effects import (
     effect_of,
     ends_of,
     first_bindings,
+    interval_of,
     unseen,
 )
 from diagvib.results.metric_sets.metric_set import Finding, MetricSet, Results
@@ -120,13 +121,14 @@ class Watermark(MetricSet):
             )
             text += f" ({loss.reach})." if loss.is_shown else f": {unseen(loss)}."
             text += (
-                f" The mean probability of a carton is {whole_percent(before)} without it and "
-                f"{whole_percent(before + change)} with it"
+                f" The mean probability of a carton is {100 * before:.2f}\N{NO-BREAK SPACE}% without it and "
+                f"{100 * (before + change):.2f}\N{NO-BREAK SPACE}% with it"
             )
             text += f" ({rise.reach})." if rise.is_shown else f": {unseen(rise)}."
             text += cautions(tables, baseline, studies=[study])
             bars = {"without the watermark": clean, "with the watermark": clean + gap}
-            ends = ends_of(metrics.loc["in1k_accuracy"]), (clean + loss.low, clean + loss.high)
+            marked = interval_of(tables, known_studies, {**run, "group": "in-w"})
+            ends = ends_of(metrics.loc["in1k_accuracy"]), marked
             intervals = dict(zip(bars, ends, strict=True))
             yield Finding(self.title, text, known_studies.chance(study), bars, intervals)
             return

@@ -5,7 +5,6 @@ from math import isnan
 
 from diagvib.papers.whac_a_mole.comparison import Comparison, MethodGaps
 from diagvib.papers.whac_a_mole.groups import CUE_GAPS
-from diagvib.results.reader_tables import interval
 from diagvib.results.uncertainty import FEWEST
 
 # Methods that widen another gap are described one by one, up to this number.
@@ -15,19 +14,13 @@ _MOST_SENTENCES = 3
 def loss_bars(
     comparison: Comparison, method: MethodGaps
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Accuracies in distribution and where cues mislead, and their 95 % intervals."""
+    """Accuracies in distribution, with its 95 % interval, and where cues mislead."""
     inside, cues = method.rows["id_accuracy"], comparison.cues
     places = {gap: f"{cues[cue]} misleads" for cue, gap in CUE_GAPS.items()}
     places["joint_gap"] = "both mislead"
-    bars, intervals = (
-        {"in distribution": inside.mean},
-        {"in distribution": (inside.low, inside.high)},
-    )
-    for gap, place in places.items():
-        row = method.rows[gap]
-        bars[place] = inside.mean + row.mean
-        intervals[place] = (inside.mean + row.low, inside.mean + row.high)
-    return bars, intervals
+    misled = {place: inside.mean + method.rows[gap].mean for gap, place in places.items()}
+    intervals = {"in distribution": (inside.low, inside.high)}
+    return {"in distribution": inside.mean, **misled}, intervals
 
 
 def reference_sentence(comparison: Comparison, method: MethodGaps) -> str:
@@ -39,10 +32,10 @@ def reference_sentence(comparison: Comparison, method: MethodGaps) -> str:
     losses_text, unseen, untold = [], [], []
     for gap, setting in places.items():
         row = method.rows[gap]
-        reach = f"95 %: {interval(row.low, row.high, change=True)}"
         if isnan(row.low):
             untold.append(f"{in_points(row.mean)} {setting}")
         elif row.high < 0:
+            reach = f"95 %: {-100 * row.high:.1f} to {-100 * row.low:.1f}"
             losses_text.append(f"{in_points(-row.mean)} {setting} ({reach})")
         else:
             largest = max(0, -row.low)
