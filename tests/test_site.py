@@ -77,7 +77,7 @@ def test_a_page_opened_from_disk_can_be_searched_and_is_dark_where_that_is_wante
 @pytest.mark.integration
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
 def test_tables_sort_by_numbers_as_they_are_printed(tmp_path):
-    cells = ["2,010", "170,365", "-", "≥ 87.5", "< 5 (1 to 9)", "-3.1"]
+    cells = ["2,010", "170,365", "-", "2026-11-29", "2026-03-30", "≥ 87.5", "< 5 (1 to 9)", "-3.1"]
     rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
     table = f"<table><thead><tr><th>n</th></tr></thead><tbody>{rows}</tbody></table>"
     script = f"<script>{(REPOSITORY / 'docs/sort.js').read_text()}</script>"
@@ -85,9 +85,15 @@ def test_tables_sort_by_numbers_as_they_are_printed(tmp_path):
     page.write_text(f'<meta charset="utf-8"><article>{table}</article>{script}')
     with Browser(find_browser(), tmp_path / "profile") as browser:
         browser.open(page)
-        browser.run("document.querySelector('th').click()")
-        shown = browser.run("[...document.querySelectorAll('td')].map(cell => cell.textContent)")
-    assert shown == ["-3.1", "< 5 (1 to 9)", "≥ 87.5", "2,010", "170,365", "-"]
+        columns = []
+        for order in ("ascending", "descending"):
+            browser.run("document.querySelector('th button').click()")
+            assert browser.run("document.querySelector('th').ariaSort") == order
+            texts = "[...document.querySelectorAll('td')].map(cell => cell.textContent)"
+            columns.append(browser.run(texts))
+    numbers = ["-3.1", "< 5 (1 to 9)", "≥ 87.5", "2,010", "170,365"]
+    dates = ["2026-03-30", "2026-11-29"]
+    assert columns == [[*numbers, *dates, "-"], [*numbers[::-1], *dates[::-1], "-"]]
 
 
 class Tags(HTMLParser):
