@@ -121,9 +121,16 @@ def test_another_root_is_the_configurations_or_the_options(tmp_path, monkeypatch
 
 def test_the_number_of_epochs_is_the_options_if_it_is_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for overrides, epochs in ((None, 100), (["training.max_epochs=3"], None)):
+    Path("mine.yaml").write_text("samples: 1\ntraining: {max_epochs: 3}\n")
+    Path("fewer.yaml").write_text("samples: 1\n")
+    for base, overrides, epochs in (
+        (None, None, 100),
+        (None, ["training.max_epochs=3"], None),
+        (Path("mine.yaml"), None, None),
+        (Path("fewer.yaml"), None, 100),
+    ):
         entry = frozen_baseline("small_cnn")
-        file, config = write_configuration(entry, ["zgo"], None, overrides, None)
+        file, config = write_configuration(entry, ["zgo"], base, overrides, None)
         written = yaml.safe_load((file.parent / "baselines.yaml").read_text())
         assert written["frozen_small_cnn"].get("max_epochs") == epochs
         assert epochs or config.training.max_epochs == 3
