@@ -39,10 +39,15 @@ COLUMNS = ["protocol", "number", "study", "binding", "mean", "n", "seeds", *SPRE
 COLUMNS += ["command", "date"]
 
 
-def main(configuration: Path, runs_file: Path, out: Path = OUT) -> None:
-    protocol, runs = configuration.stem, pd.read_csv(runs_file, keep_default_na=False, na_values="")
+def main(
+    configuration: Path, runs_file: Path, out: Path = OUT, protocol: str = "", changes: str = ""
+) -> None:
+    """changes: what `--config` changed in the configuration; protocol: then its name."""
+    protocol = protocol or configuration.stem
+    runs = pd.read_csv(runs_file, keep_default_na=False, na_values="")
     runs = runs[runs["status"] == "ok"].fillna({"cue": ""})
     command = f"snakemake --cores all --configfile {configuration}"
+    command += f" --config '{changes}'" if changes else ""
     rows = pd.DataFrame(components(runs)).assign(
         protocol=protocol, command=command, date=date.today().isoformat()
     )

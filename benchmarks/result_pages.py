@@ -2,8 +2,9 @@
 
     python benchmarks/result_pages.py
 
-Reads docs/results/*/runs.csv and config/papers/diagvib6.csv, writes docs/results/*/claims.csv and
-cue_strength.csv, docs/results/overall.csv, the intervals in metrics.csv, figures, and the text between
+Reads docs/results/*/runs.csv, docs/results/seeds and config/papers/diagvib6.csv, writes
+docs/results/*/claims.csv and cue_strength.csv, docs/results/overall.csv,
+docs/results/seeds/gains.csv, the intervals in metrics.csv, figures, and the text between
 `<!-- table NAME -->` and `<!-- end -->` on the pages. The site adds the tables of FOLDED.
 """
 
@@ -23,6 +24,8 @@ from result_tables.comparison import (
     overall,
     overall_table,
     rules_table,
+    seeded_gains,
+    seeds_table,
 )
 from result_tables.cue_strength import (
     MAPS,
@@ -91,6 +94,7 @@ PAGES: dict[str, dict[str, Callable[[], list[Row] | str]]] = {
     "comparison": {
         "overall": lambda: overall_table("cues_tuned", "cue-1-95", "shape", 0.14),
         "one cue": one_cue_table,
+        "seeds": seeds_table,
     },
     "claims": {"commands": claim_commands, "claims": claim_list},
     "provenance": {"provenance": provenance_table},
@@ -222,6 +226,10 @@ def overall_csv() -> str:
     return overall().to_csv(index=False, float_format="%.6g")
 
 
+def gains_csv() -> str:
+    return seeded_gains().to_csv(index=False, float_format="%.6g")
+
+
 def main() -> None:
     """Write the tables of the result pages again."""
     write_text(REPOSITORY / "docs/results/laptop/claims.csv", claims_csv())
@@ -229,6 +237,7 @@ def main() -> None:
         write_text(REPOSITORY / f"docs/results/{folder}/cue_strength.csv", strength_csv(folder))
     strength_figures("cue_strength")
     write_text(REPOSITORY / "docs/results/overall.csv", overall_csv())
+    write_text(REPOSITORY / "docs/results/seeds/gains.csv", gains_csv())
     for path, text in interval_files():
         write_text(path, text)
     for name in PAGES:

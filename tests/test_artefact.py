@@ -101,7 +101,7 @@ RESULTS = {
     "findings": 580,
     "which_factor_wins": 1550,
     "counter_examples": 750,
-    "comparison": 900,
+    "comparison": 1000,
     "watermark": 300,
     "chance": 500,
 }

@@ -76,6 +76,8 @@ def test_the_tables_of_the_result_pages_are_made_from_their_files():
     assert claims == result_pages.claims_csv()
     overall = (REPOSITORY / "docs/results/overall.csv").read_text()
     assert overall == result_pages.overall_csv()
+    gains = (REPOSITORY / "docs/results/seeds/gains.csv").read_text()
+    assert gains == result_pages.gains_csv()
     for folder in result_pages.MAPS:
         strength = (REPOSITORY / f"docs/results/{folder}/cue_strength.csv").read_text()
         assert strength == result_pages.strength_csv(folder)

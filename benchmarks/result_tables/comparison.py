@@ -27,6 +27,9 @@ PARTS = {
     "misleads": ["no-cue-1", "neither"],
     "agrees": ["common", "no-cue-2"],
 }
+PART_TITLES = {"all": "all images", "misleads": "cue misleads"}
+# Files of runs with several seeds, by whether the methods' settings were tuned.
+SEEDED = {"tuned": "cues_tuned", "not tuned": "cues"}
 RULES = {
     "val_accuracy": "all validation images",
     # Both environments have equally many.
@@ -131,14 +134,62 @@ def overall() -> pd.DataFrame:
 
 def beside_erm(folder: str) -> pd.DataFrame:
     """Accuracy in the PARTS of the test images, of each run and of ERM's on the same sample."""
-    own = compared(folder).query("study in ['whac-95', 'cue-1-95']")
-    for name, groups in PARTS.items():
-        counts = own[[f"{group}_n" for group in groups]].to_numpy(float)
-        right = counts * own[[f"{group}_accuracy" for group in groups]].to_numpy(float)
-        own = own.assign(**{name: right.sum(axis=1) / counts.sum(axis=1)})
+    own = in_parts(compared(folder).query("study in ['whac-95', 'cue-1-95']"))
     keys = ["study", "target", "sample"]
     erm = own.query("method == 'erm'").set_index(keys)[[*PARTS]]
     return own.join(erm.add_suffix("_erm"), on=keys)
+
+
+def in_parts(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs with their accuracy in the PARTS of the test images."""
+    for name, groups in PARTS.items():
+        counts = runs[[f"{group}_n" for group in groups]].to_numpy(float)
+        right = counts * runs[[f"{group}_accuracy" for group in groups]].to_numpy(float)
+        runs = runs.assign(**{name: right.sum(axis=1) / counts.sum(axis=1)})
+    return runs
+
+
+@cache
+def seeded_gains() -> pd.DataFrame:
+    """What methods have more than ERM with several seeds, in the PARTS of the test images: mean over
+    seeds and samples, its interval over samples, and the lowest and highest mean of a seed."""
+    rows = []
+    for settings, name in SEEDED.items():
+        own = in_parts(read(f"seeds/{name}")).assign(method=lambda own: methods(own["baseline"]))
+        keys = ["sample", "seed"]
+        erm = own.query("method == 'erm'").set_index(keys)[[*PARTS]]
+        for method, each in own.query("method != 'erm'").groupby("method"):
+            accuracies = each.set_index(keys)[[*PARTS]]
+            change = accuracies - erm.loc[accuracies.index]
+            of_seeds = change.groupby("seed").mean()
+            pairs = [runs.groupby("sample").mean() for runs in (accuracies, erm)]
+            for part in PARTS:
+                row = {"settings": settings, "method": method, "part": part}
+                row |= {"mean": change[part].mean()}
+                low, high = sample_interval(*(runs[part] for runs in pairs))
+                row |= {"low": low, "high": high}
+                seeds = {"lowest": of_seeds[part].min(), "highest": of_seeds[part].max()}
+                rows.append(row | seeds)
+    return pd.DataFrame(rows)
+
+
+def seeds_table() -> list[Row]:
+    """`seeded_gains`, a row for each method, the best tuned one first."""
+    rows = [["method", *(f"{name}, {title}" for name in SEEDED for title in PART_TITLES.values())]]
+    cells = seeded_gains().set_index(["method", "settings", "part"])
+    means = cells["mean"].unstack(["settings", "part"])
+    order = means.sort_values([("tuned", "all")], ascending=False, kind="stable")
+    for method in order.index:
+        keys = [(method, name, part) for name in SEEDED for part in PART_TITLES]
+        rows.append(
+            [str(method), *(_span(cells.loc[key]) if key in cells.index else "" for key in keys)]
+        )
+    return rows
+
+
+def _span(cell: pd.Series) -> str:
+    mean, low, high = (f"{100 * cell[name]:+z.1f}" for name in ("mean", "lowest", "highest"))
+    return f"{mean} ({low} to {high})"
 
 
 def overall_table(folder: str, study: str, target: str, least: float = 0) -> list[Row]:
