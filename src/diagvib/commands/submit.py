@@ -218,7 +218,7 @@ def read_entry(path: Path) -> Entry:
 
 
 def check_entry(entry: Entry, location: str) -> None:
-    """DiagvibError, beginning with `where`, if test images may have chosen anything, the seeds are
+    """DiagvibError, beginning with `location`, if test images may have chosen anything, the seeds are
     others than the given ones, the numbers are not those of the counts, or nobody submits it."""
     if not entry.by.strip():
         raise DiagvibError(f"{location}: by: who submits is missing; write a name")

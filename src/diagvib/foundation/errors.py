@@ -19,7 +19,7 @@ class Diverged(DiagvibError):
 
 @contextmanager
 def within(location: str) -> Iterator[None]:
-    """A DiagvibError raised inside begins with `where`, such as a file and a key."""
+    """A DiagvibError raised inside begins with `location`, such as a file and a key."""
     try:
         yield
     except DiagvibError as error:

@@ -246,7 +246,7 @@ class _Loader(Composer, _LIBYAML):
 
 
 def parse_yaml(text: str, location: str):
-    """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and the
+    """YAML as Python values; None for an empty text. DiagvibError naming `location`, the line and the
     problem."""
     try:
         return yaml.load(text, _Loader)

@@ -14,7 +14,9 @@ class CounterfactualAndFactual(Method):
     """The loss is CE(image, y) + CE(factual, y) + CE(counterfactual, not y). Factual: the object's
     box on a background of one random colour per image plus normal noise of deviation `noise`,
     clipped to valid pixel values. Counterfactual: the image with its object's box in mean grey;
-    "not y" gives all other classes equal weight, with two classes the other one.
+    "not y" gives all other classes of the factor equal weight, with two classes the other one. That
+    includes classes that a dataset sample lacks: of 10, of which it has 3, the other 2 get 2/9 of
+    the weight, and 7 that never occur get 7/9.
 
     As in UrbanCars (Li et al., 2023) a box represents the object: its outline would reveal the
     shape. There it is the middle of the image, here the box that the scene gives.

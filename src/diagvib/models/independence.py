@@ -17,7 +17,7 @@ _OF_SPREAD, _OF_SIZE = 0.01, 0.001
 
 @torch.no_grad()
 def check_independent(features: Callable[[Tensor], Tensor], images: Tensor, location: str) -> None:
-    """DiagvibError, beginning with `where` and naming the likely reason, if features change from
+    """DiagvibError, beginning with `location` and naming the likely reason, if features change from
     call to call, or with the other images of a batch or the order, or if the images change.
 
     features: images [B, ...] to features [B, ...]. images: [N, ...], of which a few are used.

@@ -132,7 +132,7 @@ def _accepted(net: nn.Module) -> str:
 
 
 def check_logits(net: nn.Module, location: str, n_classes: int, image_size: int) -> None:
-    """DiagvibError, beginning with `where`, unless `net`, unchanged, turns two images into
+    """DiagvibError, beginning with `location`, unless `net`, unchanged, turns two images into
     logits."""
     try:
         output = _output(net, image_size)

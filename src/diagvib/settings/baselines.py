@@ -231,7 +231,7 @@ def complete(entry: dict, name: str = "baseline", location: str = "baselines") -
     with all its options and its supervision, optimiser, batch_size, normalise, origin; max_epochs,
     augment, depends, drop_last, selection and schedule if given.
 
-    DiagvibError naming file (`where`), entry and key for whatever is wrong.
+    DiagvibError naming file (`location`), entry and key for whatever is wrong.
     """
     return validated(dict[str, Baseline], {name: entry}, location)[name].model_dump()
 

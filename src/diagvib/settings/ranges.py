@@ -151,7 +151,7 @@ def search_space(settings: dict, ranges: Ranges, location: str, baseline: str) -
     later ones take precedence.
 
     settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning
-    with `where`, if the baseline lacks a setting or cannot have a value in its range.
+    with `location`, if the baseline lacks a setting or cannot have a value in its range.
     """
     sections = (ALL_BASELINES, settings["method"]["name"], baseline)
     space = {

@@ -23,7 +23,7 @@ def predict(
 ) -> tuple[Tensor, Tensor]:
     """Predicted class index int64[N] and its probability float32[N] for every image, on the CPU.
 
-    DiagvibError, beginning with `where`, if the logits have another shape or are not numbers: `max`
+    DiagvibError, beginning with `location`, if the logits have another shape or are not numbers: `max`
     would take these for the first class.
     """
     parts = []
