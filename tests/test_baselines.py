@@ -82,6 +82,9 @@ def test_timm_not_installed(monkeypatch):
 
 ADAM = "{name: adam, lr: 0.1}"
 ASR, VAE = "model: resnet18, method: {name: asr", "method: {name: vae"
+CLIP = "method: erm, model: {name: clip/ViT-B-32, weights: openai, frozen: true"
+DRAWN = "model: small_cnn, method: {name"
+VIEWS = f"{DRAWN}: diagvib.methods.views"
 PLAIN = "method: erm, model: {name: resnet50"
 RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
 
@@ -101,6 +104,15 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key"),
         (RESNET50, "option: {}", "'mine.model.option'; did you mean mine.model.options"),
         (PLAIN, "frozen: true, head: published", "mine.model.head: without weights, its last"),
+        (CLIP, "options: {words: [a, b]}", "mine.model.options.words: a text for each class"),
+        (CLIP, "options: {templates: []}", "mine.model.options.templates: texts with {} once"),
+        (f"{VIEWS}:Augmented", "view: cuttout", "mine.method.view: 'cuttout' is not one of"),
+        (f"{VIEWS}:Mixed", "view: cutout", "mine.method.view: 'cutout' is not one of"),
+        (f"{VIEWS}:WatermarkEnsemble", "views: []", "mine.method.views: .*non-empty"),
+        (f"{VIEWS}:AugMixed", "severity: 3", "mine.method.severity: unknown option"),
+        (f"{DRAWN}: lle", "ablation: augmix, detach: false", "detach: lle does not use it with"),
+        (f"{DRAWN}: afr", "images: validation, held_out: 0.5", "held_out: afr does not use it"),
+        (f"{DRAWN}: dfr", "head: sgd, c: 0.1", "mine.method.c: dfr does not use it with head: sgd"),
         (
             RESNET50,
             "frozen: true, head: published, layer: layer3",

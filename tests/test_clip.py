@@ -84,6 +84,8 @@ def test_logits_are_those_of_words(tiny):
     with torch.no_grad():
         torch.testing.assert_close(probe.features(images), network.features(images))
     assert probe.head.out_features == 7
+    with refused("model.options.words: unknown class 'b'; did you mean bb"):
+        make_network(named_classes | {"classes": ("dark_cat", "bb")}, 2, SIDE)
     with refused("needs the names of 3 classes"):
         make_network(settings(file), 3, SIDE)
 

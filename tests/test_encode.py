@@ -413,6 +413,31 @@ def test_watermarks_are_for_a_scene_that_has_them():
         check_baseline(frozen(views=["watermark"]), load_config(), ["zgo"])
 
 
+def test_words_are_of_classes_of_the_scene():
+    clip = {"name": "clip/ViT-B-32", "weights": "openai", "frozen": True}
+    config = load_config()
+    check_baseline(settings_of({**clip, "options": {"words": {"0": "zero"}}}), config, ["zgo"])
+    with refused("model.options.words: unknown class 'zero'"):
+        check_baseline(settings_of({**clip, "options": {"words": {"zero": "0"}}}), config, ["zgo"])
+
+
+@pytest.mark.parametrize(
+    ("method", "views", "reads"),
+    [
+        ({"name": "Augmented", "view": "cutout"}, ["mixup"], "cutout"),
+        ({"name": "AugMixed"}, ["augmix.1"], "augmix.2"),
+        ({"name": "WatermarkEnsemble", "views": ["cutout", "cue.1"]}, ["mixup"], "cutout, cue.1"),
+        ({"name": "CueEnsemble"}, ["cue.1"], "cue.2"),
+    ],
+)
+def test_the_views_that_a_method_reads_are_stored(method, views, reads):
+    method = {**method, "name": f"diagvib.methods.views:{method['name']}"}
+    config = load_config(None, ["images=render"])
+    with refused(f"study whac-95: model.views: method {method['name']} reads {reads}, too; add"):
+        check_baseline(frozen(method, views=views), config, ["whac-95"])
+    check_baseline(frozen(method, views=[*views, *reads.split(", ")]), config, ["whac-95"])
+
+
 @pytest.mark.parametrize(
     ("study", "view", "images"),
     [

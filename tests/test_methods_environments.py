@@ -19,6 +19,7 @@ from diagvib.models.network import Network
 from diagvib.training.epochs import epoch_batches
 from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.trainer import Trainer
+from synthetic_images import SIZE
 from synthetic_methods import settings_of
 from test_methods import PROTOCOL, RUN, annotated, batch_of, known, made
 
@@ -291,6 +292,20 @@ def test_statistics_of_batch_norm_are_weights_for_fish(data):
     method.training_step("classify", batch, lambda name, loss: between.append(statistics.clone()))
     assert len(between) == 3 and not torch.equal(between[-1], before)
     assert torch.allclose(statistics, before + 0.25 * (between[-1] - before))
+
+
+def test_weights_with_two_names_move_once_in_fish(data):
+    method = set_up("fish", data[0].training_data(), meta_lr=0.25)
+    layer = nn.Linear(3, 3)
+    method.model = Network(nn.Sequential(nn.AvgPool2d(SIZE), nn.Flatten(), layer, layer), layer)
+    before = layer.weight.clone()
+
+    def update(name, loss):
+        with torch.no_grad():
+            layer.weight.add_(1)
+
+    method.training_step("classify", data[0].batch(torch.cat(method.sets)[:15]), update)
+    torch.testing.assert_close(layer.weight.detach(), before + 0.25 * len(method.sets))
 
 
 # W2D

@@ -161,9 +161,9 @@ def test_dfr_cannot_choose_on_groups_of_one_image():
 
 
 def test_an_option_of_the_other_head_of_dfr_is_refused():
-    with refused("head: logistic does not use retrain_epochs; leave"):
+    with refused("method.retrain_epochs: dfr does not use it with head: logistic; leave"):
         made("dfr", retrain_epochs=2)
-    with refused("head: sgd does not use images; leave"):
+    with refused("method.images: dfr does not use it with head: sgd; leave"):
         made("dfr", head="sgd", c=None, resamples=10, images="validation")
 
 

@@ -50,6 +50,15 @@ def batches():
     return annotated(64, 0), annotated(20, 1)
 
 
+@pytest.mark.parametrize("name", ["dfr", "llr", "dpe"])
+def test_a_trained_class_without_validation_images_is_no_head_of_these(name):
+    data, fewer = (known(labels, [[0]] * 3) for labels in ([0, 1, 2], [0, 0, 1]))
+    with refused(
+        f"{name}: images: validation: no validation image is of blue, .* raise counts.val"
+    ):
+        three(name, images="validation").setup(replace(data, validation=fewer))
+
+
 @pytest.mark.parametrize("images", ["training", "validation"])
 def test_the_head_is_retrained_on_images_that_were_held_out(batches, images):
     train, val = batches
@@ -192,6 +201,12 @@ def test_self_keeps_the_predictions_at_the_end_of_its_early_phase(batches):
     method.start_phase("classify", data)
     features, _ = method.held_out()
     assert torch.equal(method.memory["early"], method.model.head(features))
+    with torch.autocast("cpu", torch.bfloat16):
+        method.start_phase("classify", data)
+        features, _ = method.held_out()
+    with torch.no_grad():
+        final = method.model.head(features)
+    assert torch.equal(method.memory["early"], final), "an unchanged network agrees with itself"
 
 
 LABELS, BELIEVED = [0, 0, 1], [[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]]

@@ -7,10 +7,11 @@ from torch import Tensor
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import equal_groups, group_index
 from diagvib.methods.method import Method, Phase, StepOutput, TrainingData
+from diagvib.methods.retraining import check_validated
 
 # Inverse strengths of the L1 penalty to choose from; ties go to the first.
 STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
-# The bias of target classes that no training image has.
+# The bias of target classes without images.
 _NEVER = -1e4
 
 
@@ -30,6 +31,12 @@ class Dfr(Method):
     supervision = ("cues", "cue")
     every_group = True
     pairs_if = {"head": "logistic", "c": None}
+    unused_if = {
+        "retrain_epochs": {"head": ["logistic"]},
+        "c": {"head": ["sgd"]},
+        "images": {"head": ["sgd"]},
+        "resamples": {"head": ["sgd"]},
+    }
     options = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
         "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},
@@ -41,18 +48,13 @@ class Dfr(Method):
 
     def build(self):
         super().build()
-        head = self.options.head
-        self.logistic = head == "logistic"
+        self.logistic = self.options.head == "logistic"
         self.validates = self.options.images == "validation"
-        for name in ("retrain_epochs",) if self.logistic else ("c", "images", "resamples"):
-            if getattr(self.options, name) != type(self).options[name]["default"]:
-                raise DiagvibError(
-                    f"method: dfr: head: {head} does not use {name}; leave {name} out, or choose the "
-                    "other head"
-                )
 
     def setup(self, data):
         super().setup(data)
+        if self.validates:
+            check_validated(data, self.name)
         self.group, self.groups = group_index(
             data.validation if self.validates else data,
             self.options.supervision,

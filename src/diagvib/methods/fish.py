@@ -20,7 +20,9 @@ class Fish(ByEnvironment):
     }
 
     def training_step(self, phase, batch, update):
-        weights = [value for value in self.model.state_dict().values() if value.is_floating_point()]
+        # Each once, also those that have several names.
+        values = (*self.model.parameters(), *self.model.buffers())
+        weights = [value.detach() for value in values if value.is_floating_point()]
         before = [value.clone() for value in weights]
         losses, logits = [], []
         parts = map(self.by_environment, (batch.inputs, batch.labels))

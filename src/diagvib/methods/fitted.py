@@ -50,14 +50,18 @@ class Fitted(Untrained):
 
     @property
     def doubts(self):
-        tested = set(self.data.labels.tolist())
+        trained = set(self.data.labels.tolist())
         classes = zip(self.data.classes, self.outputs, strict=True)
         absent = [
             name
             for number, (name, outputs) in enumerate(classes)
-            if number in tested and not outputs
+            if number in trained and not outputs
         ]
-        return [f"no output of the classifier means {some_names(absent)}"] if absent else []
+        if not absent:
+            return []
+        return [
+            f"no output of the classifier means {some_names(absent)}, of which there are training images"
+        ]
 
     def predict(self, batch):
         return class_logits(self.model(self._images(batch)), self.outputs)

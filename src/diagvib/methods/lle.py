@@ -41,6 +41,7 @@ class Lle(Method):
             "default": "none",
         },
     }
+    unused_if = {"detach": {"ablation": ["ensemble", "augmix", "shift_classifier"]}}
     needs = ("exchange",)
     uses_head = True
 

@@ -187,9 +187,9 @@ class Method(nn.Module):
     other attribute, such as a counter, is lost.
 
     `supervision`, `options`, `own_network`, `trains`, `needs`, `pixels`, `uses_features`,
-    `every_group`, `pairs_if`, `environment_images`, `halvings` and `groups_validation`
-    are read from the source, without running it, so that a configuration is checked quickly: they
-    must be written as literals.
+    `every_group`, `pairs_if`, `environment_images`, `halvings` and `groups_validation`, and
+    `unused_if` and `reads_views` (`methods.registry.Declaration`), are read from the source, without
+    running it, so that a configuration is checked quickly: they must be written as literals.
     """
 
     # The labels besides the target's that it can use: "none", "cues" (the class of each cue), "cue"

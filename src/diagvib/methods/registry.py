@@ -114,6 +114,11 @@ class Declaration(Strict):
     every_group: bool = False
     groups_validation: bool = False
     pairs_if: dict[str, JsonValue] = Field({})
+    # Option -> the values of others with which it has no effect.
+    unused_if: dict[str, dict[str, list[JsonValue]]] = Field({})
+    # The views of training images that it reads: their names, the options that name them, or `cue`,
+    # one for each cue of the study.
+    reads_views: list[str] = Field([])
     environment_images: int = 0
     halvings: str = ""
 
@@ -149,6 +154,15 @@ def declaration(name: str) -> Declaration:
             "as its file says; import the base class, and name it in the class statement"
         )
     return declared
+
+
+def views_read(method: dict, cues: int) -> list[str]:
+    """The views that a method (its settings) reads, if a study has that many cues."""
+    of_cues = {"cue": [f"cue.{number + 1}" for number in range(cues)]}
+    values = [
+        (of_cues | method).get(name, name) for name in declaration(method["name"]).reads_views
+    ]
+    return [view for value in values for view in (value if isinstance(value, list) else [value])]
 
 
 @cache

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.methods.groups import balancing_weights
 from diagvib.methods.method import Method, Phase, TrainingData
 from diagvib.methods.sizes import check_held_out
@@ -53,11 +54,14 @@ class Retraining(Method):
             "default": 0.2,
         },
     }
+    unused_if = {"held_out": {"images": ["validation"]}}
     uses_head = True
 
     def setup(self, data):
         super().setup(data)
         self.apart = self.options.images == "validation"
+        if self.apart:
+            check_validated(data, self.name)
         self.source = data.validation if self.apart else data
         n = len(self.source)
         held_out = torch.randperm(n) < (n if self.apart else self.options.held_out * n)
@@ -116,6 +120,18 @@ class Retraining(Method):
             return super().training_step(phase, batch, update)
         with torch.no_grad():
             return self.eval().validation_step(phase, batch)
+
+
+def check_validated(data: TrainingData, name: str) -> None:
+    """DiagvibError if a head is learnt from validation images, but none is of some class that the
+    network is trained on, since this head would never predict it. name: the method's."""
+    validated = set(data.validation.labels.tolist())
+    absent = [data.classes[label] for label in {*data.labels.tolist()} - validated]
+    if absent:
+        raise DiagvibError(
+            f"method: {name}: images: validation: no validation image is of {some_names(absent)}, which "
+            "training images are of; raise counts.val, or choose images: training"
+        )
 
 
 class Llr(Retraining):

@@ -37,8 +37,9 @@ class SelfDisagreement(Retraining):
     def start_phase(self, phase, data):
         if phase == "classify":
             features, _ = self.held_out()
-            with torch.no_grad():
-                self.memory["early"] = self.model.head(features).float()
+            # As precise as the final prediction is in `retrain`.
+            with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+                self.memory["early"] = self.model.head(features)
         super().start_phase(phase, data)
 
     @property

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.label_columns import labels_in
-from diagvib.methods.augmix import AugMix, consistent_step
+from diagvib.methods.augmix import consistent_step
 from diagvib.methods.eiil import Eiil
 from diagvib.methods.lle import Lle
 from diagvib.methods.method import Batch, Method
@@ -40,8 +40,21 @@ class Published(Method):
 class Augmented(Method):
     """With probability p, each image is replaced by its view."""
 
+    reads_views = ("view",)
     options = {
-        "view": {"type": "string", "default": "cutout"},
+        "view": {
+            "enum": [
+                "augmix.1",
+                "augmix.2",
+                "background",
+                "cue.1",
+                "cue.2",
+                "cutout",
+                "style",
+                "watermark",
+            ],
+            "default": "cutout",
+        },
         "p": {"minimum": 0, "maximum": 1, "default": 1.0},
     }
 
@@ -55,7 +68,8 @@ class Mixed(Method):
     """mixup and cutmix: images are replaced by their view, which is mixed with another image. Its
     last columns are the share of the image's own label, and the other's label (`label_columns`)."""
 
-    options = {"view": {"type": "string", "default": "mixup"}}
+    reads_views = ("view",)
+    options = {"view": {"enum": ["mixup", "cutmix"], "default": "mixup"}}
 
     def augment(self, batch):
         features, share, partner = seen(self, self.options.view, batch).split(
@@ -65,10 +79,11 @@ class Mixed(Method):
         return replace(batch, inputs=features, labels=labels)
 
 
-class AugMixed(AugMix):
-    """augmix on the features of the clean image and of its two mixtures."""
+class AugMixed(Method):
+    """augmix on the features of the clean image and of its two mixtures, which the views hold."""
 
-    pixels = False
+    reads_views = ("augmix.1", "augmix.2")
+    options = {"js_weight": {"minimum": 0, "maximum": 1.0e9, "default": 12.0}}
 
     def training_step(self, phase, batch, update):
         views = [batch.inputs, *(seen(self, f"augmix.{k}", batch) for k in (1, 2))]
@@ -81,6 +96,7 @@ class CueEnsemble(Lle):
     another target class. The views are drawn once, not anew in each epoch."""
 
     needs = ()
+    reads_views = ("cue",)
 
     def shifts(self) -> list[str]:
         """The view for each shift."""
@@ -98,7 +114,27 @@ class WatermarkEnsemble(CueEnsemble):
     image is unchanged or replaced by one of them."""
 
     supervision = ("none",)
-    options = {"views": {"type": "array", "items": {"type": "string"}, "default": ["watermark"]}}
+    reads_views = ("views",)
+    options = {
+        "views": {
+            "type": "array",
+            "items": {
+                "enum": [
+                    "augmix.1",
+                    "augmix.2",
+                    "background",
+                    "cue.1",
+                    "cue.2",
+                    "cutout",
+                    "style",
+                    "watermark",
+                ]
+            },
+            "minItems": 1,
+            "uniqueItems": True,
+            "default": ["watermark"],
+        }
+    }
 
     def setup(self, data):
         Method.setup(self, data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -85,26 +84,21 @@ def word_classifier(
             "are not known here; choose head: linear"
         )
     words = options.get(_WORDS) or {}
+    # Without a name are those that this dataset sample lacks, which may have words, too.
+    unknown = [name for name in words if name not in classes] if all(classes) else []
+    if unknown:
+        raise unknown_name("class", unknown[0], classes, "model.options.words")
     texts = [words.get(class_name, class_name.replace("_", " ")) for class_name in classes]
     device = resolve_device("auto")
     weights = clip.build_zero_shot_classifier(
         model.to(device).eval(),
         clip.get_tokenizer(name),
         texts,
-        _templates(options.get(_TEMPLATES)),
+        options.get(_TEMPLATES) or clip.OPENAI_IMAGENET_TEMPLATES,
         device=device,
     )
     absent = torch.tensor([not class_name for class_name in classes])
     return weights.T.float().cpu().clone(), torch.where(absent, _NEVER, 0.0)
-
-
-def _templates(templates: list[str] | None) -> Sequence:
-    if templates is None:
-        return open_clip().OPENAI_IMAGENET_TEMPLATES
-    for template in templates:
-        if template.count("{}") != 1:
-            raise DiagvibError(f"model.options.templates: {template!r} must have {{}} once")
-    return templates
 
 
 def clip_input(model: str, tag: str | None) -> tuple[str | None, dict]:

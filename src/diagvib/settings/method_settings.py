@@ -14,6 +14,7 @@ from pydantic import (
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.validation import (
+    InvalidField,
     Strict,
     TextLike,
     exponent_hint,
@@ -54,7 +55,15 @@ class MethodSettings(Strict):
             key: as_declared(value, declared.schemas[key])
             for key, value in self.model_extra.items()
         }
-        return self.model_construct(name=self.name, **declared.defaults | options)
+        complete = declared.defaults | options
+        for option, choices in declared.unused_if.items():
+            for key, values in choices.items():
+                if complete[key] in values and complete[option] != declared.defaults[option]:
+                    raise InvalidField(
+                        option,
+                        f"{self.name} does not use it with {key}: {complete[key]}; leave out one of the two",
+                    )
+        return self.model_construct(name=self.name, **complete)
 
 
 def as_declared(value: JsonValue, schema: Mapping) -> JsonValue:

@@ -163,6 +163,8 @@ class ModelSettings(Sparse):
                 f"{self.name} has no published weights; name a file of yours: "
                 "{file: PATH, sha256: HASH}",
             )
+        if kind == "clip":
+            _check_words(self.options)
         shared = kind in ("torchvision", "timm", "clip")
         if self.head == "published" and not self.weights and shared:
             raise InvalidField("head", "without weights, its last layer is random; name them")
@@ -183,6 +185,18 @@ class ModelSettings(Sparse):
             if getattr(self, key) not in (None, "published") and not self.frozen:
                 raise InvalidField(key, "this is for features; it needs frozen: true")
         return self
+
+
+def _check_words(options: Mapping[str, JsonValue]) -> None:
+    """InvalidField unless the words of a CLIP network are texts for classes, and texts to put them in."""
+    words, templates = options.get("words", {}), options.get("templates", ["{}"])
+    if not isinstance(words, dict) or not all(isinstance(text, str) for text in words.values()):
+        raise InvalidField("options.words", "a text for each class is needed, such as {'0': zero}")
+    texts = isinstance(templates, list) and templates
+    if not texts or not all(isinstance(text, str) and text.count("{}") == 1 for text in texts):
+        raise InvalidField(
+            "options.templates", "texts with {} once are needed, such as [a photo of a {}]"
+        )
 
 
 def published_weights(model: dict | None) -> tuple[str, str] | None:

@@ -2,18 +2,20 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from inspect import signature
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.files import definition_path, named_in, parse_yaml, read_yaml
 from diagvib.foundation.validation import read_valid, validated
-from diagvib.methods.registry import check_scene, declaration
+from diagvib.methods.registry import check_scene, declaration, views_read
 from diagvib.methods.sizes import check_batch, check_held_out, halvings
 from diagvib.methods.supervision import check_supervision
+from diagvib.models.registry import family
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.scenes.scene import ABILITIES, MARK, TWINS
 from diagvib.settings.baselines import baseline_names, load_settings
@@ -35,6 +37,8 @@ from diagvib.studies.study import Study, load_studies
 
 # Keys that name files, or perhaps folders.
 _FILES = ("studies_from", "baselines_from", "textures")
+# A scene with so many classes has ImageNet's, which have numbers in place of names.
+_NUMBERED = 1000
 _SCALAR = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|null|true|false", re.I)
 
 
@@ -348,6 +352,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
     problems, method = {}, settings["method"]
     if option := declaration(method["name"]).halvings:
         halvings(method, option, config.image_size)
+    _check_words(settings.get("model"), [config.study(name).scene for name in studies])
     for name in studies:
         study = config.study(name)
         try:
@@ -360,6 +365,11 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
                 raise DiagvibError(
                     f"model.input.resize: this is for photos, and images of {study.scene} are drawn; "
                     "leave it out"
+                )
+            needed, views = views_read(method, len(study.cues)), model.get("views", ())
+            if absent := [view for view in needed if view not in views]:
+                raise DiagvibError(
+                    f"model.views: method {method['name']} reads {', '.join(absent)}, too; add what it lacks"
                 )
             if MARK in model.get("views", ()) and MARK not in scene.factors:
                 raise DiagvibError(
@@ -395,6 +405,17 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
             "keeps the last epoch whatever it is; set training.patience: null, or leave this baseline "
             "out"
         )
+
+
+def _check_words(model: Mapping | None, scenes: list[str]) -> None:
+    """DiagvibError if words for CLIP are of no class of any of the scenes. Of all ImageNet's classes,
+    the names are those of CLIP's package."""
+    if not scenes or not model or family(model["name"]) != "clip":
+        return
+    names = [name for scene in scenes for name in chain(*load_scene(scene).factors.values())]
+    for name in model["options"].get("words", {}):
+        if name not in names and len(names) < _NUMBERED:
+            raise unknown_name("class", name, names, "model.options.words")
 
 
 def _check_groups(method: dict, study: Study, config: Configuration) -> None:
