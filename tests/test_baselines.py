@@ -83,6 +83,7 @@ def test_timm_not_installed(monkeypatch):
 ADAM = "{name: adam, lr: 0.1}"
 ASR, VAE = "model: resnet18, method: {name: asr", "method: {name: vae"
 CLIP = "method: erm, model: {name: clip/ViT-B-32, weights: openai, frozen: true"
+OUTPUTS = "model: {name: 'lab:net', head: published}, method: {name: diagvib.methods.fitted:Fitted"
 DRAWN = "model: small_cnn, method: {name"
 VIEWS = f"{DRAWN}: diagvib.methods.views"
 PLAIN = "method: erm, model: {name: resnet50"
@@ -110,6 +111,7 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (f"{VIEWS}:Mixed", "view: cutout", "mine.method.view: 'cutout' is not one of"),
         (f"{VIEWS}:WatermarkEnsemble", "views: []", "mine.method.views: .*non-empty"),
         (f"{VIEWS}:AugMixed", "severity: 3", "mine.method.severity: unknown option"),
+        (OUTPUTS, "mean: [0, 0, 0]", "mine.method.mean: .* with std: None; leave it out"),
         (f"{DRAWN}: lle", "ablation: augmix, detach: false", "detach: lle does not use it with"),
         (f"{DRAWN}: afr", "images: validation, held_out: 0.5", "held_out: afr does not use it"),
         (f"{DRAWN}: dfr", "head: sgd, c: 0.1", "mine.method.c: dfr does not use it with head: sgd"),

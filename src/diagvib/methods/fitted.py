@@ -26,6 +26,7 @@ class Fitted(Untrained):
     order of the classes. size: pixels per side to which images are resized. mean, std: with which
     pixel values from 0 to 1 are z-scored; without them, as the baseline's `normalise` says."""
 
+    unused_if = {"mean": {"std": [None]}, "std": {"mean": [None]}}
     options = {
         "classes": {"type": "object", "default": {}},
         "size": {"type": ["integer", "null"], "minimum": 16, "maximum": 2048, "default": None},

@@ -1,7 +1,6 @@
 """Classifiers that were fitted elsewhere, as they are, and which of their outputs mean which
 class."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter, signature
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError, some_names
+from diagvib.foundation.files import read_json
 from diagvib.foundation.plug_ins import imported, reason
 from diagvib.models.independence import check_independent
 from diagvib.models.network import Whole, check_logits
@@ -142,7 +142,7 @@ def transformers_input(folder: Path) -> dict:
             "image processor to the same folder, by save_pretrained, or, for pixel values from 0 to 1 as "
             'they are, write {"do_resize": false, "do_normalize": false}'
         )
-    saved = json.loads(file.read_text(encoding="utf-8"))
+    saved = read_json(file, "save it again")
     if saved.get("do_flip_channel_order"):
         raise DiagvibError(
             f"{file}: do_flip_channel_order: the network reads blue first, but images are red, green, "

@@ -61,7 +61,7 @@ class MethodSettings(Strict):
                 if complete[key] in values and complete[option] != declared.defaults[option]:
                     raise InvalidField(
                         option,
-                        f"{self.name} does not use it with {key}: {complete[key]}; leave out one of the two",
+                        f"{self.name} does not use it with {key}: {complete[key]}; leave it out, or change {key}",
                     )
         return self.model_construct(name=self.name, **complete)
 
