@@ -13,15 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
+import yaml
 from timm.data import create_transform
 
 import diagvib
 from conftest import BIN, REPOSITORY, refused
 from diagvib.images.files import read_images
+from diagvib.results.evaluation import evaluate
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
+from diagvib.studies.known_studies import KnownStudies
+from diagvib.studies.study import parse_study
 from toy import images_here
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
@@ -120,6 +124,30 @@ def test_a_cell_without_images_is_named():
     dataset.table = dataset.table.filter(pc.field("group") != "neither")
     with refused("^whac-95 .*: the test split has no image of group neit"):
         dataset.evaluate(dataset.targets[: len(dataset.table)])
+
+
+def test_a_group_without_photos_is_said_to_have_none():
+    dataset = load("zgo", "shape-hue")
+    dataset.table = dataset.table.filter(pc.field("group") != "ood")
+    for remedy in ("raise its number", "its photos have none in this split"):
+        with refused(f"the test split has no image of group ood; {remedy}"):
+            dataset.evaluate(dataset.targets[: len(dataset.table)])
+        study = dataset._known_studies.studies["zgo"].model_copy(update={"as_published": True})
+        dataset._known_studies = KnownStudies(definitions=(study,))
+
+
+@pytest.mark.parametrize("name", ["id", "plain"])
+def test_a_class_with_the_name_of_another_metric_is_refused(tmp_path, name):
+    """Instead of giving only one of the two."""
+    scene = {"folder": ".", "table": "t.csv", "factors": {"seen": [name, "z"], "c": ["u", "v"]}}
+    (tmp_path / "photos.yaml").write_text(yaml.safe_dump(scene))
+    row = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0], [1]]}
+    study = {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2}}
+    study |= {"scene": str(tmp_path / "photos.yaml"), "as_published": True, "rows": [row]}
+    studies = KnownStudies(definitions=(parse_study("mine", study),))
+    table = pa.table({"group": ["id"] * 2, "seen": [name, "z"]})
+    with refused(f"two metrics would be called {name}_accuracy; rename the class {name}"):
+        evaluate("mine", "seen", 0, "test", table, ["z", "z"], studies)
 
 
 def test_a_cell_without_images_in_one_environment_is_named():

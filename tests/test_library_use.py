@@ -6,11 +6,13 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 import diagvib
 from conftest import refused
@@ -44,6 +46,7 @@ def load(study="zgo", binding="shape-hue", split="val", **arguments):
             "diagvib.load: sources is for images that are rendered now, but those in made are "
             "finished; leave out sources or root",
         ),
+        ({"mirror": "none"}, "diagvib.load: mirror: none: no such folder"),
         ({"dtype": torch.int64}, "diagvib.load: dtype: unknown value 'int64'; did you mean uint8?"),
         (
             {"split": "test", "counts": {"test": 30, "id": 9}},
@@ -57,10 +60,28 @@ def test_what_cannot_be_meant_is_refused(arguments, message):
     assert str(refused.value).startswith(message) and "\n" not in str(refused.value)
 
 
+def test_a_training_set_without_a_class_is_refused(tmp_path):
+    """As by a configuration; a test set is drawn all the same."""
+    rare = {"splits": ["train", "val"], "group": "id", "weight": 0.02, "cells": [[2, 2]]}
+    frequent = {**rare, "weight": 0.98, "cells": [[0, 0], [1, 1]]}
+    tested = {"splits": ["test"], "group": "id", "cells": {"cue": "same"}}
+    study = {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 3, "cue": 3}}
+    file = {"title": "t", "studies": {"few": {**study, "rows": [frequent, rare, tested]}}}
+    (tmp_path / "few.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
+    options = {"studies_from": tmp_path / "few.yaml", "counts": {"train": 20, "val": 9, "id": 9}}
+    with refused("counts.train: with 20 images of study few, it may have none of target class 2; "):
+        load("few", split="all", **options)
+    assert len(load("few", split="test", **options)) == 9
+
+
 def test_numbers_and_devices_may_be_those_of_numpy_and_torch():
     counts = {name: np.int64(number) for name, number in COUNTS.items()}
     sizes = {"sample": np.int64(1), "counts": counts, "image_size": np.int32(64)}
+    sizes["counts"] = MappingProxyType(counts)
     alternative = load(device=torch.device("cpu"), studies_from=None, **sizes)
+    for share in (-0.1, 2.0, float("nan")):
+        with refused(f"frac {share}: a share from 0 to 1 is needed"):
+            alternative.get_subset("val", share)
     assert torch.equal(load(sample=1).pixels, alternative.pixels)
 
 

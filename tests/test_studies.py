@@ -8,13 +8,14 @@ import pytest
 import yaml
 
 from conftest import refused
+from diagvib.papers.diagvib6.shortcut import METRIC_TITLES
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.resolve import load_config
 from diagvib.studies import study_cells
 from diagvib.studies.binding import all_bindings, bind, chosen_bindings, spreads
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
-from diagvib.studies.known_studies import known_studies
+from diagvib.studies.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.studies.study import load_studies, load_study, parse_study
 
 DIGITS = load_scene("digits")
@@ -302,6 +303,38 @@ def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
     ):
         with refused(says):
             parse_study("cars", {**options, **changed})
+
+
+def test_chance_is_that_of_the_classes_that_rows_use():
+    """Of a study that declares three and uses two, for example."""
+    cells = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [2, 2]]}
+    roles = {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 3, "cue": 3}}
+    mine = parse_study("mine", {**roles, "rows": [cells]})
+    assert KnownStudies(definitions=(mine,)).chance("mine") == 1 / 2
+    for name, study in SHIPPED.studies.items():
+        assert SHIPPED.chance(name) == 1 / study.roles["target"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "says"),
+    [
+        (("gain", "improvement_over_zgo"), "contrasts.contrast-1.metric: another .* improvement_o"),
+        (("gain", "gain"), "contrasts.contrast-1.metric: another metric is called gain; choose"),
+        *((("gain", name), f"metric is called {name}; choose another") for name in METRIC_TITLES),
+    ],
+)
+def test_a_contrast_has_a_name_of_its_own(tmp_path, metrics, says):
+    study = {**load_study("zgo").model_dump(exclude={"name"}, exclude_none=True)}
+    pair = {"study": "mine", "reference": "again", "title": "c"}
+    contrasts = {f"contrast-{n}": {**pair, "metric": name} for n, name in enumerate(metrics)}
+    file = {"title": "t", "studies": {"mine": study, "again": study}, "contrasts": contrasts}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(file))
+    with refused(says):
+        load_config(None, [f"studies_from=[{path}]", "studies=[mine, again]"])
+    del file["contrasts"]["contrast-1"]
+    path.write_text(yaml.safe_dump(file))
+    assert [*known_studies({"studies_from": [str(path)]}).contrasts][1:] == ["gain"]
 
 
 def test_studies_of_one_title_have_their_names_beside_it(tmp_path):

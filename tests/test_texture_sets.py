@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -278,6 +279,45 @@ def test_textures_need_a_study_that_has_some(texture_folder):
     config = str(REPOSITORY / "config/urbancars_demo.yaml")
     with refused("textures: the images of cars have none; leave this"):
         load_config(config, ["textures=[surfaces]", "tuning.samples=[0]"])
+
+
+@pytest.mark.parametrize(
+    ("study", "textures", "says"),
+    [
+        ("urbancars", "surfaces", "textures: the images of cars have none; leave this"),
+        (
+            "zgo",
+            ["my+surfaces"],
+            r"diagvib.load: textures.0: 'my\+surfaces' cannot be used; name a",
+        ),
+        ("zgo", [Path("my+surfaces")], "diagvib.load: textures.0: "),
+    ],
+)
+def test_the_library_refuses_textures_as_a_configuration_does(study, textures, says):
+    binding = "car-background-object" if study == "urbancars" else "shape-hue"
+    with refused(says):
+        diagvib.load(study, binding, "test", sources="embedded", textures=textures)
+
+
+def test_a_path_that_leads_upwards_does_not_leave_the_cache(tmp_path, monkeypatch):
+    """Two projects, whose textures are each below a path like `../../../../../surfaces`."""
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "cache"))
+    options = {"sources": "embedded", "counts": SMALL, "image_size": 64}
+    deep = "/".join("abcde")
+
+    def pixels(project, textures):
+        monkeypatch.chdir(tmp_path / project / deep)
+        return diagvib.load("zgo", "shape-hue", "val", textures=textures, **options).pixels
+
+    names = {"one": NAMES, "two": NAMES[::-1]}  # other photos by the same names
+    for project in names:
+        (tmp_path / project / deep).mkdir(parents=True)
+        photos(tmp_path / project / "surfaces", names[project])
+    for project in names:
+        expected = pixels(project, str(tmp_path / project / "surfaces"))
+        assert torch.equal(pixels(project, "../../../../../surfaces"), expected)
+    assert not torch.equal(pixels("one", "../../../../../surfaces"), expected)
+    assert len({*(tmp_path / "cache/embedded").iterdir()}) == 4
 
 
 def test_the_example_lists_files_that_scikit_image_has(tmp_path):

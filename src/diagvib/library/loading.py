@@ -17,8 +17,9 @@ from diagvib.library.finished_root import finished_images, study_files
 from diagvib.library.rendering import Rendering
 from diagvib.library.study_dataset import Image, StudyDataset
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
-from diagvib.settings.keys import ImageCount, ImageSize, Sources
+from diagvib.settings.keys import ImageCount, ImageSize, Sources, Textures
 from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import check_textures
 from diagvib.studies.binding import bind_its_own
 from diagvib.studies.study import SPLITS, load_study
 
@@ -33,6 +34,11 @@ def listed(value: object) -> object:
 
 _Path = Annotated[Path, Field(strict=False)]
 _Paths = Annotated[Sequence[_Path], BeforeValidator(listed)]
+_Texture = Annotated[
+    Textures, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)
+]
+_Textures = Annotated[Sequence[_Texture], BeforeValidator(listed)]
+_Mapping = BeforeValidator(lambda value: dict(value) if isinstance(value, Mapping) else value)
 _Integer = BeforeValidator(lambda value: int(value) if isinstance(value, np.integer) else value)
 _Dtype = Annotated[
     Literal["uint8", "float32"], BeforeValidator(lambda value: str(value).removeprefix("torch."))
@@ -102,7 +108,7 @@ def load(
     root: _Path | None = None,
     sources: Sources | None = None,
     mirror: _Path | None = None,
-    counts: dict[Name, Annotated[ImageCount, _Integer]] | None = None,
+    counts: Annotated[dict[Name, Annotated[ImageCount, _Integer]] | None, _Mapping] = None,
     image_size: Annotated[ImageSize, _Integer] | None = None,
     device: str | torch.device | None = None,
     transform: Callable[[Tensor], Any] | None = None,
@@ -110,7 +116,7 @@ def load(
     metadata: Literal["dict", "tensor"] = "dict",
     classes: Literal["all", "sample"] = "all",
     studies_from: _Paths = (),
-    textures: _Paths = (),
+    textures: _Textures = (),
 ) -> StudyDataset:
     """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
@@ -127,7 +133,7 @@ def load(
     together, for studies none of whose groups is named; groups of other studies are ignored.
     Defaults are those of config/config.yaml, DiagViB-6's, with as many for other groups together as
     for val; far fewer for stand-ins of photos. image_size: pixels per side, by default 128. device:
-    where a scene of your own renders, by default cpu; the shipped scenes always draw on the CPU.
+    where digits, and scenes of your own, are drawn, by default cpu; on a GPU, digits are the same.
 
     transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1,
     as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
@@ -141,7 +147,7 @@ def load(
     given, for arguments about rendering.
     """
     studies_from = studies_from or study_files(root)
-    definition = load_study(study, studies_from, [*map(str, textures)] or PUBLISHED_TEXTURES)
+    definition = load_study(study, studies_from, textures or PUBLISHED_TEXTURES)
     scene = load_scene(definition.scene)
     if sample and scene.replicates == "seeds":
         raise DiagvibError(
@@ -152,6 +158,9 @@ def load(
     splits = SPLITS if split == "all" else (split,)
     rendering = Rendering(sources, mirror, counts, image_size, device, textures or None)
     if root is None:
+        if mirror and not mirror.is_dir():
+            raise DiagvibError(f"diagvib.load: mirror: {mirror}: no such folder")
+        check_textures(textures or PUBLISHED_TEXTURES, [definition.scene])
         images = rendering.images(definition, bound, sample, splits, studies_from)
     else:
         rendering.check_unused(root)

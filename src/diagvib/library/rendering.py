@@ -22,8 +22,11 @@ from diagvib.settings.resolve import default_path
 from diagvib.studies.binding import Binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
-from diagvib.studies.scarcity import counts_of
+from diagvib.studies.scarcity import check_counts, counts_of
 from diagvib.studies.study import Study, load_studies
+
+# Of every cell; where test images are too few for that, metrics come with a warning.
+_ENOUGH = 10_000_000
 
 
 class Rendering(NamedTuple):
@@ -34,7 +37,7 @@ class Rendering(NamedTuple):
     counts: dict[str, int] | None
     image_size: int | None
     device: str | torch.device | None
-    textures: Sequence[Path] | None
+    textures: Sequence[str] | None
 
     def images(
         self,
@@ -50,6 +53,8 @@ class Rendering(NamedTuple):
         stand_ins = few_images(scene, self.sources)
         defaults = STAND_IN_COUNTS if stand_ins else read_yaml(default_path())["counts"]
         counts = counts_of(study, self.counts or {}, defaults, load_studies(studies_from))
+        if "train" in splits and not study.as_published:
+            check_counts(study, {"train": counts["train"], "test": _ENOUGH})
         prepared = cached(scene, self.sources or "official", self.mirror)
         catalogue, samples = scene.catalogue(prepared), [dataset_sample(sample, scene)]
         recipes = draw_recipes(study, binding, samples, counts, scene, catalogue, splits)

@@ -15,6 +15,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images
 from diagvib.library.loading import Drawing, load
 from diagvib.library.study_dataset import StudyDataset
+from diagvib.results.evaluation import with_combinations
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.scene import Photos
 
@@ -76,11 +77,14 @@ def score(
     metrics = test.evaluate(predicted, confidence)
     labels = np.array(test.classes)[predicted.numpy()]
     right = pd.Series((predicted == test.targets).numpy(), dtype=float)
-    shares = right.groupby(_combinations(test), sort=False).mean().add_suffix("_accuracy")
+    shares = right.groupby(_combinations(test), sort=False).mean().add_suffix("_accuracy").to_dict()
+    definition = test._known_studies.studies[test.study]
+    if definition.metrics == "accuracy":  # which has them
+        shares = {}
     trained: Any = {}
-    if test._known_studies.studies[test.study].as_published:
+    if definition.as_published:
         trained = _combinations(load(study, binding, "train", sample, **options)).value_counts()
-    return shares.to_dict() | metrics | _follows(test, labels, dict(trained))
+    return with_combinations(shares, metrics) | _follows(test, labels, dict(trained))
 
 
 @contextmanager

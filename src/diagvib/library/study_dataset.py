@@ -157,7 +157,10 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
     def get_subset(
         self, split: str, frac: float = 1.0, transform: Callable[[Image], Any] | None = None
     ) -> StudyDataset[Any, Metadata]:
-        """One split of `all`, or a random share of it. transform: applied after this dataset's."""
+        """One split of `all`, or a random share of it, from 0 to 1. transform: applied after this
+        dataset's."""
+        if not 0 <= frac <= 1:
+            raise DiagvibError(f"frac {frac}: a share from 0 to 1 is needed")
         if split not in (SPLITS if self.split == "all" else (self.split,)):
             raise DiagvibError(
                 f"split {split!r}: this dataset has {self.split}; load split='all', which has "

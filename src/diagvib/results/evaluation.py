@@ -1,7 +1,7 @@
 """The metrics of one set of predictions: the numbers that a study's tables would give for a run."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -74,19 +74,31 @@ def evaluate(
     if confidence is not None:
         answered = answered.append_column("confidence", pa.array(confidence))
         result |= calibration_errors(answered, target)
+    combinations: dict[str, float] = {}
     if known_studies.studies[study].metrics == "accuracy":
         shares = per_image(cells, CLASSES)
         names = ("-".join(filter(None, names)) for names in shares.index)
-        result = {
+        combinations = {
             f"{name}_accuracy": share for name, share in zip(names, shares, strict=True)
-        } | result
+        }
     if split == "test":
         metric_set = METRIC_SETS[known_studies.studies[study].metrics]
         values = metric_set.of_run(
             Results(pd.DataFrame([{**run, **groups}]), cells, known_studies, {})
         )
         result |= values.drop(columns=RUN_KEYS).iloc[0].astype(float).dropna().to_dict()
-    return result
+    return with_combinations(combinations, result)
+
+
+def with_combinations(
+    combinations: Mapping[str, float], metrics: Mapping[str, float]
+) -> dict[str, float]:
+    """The accuracies of combinations of classes, then metrics. DiagvibError if two have one name."""
+    if doubled := min(combinations.keys() & metrics.keys(), default=None):
+        raise DiagvibError(
+            f"two metrics would be called {doubled}; rename the class {doubled.removesuffix('_accuracy')}"
+        )
+    return {**combinations, **metrics}
 
 
 def _check_cells(
@@ -103,7 +115,8 @@ def _check_cells(
     message = f"{name} {'-'.join(factors)}: the test split has no image"
     lost = set(cells["group"]) - set(tested["group"])
     if lost:
-        raise DiagvibError(f"{message} of group {min(lost)}; raise the number of its images")
+        remedy = "its photos have none in this split" if study.as_published else "raise its number"
+        raise DiagvibError(f"{message} of group {min(lost)}; {remedy}")
     needed, tested = (pd.MultiIndex.from_frame(frame[tested.columns]) for frame in (cells, tested))
     for cell in needed.difference(tested)[:1]:
         text = f"{message} of the cell {', '.join(cell)}; metrics are of the other cells"

@@ -12,6 +12,8 @@ from diagvib.scenes.scene import Scene
 
 # Digests of the scene code already imported by this process.
 loaded_code: dict[str, str] = {}
+# Letters of a folder's name, of up to four bytes each; disks have at most 255.
+_LONGEST = 60
 
 
 def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
@@ -27,7 +29,9 @@ def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
     photos = scene.state(mirror) if scene.raw_files(sources) else ""
     made_from = repr([scene.name, photos, code_of(scene.entries).digest])
     folder = cache_folder() / sources / text_sha256(made_from)
-    raw, prepared = (folder / "data" / kind / scene.name for kind in ("raw", "prepared"))
+    # Of a scene with the paths of textures or photos, without folders, which `..` would leave.
+    name = scene.name.replace("/", "_")[-_LONGEST:]
+    raw, prepared = (folder / "data" / kind / name for kind in ("raw", "prepared"))
     if not is_prepared(prepared):
         with _locked(folder):  # of several processes, one makes it; free again when that is killed
             if not is_prepared(prepared):

@@ -167,7 +167,7 @@ class Experiment(Strict):
     config/sources.yaml. 2 to 50 together; paths are relative to this file, or to the current folder"""
     bindings: Literal["all"] | Unique[str]
     """which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; a target alone,
-    such as shape, for studies without cues; or all"""
+    such as shape, for studies without cues; or all, with each set of cues in one order"""
     samples: Samples
     """how many dataset samples; the published ones come first, further ones are drawn. With a scene
     of photos, which has one dataset: how many training runs on it, each with its own seed"""
@@ -272,7 +272,7 @@ class Configuration(Experiment):
     keep_weights: bool
     """every run also keeps its selected weights, in weights.pt"""
     device: Literal["auto", "cpu", "cuda"]
-    """where networks are trained (digits are drawn on the CPU); auto: cuda if there is a GPU"""
+    """where networks are trained and digits drawn, with equal pixels; auto: cuda if there is a GPU"""
     devices: Devices
     """whose shares the jobs take in turn: all, every GPU of the machine; or a list like [cuda:0, cuda:3],
     counted as `nvidia-smi` and CUDA_VISIBLE_DEVICES do, or [cpu, cpu] to try it without a GPU"""

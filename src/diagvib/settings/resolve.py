@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from inspect import signature
 from itertools import chain
@@ -32,6 +32,7 @@ from diagvib.settings.photo_counts import absent_photos
 from diagvib.settings.ranges import check_names as check_trial_names
 from diagvib.settings.ranges import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
+from diagvib.studies.known_studies import known_studies
 from diagvib.studies.scarcity import check_counts, check_names, empty_groups
 from diagvib.studies.study import Study, load_studies
 
@@ -87,6 +88,17 @@ def overridden(path: str | Path, overrides: list[str] | None) -> dict:
     return config
 
 
+def without_baseline_keys(values: dict) -> dict:
+    """A configuration's keys for a baseline that is not among its own: without `mine`, and without a
+    random search, whose trials and ranges may be those of its baselines."""
+    values, tuning = {**values}, values.get("tuning")
+    values.pop("mine", None)
+    if isinstance(tuning, dict) and tuning.get("random_search"):
+        grid = {"study": "zso", "factors": ["shape"], "samples": [0], "random_search": None}
+        values["tuning"] = {**tuning, **grid}
+    return values
+
+
 def with_paths(config: dict, path: Path) -> dict:
     """A configuration file's keys, with the paths of the files that it names: from the current
     folder, for those below it, as in a clone elsewhere."""
@@ -137,12 +149,13 @@ def resolve(values: dict, location: str) -> ResolvedConfiguration:
     """
     config = completed(values, location)
     with within(location):
+        _ = known_studies(dict(config)).contrasts  # which are computed only after all runs
         names = _real_names(config, config.studies, "studies")
         tuning = _resolved_tuning(config)
         config = config.model_copy(update={"studies": names, "tuning": tuning})
         studies = [config.study(name) for name in config.studies]
         _check_scenes([*studies, config.study(tuning.study)])
-        _check_textures(config)
+        check_textures(config.textures, config.scenes)
         _check_seeds(config)
         _check_counts(config, studies)
         with within("bindings"):
@@ -203,11 +216,11 @@ def _check_scenes(studies: list[Study]) -> None:
             )
 
 
-def _check_textures(config: Configuration) -> None:
-    """The textures change some study's images."""
-    if tuple(config.textures) != PUBLISHED_TEXTURES and not any(map(has_textures, config.scenes)):
+def check_textures(textures: Sequence[str], scenes: Sequence[str]) -> None:
+    """DiagvibError unless the textures change some scene's images."""
+    if tuple(textures) != PUBLISHED_TEXTURES and not any(map(has_textures, scenes)):
         raise DiagvibError(
-            f"textures: the images of {', '.join(config.scenes)} have none; leave this key out"
+            f"textures: the images of {', '.join(scenes)} have none; leave this key out"
         )
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.studies.binding import possible_bindings
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.metric_sets import ID, OOD
 from diagvib.studies.preference import cue_label, image_counts, single_cue_label
 from diagvib.studies.scarcity import absent_combinations
 from diagvib.studies.study import (
     METRICS,
-    TARGET,
     Contrast,
     Headline,
     Study,
@@ -26,6 +26,9 @@ from diagvib.studies.study import (
     read_study_file,
     study_files,
 )
+
+# The metrics of single studies beside which those of contrasts stand.
+NO_CONTRASTS = ("faavg", "famin", f"{ID}_accuracy", f"{OOD}_accuracy")
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,15 @@ class KnownStudies:
 
     @cached_property
     def contrasts(self) -> dict[str, Contrast]:
-        """Metric -> the contrast that gives it."""
-        return {contrast.metric: contrast for contrast in self._joined("contrasts").values()}
+        """Metric -> the contrast that gives it. DiagvibError for the name of another metric."""
+        contrasts: dict[str, Contrast] = {}
+        for name, contrast in self._joined("contrasts").items():
+            if contrast.metric in {*contrasts, *NO_CONTRASTS}:
+                raise DiagvibError(
+                    f"contrasts.{name}.metric: another metric is called {contrast.metric}; choose another name"
+                )
+            contrasts[contrast.metric] = contrast
+        return contrasts
 
     def _joined(self, key: str) -> dict:
         joined: dict = {}
@@ -100,8 +110,11 @@ class KnownStudies:
 
     def chance(self, study: str) -> float:
         """The chance level of a study: guessing gives the mean over classes 1/n, however frequent each
-        of the n classes is in a test group."""
-        return 1 / self.studies[study].roles[TARGET]
+        of the n classes that its rows use is in a test group."""
+        definition = self.studies[study]
+        # `added` is a class of the cue.
+        cells = (definition.row_cells(row, (1, 2, 0)) for row in definition.rows)
+        return 1 / len({cell[0] for cell in chain.from_iterable(cells)})
 
     def groups(self, studies: Iterable[str]) -> list[str]:
         """Every test group of these studies, those needed by their metrics first."""
