@@ -194,6 +194,18 @@ def test_classes_of_the_png_table_are_numbered_without_gaps(exported, tmp_path):
     assert (pairs == 1).all().all() and len(pairs) > table["hue"].nunique()
 
 
+def test_a_factor_that_no_image_varies_is_none_of_the_photos(exported, tmp_path):
+    """As a watermark that is absent from all of them."""
+    folder, datasets = exported
+    (tmp_path / datasets[-1].folder).mkdir(parents=True)
+    for split in SPLITS:
+        path = f"{datasets[-1].folder}/{split}.parquet"
+        pd.read_parquet(folder / path).assign(texture=2).to_parquet(tmp_path / path)
+    write_pngs(tmp_path, datasets[-1], Digits(), 64, [])
+    photos = load_scene(str(tmp_path / datasets[-1].folder / "png/photos.yaml"))
+    assert {*photos.factors} == {*Digits.factors} - {"texture"}
+
+
 def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported):
     folder, _ = exported
     files = sorted(folder.rglob("*.parquet"))

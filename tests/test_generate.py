@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 import yaml
+from filelock import FileLock
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -262,6 +264,17 @@ def test_a_captioner_of_transformers_judges_images(tmp_path, monkeypatch):
         assert row.accepted == (not words.isdisjoint(row.caption.split()))
 
 
+def test_a_folder_that_another_process_fills_has_a_table_of_no_images(tmp_path):
+    generation = validated(Generation, SMALL | {"folder": str(tmp_path / "pets")}, "toy")
+    with ExitStack() as locks:
+        for cell in generation.cells:
+            (tmp_path / "pets" / cell.path).mkdir(parents=True)
+            locks.enter_context(FileLock(tmp_path / "pets" / cell.path / ".generation.lock"))
+        table = generate(generation, None)
+    assert table["accepted"].sum() == 0 and table.loc[~table["accepted"], "reason"].empty
+    assert [*pd.read_csv(tmp_path / "pets.csv")] == [*table]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -269,6 +282,10 @@ def test_a_captioner_of_transformers_judges_images(tmp_path, monkeypatch):
         ({"template": "{class} {background} {coat} {time} {x}"}, "template: has {x}"),
         ({"template": "{class} {background} {coat} {time} {"}, "template: .* write {{ for a brace"),
         ({"keywords": {"cat": ["cat"]}}, "keywords: must name each class once"),
+        ({"keywords": ["dog", "polar bear"]}, "keywords: 'polar bear' is not one word of letters"),
+        ({"keywords": {"cat": ["cat"], "dog": ["t-shirt"]}}, "keywords: 't-shirt' is not one word"),
+        ({"template": "{class:{zz}} {background}"}, "template: write {class} without a format"),
+        ({"template": "{class!r} {background}"}, "template: write {class} without a format"),
         ({"photos": 0}, "photos: must be greater than or equal to 1"),
         ({"captioner": {"model": "nowhere"}}, "nowhere cannot be loaded"),
         ({"captioner": {"model": "pets:paint"}}, "captioner.model: pets:paint cannot be imported"),

@@ -15,8 +15,10 @@ from torch import nn
 import diagvib
 from conftest import REPOSITORY, refused
 from diagvib import stages
+from diagvib.commands.evaluate import frozen_baseline, write_configuration
 from diagvib.commands.fitted import fitted_baseline, read_classes, write_fitted
 from diagvib.commands.score import Dataset, class_names, read_predictions, score
+from diagvib.commands.try_baseline import with_one_baseline
 from diagvib.foundation.files import file_sha256
 from diagvib.methods.fitted import Fitted
 from diagvib.methods.method import Unlabelled
@@ -335,8 +337,11 @@ class Perfect(nn.Module):
 
 def test_outputs_with_the_names_of_a_samples_classes_are_matched_by_them():
     options = "zgo", "hue-shape", "test"
-    test, own = diagvib.load(*options, **SMALL), diagvib.load(*options, classes="sample", **SMALL)
-    ordered, ascending = [*own.classes], sorted(own.classes)
+    test, sample = (
+        diagvib.load(*options, **SMALL),
+        diagvib.load(*options, classes="sample", **SMALL),
+    )
+    ordered, ascending = [*sample.classes], sorted(sample.classes)
     assert ordered != ascending
     for network in (Perfect(test, ascending, ascending), Perfect(test, ordered)):
         assert diagvib.score(network, "zgo", "hue-shape", **SMALL)["accuracy"] == 1
@@ -381,6 +386,7 @@ def test_numbers_in_another_order_than_the_classes_are_not_counted():
         ("name,prediction\na,1", "no column file among name, prediction"),
         ("file,prediction\na,\nb,2", "1 rows without a file or a prediction: line 2"),
         ("file,prediction\na,1\na,2\nb,1\nb,1", "2 files with several predictions: a, b"),
+        ("file,prediction,prediction\na,1,2", "1 columns are there twice: prediction"),
         ("file,prediction,confidence\na,1,2", "1 rows whose confidence is no probability .*: a"),
     ],
 )
@@ -411,6 +417,34 @@ def test_files_and_classes_that_do_not_fit_are_named(folder):
     hues = diagvib.load("zgo", "hue-shape", "test", **SMALL)
     ordered = [name for name in hues.classes if name in hues.table["hue"].to_pylist()]
     assert present == [ordered[2], ordered[0], ordered[1]]
+
+
+SEARCH = {"bindings": ["shape-hue"], "trials": {"small_cnn": 3}}
+RANGES = {"all": {"model.options.width": {"choice": [8, 16]}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stem"),
+    [
+        ({"mine": "small_cnn"}, "prédictions"),
+        ({"tuning": {"study": "zgo", "random_search": SEARCH}}, "p" * 140),
+        ({"tuning": {"study": "zgo", "random_search": {**SEARCH, "ranges": RANGES}}}, "p"),
+    ],
+)
+def test_keys_of_a_configurations_baselines_do_not_concern_another(folder, changes, stem):
+    base, path = Path("base.yaml"), Path(f"{stem}.csv")
+    base.write_text(yaml.safe_dump({**CONFIG, **changes}))
+    load_config(base)
+    files = [f"{row:06}.png" for row in range(54)]
+    pd.DataFrame({"file": files, "prediction": "red"}).to_csv(path, index=False)
+    _, config = score(path, base, None, None, ["bindings=[hue-shape]"])
+    (baseline,) = config.baselines
+    assert baseline.name.startswith("scored_p") and len(baseline.name) < 128
+    assert (baseline.name == "scored_p") == (stem == "p")
+    entry = frozen_baseline("small_cnn")
+    assert write_configuration(entry, ["zgo"], base, None, "frozen")[1].tuning.random_search is None
+    tried = with_one_baseline(base, None, "resnet18", "zgo", "shape-hue")
+    assert [entry.name for entry in tried.baselines] == ["resnet18"]
 
 
 @pytest.mark.parametrize(

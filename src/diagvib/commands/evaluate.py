@@ -9,16 +9,24 @@ from shlex import quote
 import yaml
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, file_sha256, read_yaml, write_text
+from diagvib.foundation.files import (
+    definition_path,
+    file_sha256,
+    read_yaml,
+    text_sha256,
+    write_text,
+)
 from diagvib.models.registry import PACKAGES, family
 from diagvib.settings.keys import Configuration
-from diagvib.settings.resolve import load_config, overridden
+from diagvib.settings.resolve import load_config, overridden, without_baseline_keys
 
 # Of each frozen baseline's head; not tuned.
 _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_epochs": 100}
 PUBLISHED = "diagvib.methods.views:Published"
 # Of a baseline that trains nothing, of however few images.
 OWN_OUTPUTS = {**_TRAINED, "batch_size": 8, "max_epochs": 1}
+# Letters of a baseline's name behind the longest of these.
+_LONGEST = 118
 # With which the names of the baselines begin that `evaluate` and `score` write.
 _KINDS = ("frozen_", "fitted_", "zero_shot_", "scored_")
 
@@ -77,9 +85,9 @@ def write_configuration(
     if isinstance(weights, dict):
         weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
     # Baselines that are trained have the names of their networks.
-    network_name = _in_paths(re.sub("^(timm|transformers)/", "", network["name"]))
+    network_name = baseline_name(re.sub("^(timm|transformers)/", "", network["name"]))
     frozen_settings = definition_path("frozen.yaml")
-    settings = overridden(base or frozen_settings, overrides)
+    settings = without_baseline_keys(overridden(base or frozen_settings, overrides))
     configured = base and "max_epochs" in (read_yaml(base).get("training") or {})
     if configured or any("max_epochs" in override for override in overrides or ()):
         entry = {key: value for key, value in entry.items() if key != "max_epochs" or not trained}
@@ -120,6 +128,15 @@ def _written(path: Path) -> bool:
     content = read_yaml(path)
     names = content.get("baselines", content) if isinstance(content, dict) else None
     return isinstance(names, list | dict) and all(str(n).startswith(_KINDS) for n in names)
+
+
+def baseline_name(text: str) -> str:
+    """A text as part of a baseline's name, in which letters beyond ASCII and long texts are replaced
+    by a hash."""
+    name = _in_paths(text)
+    if name.isascii() and len(name) <= _LONGEST:
+        return name
+    return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}-{text_sha256(name)[:8]}"
 
 
 def _in_paths(name: str) -> str:

@@ -56,9 +56,10 @@ def write_pngs(
     for factor, classes in scene.factors.items():
         numbers, present = pd.factorize(table[factor], sort=True)
         table[factor] = numbers
-        numbered[factor] = {
-            "classes": {classes[position]: new for new, position in enumerate(present)}
-        }
+        if len(present) > 1:  # as a factor of photos must have
+            numbered[factor] = {
+                "classes": {classes[position]: new for new, position in enumerate(present)}
+            }
     table["place"] = table.groupby(cues).ngroup() if cues else 0
     table = table.assign(img_filename=table[_FILE], img_id=table.index, y=table[target])
     table = table[[*_COLUMNS, *table.columns.difference(_COLUMNS, sort=False)]]

@@ -1,5 +1,6 @@
 """`diagvib score`: predictions that were made elsewhere, through the studies of a configuration."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from diagvib.commands.evaluate import OWN_OUTPUTS, check_overwritten
+from diagvib.commands.evaluate import OWN_OUTPUTS, baseline_name, check_overwritten
 from diagvib.commands.fitted import read_classes
 from diagvib.commands.run import run_workflow
 from diagvib.foundation.errors import DiagvibError, some_names, within
@@ -22,7 +23,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.photos.scene import CATALOGUE, Photos
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config, overridden
+from diagvib.settings.resolve import load_config, overridden, without_baseline_keys
 from diagvib.studies.recipes import read_recipes, select_recipes
 from diagvib.studies.study import SPLITS
 
@@ -46,9 +47,8 @@ def score(
     and classes that are unknown or there twice.
     """
     mapping, table = read_classes(classes), read_predictions(path)
-    name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in path.stem)
-    name = f"scored_{name}"
-    settings = overridden(base, [*overrides] if overrides else None)
+    name = "scored_" + baseline_name(re.sub(r"[^\w-]", "_", path.stem))
+    settings = without_baseline_keys(overridden(base, [*overrides] if overrides else None))
     root = root or f"outputs/score/{name.removeprefix('scored_')}"
     baselines, file = Path(root, "baselines.yaml"), Path(root, "configuration.yaml")
     choices = {"studies": [*studies]} if studies else {}
@@ -90,7 +90,10 @@ def read_predictions(path: Path) -> pd.DataFrame:
             f"{path}: no column {lost[0]} among {some_names([*table])}; the columns file and "
             "prediction are needed"
         )
-    table = table[[name for name in (FILE, PREDICTION, CONFIDENCE) if name in table]]
+    names = [name for name in (FILE, PREDICTION, CONFIDENCE) if name in table]
+    heads = pd.read_csv(path, dtype=str, header=None, nrows=1, skipinitialspace=True).iloc[0]
+    _refuse(path, "columns are there twice", [name for name in names if [*heads].count(name) > 1])
+    table = table[names]
     table = table.apply(lambda column: column.str.strip())
     empty = (table[FILE] == "") | (table[PREDICTION] == "")
     _refuse(

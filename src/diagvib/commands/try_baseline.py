@@ -13,7 +13,13 @@ from diagvib.methods.registry import declaration
 from diagvib.scenes.scene import ABILITIES
 from diagvib.settings.baselines import load_settings, tuning_needed
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
-from diagvib.settings.resolve import completed, default_path, overridden, resolve
+from diagvib.settings.resolve import (
+    completed,
+    default_path,
+    overridden,
+    resolve,
+    without_baseline_keys,
+)
 
 
 def with_one_baseline(
@@ -23,7 +29,7 @@ def with_one_baseline(
     given. DiagvibError for what a resolved configuration refuses, as a study without the labels that
     the method needs."""
     file = path or default_path()
-    values = overridden(file, overrides)
+    values = without_baseline_keys(overridden(file, overrides))
     config = completed(values, one_line(file))
     entries = {entry.name: entry for entry in config.baselines if not isinstance(entry, str)}
     keys, entry = {"max_epochs", "batch_size", "settings"}, entries.get(baseline)

@@ -94,8 +94,8 @@ def without_baseline_keys(values: dict) -> dict:
     values, tuning = {**values}, values.get("tuning")
     values.pop("mine", None)
     if isinstance(tuning, dict) and tuning.get("random_search"):
-        grid = {"study": "zso", "factors": ["shape"], "samples": [0], "random_search": None}
-        values["tuning"] = {**tuning, **grid}
+        grid = read_yaml(default_path())["tuning"]
+        values["tuning"] = {**grid, "factors": grid["factors"][:1]}  # others may have few classes
     return values
 
 

@@ -101,16 +101,17 @@ class Generation(Strict):
     def _fits(self) -> "Generation":
         names = ["class", "background", *self.details]
         try:
-            fields = [
-                name
-                for _, name, _, _ in string.Formatter().parse(self.template)
-                if name is not None
+            parts = [
+                part[1:] for part in string.Formatter().parse(self.template) if part[1] is not None
             ]
         except ValueError as error:
             raise InvalidField("template", f"{error}; write {{{{ for a brace") from None
-        for name in fields:
+        fields = [name for name, _, _ in parts]
+        for name, form, conversion in parts:
             if name not in names:
                 raise InvalidField("template", f"has {{{name}}}, which `details` lacks")
+            if form or conversion:
+                raise InvalidField("template", f"write {{{name}}} without a format")
         for name in names:
             if name not in fields:
                 raise InvalidField("template", f"lacks {{{name}}}")
@@ -118,6 +119,12 @@ class Generation(Strict):
             raise InvalidField("details", "class and background have keys of their own")
         if isinstance(self.keywords, dict) and {*self.keywords} != {*self.classes}:
             raise InvalidField("keywords", "must name each class once, or be one list for all")
+        for keyword in sorted(set().union(*map(self.keywords_of, self.classes))):
+            if not _WORD.fullmatch(keyword):
+                raise InvalidField(
+                    "keywords",
+                    f"{keyword!r} is not one word of letters and digits, as the words of a caption are",
+                )
         return self
 
     def keywords_of(self, class_name: str) -> set[str]:
@@ -148,6 +155,10 @@ class Cell(NamedTuple):
     @property
     def path(self) -> str:
         return "/".join(filter(None, self))
+
+
+# Of the table of images.
+_COLUMNS = ["photo", *Cell._fields, "prompt", "seed", "caption", "accepted", "reason"]
 
 
 class Drawing(NamedTuple):
@@ -332,7 +343,7 @@ def _write_table(generation: Generation) -> pd.DataFrame:
     """Write the table: a row for each image of all cells so far."""
     folder = Path(generation.folder)
     rows = [row for cell in generation.cells for row in Journal(folder, cell).rows]
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=_COLUMNS).astype({"accepted": bool})
     with whole_file(table_path(generation)) as temporary:
         table.to_csv(temporary, index=False)
     return table
