@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -60,8 +61,9 @@ def end_its_time(script: subprocess.Popen, results: Path) -> None:
         assert script.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     for process in psutil.Process(script.pid).children(recursive=True):
-        if process.cmdline()[1:2] == ["benchmarks/gpu_jobs.py"]:
-            process.send_signal(signal.SIGALRM)
+        with suppress(psutil.NoSuchProcess):  # ended meanwhile
+            if process.cmdline()[1:2] == ["benchmarks/gpu_jobs.py"]:
+                process.send_signal(signal.SIGALRM)
 
 
 def predictions(work: Path) -> dict[str, bytes]:
