@@ -164,13 +164,11 @@ def seeded_gains() -> pd.DataFrame:
             of_seeds = change.groupby("seed").mean()
             pairs = [runs.groupby("sample").mean() for runs in (accuracies, erm)]
             for part in PARTS:
-                row = {"settings": settings, "method": method, "part": part}
-                row |= {"mean": change[part].mean()}
                 low, high = sample_interval(*(runs[part] for runs in pairs))
-                row |= {"low": low, "high": high}
-                seeds = {"lowest": of_seeds[part].min(), "highest": of_seeds[part].max()}
-                rows.append(row | seeds)
-    return pd.DataFrame(rows)
+                reach = (of_seeds[part].min(), of_seeds[part].max())
+                rows.append([settings, method, part, change[part].mean(), low, high, *reach])
+    heads = ["settings", "method", "part", "mean", "low", "high", "lowest", "highest"]
+    return pd.DataFrame(rows, columns=heads)
 
 
 def seeds_table() -> list[Row]:

@@ -384,7 +384,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
                 raise DiagvibError(
                     f"model.views: method {method['name']} reads {', '.join(absent)}, too; add what it lacks"
                 )
-            if MARK in model.get("views", ()) and MARK not in scene.factors:
+            if MARK in views and MARK not in scene.factors:
                 raise DiagvibError(
                     f"model.views: {MARK} needs a scene with a {MARK}, not {study.scene}"
                 )
@@ -392,7 +392,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
                 len(study.cues) if scene.can("exchange") and config.images == "render" else 0
             )
             cue_views = [f"cue.{number + 1}" for number in range(exchanged)]
-            for view in model.get("views", ()):
+            for view in views:
                 if view in TWINS and not (prepared_input(model) and hasattr(scene, "twins")):
                     raise DiagvibError(
                         f"model.views: {view} is read from files of changed photos; it needs a scene of "
