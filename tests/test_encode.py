@@ -25,10 +25,11 @@ from diagvib.models.network import Network
 from diagvib.models.onnx_network import OnnxNetwork
 from diagvib.provenance.code import code_digest, of_encoder
 from diagvib.scenes import load_scene
+from diagvib.settings.baseline_checks import check_baseline
 from diagvib.settings.frozen_networks import encoder_settings, network_name
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout, Run
-from diagvib.settings.resolve import check_baseline, load_config
+from diagvib.settings.resolve import load_config
 from diagvib.stages import draw, prepare
 from diagvib.training import encode as encoding
 from diagvib.training.batches import Scaling
