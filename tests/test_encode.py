@@ -461,6 +461,11 @@ def test_a_square_is_not_larger_than_the_photo_it_is_cut_from():
         frozen(input=options)
 
 
+def test_without_a_size_nothing_is_interpolated():
+    with refused("model.input.interpolation: without size, images are not resized"):
+        frozen(input={"interpolation": "bicubic"})
+
+
 def test_photos_alone_are_prepared_for_a_network():
     options = {"size": 64, "resize": 72, "mean": [0.5] * 3, "std": [0.5] * 3}
     settings, config = frozen(input=options), load_config()

@@ -87,6 +87,8 @@ class Input(Sparse):
             raise InvalidField("resize", "this needs size, mean and std, too")
         if (self.mean is None) != (self.std is None):
             raise InvalidField("mean" if self.mean is None else "std", "give both mean and std")
+        if self.interpolation != "bilinear" and not self.size:
+            raise InvalidField("interpolation", "without size, images are not resized; add it")
         if self.resize and self.resize < self.size:
             raise InvalidField("resize", f"smaller than size, {self.size}, which is cut out of it")
         return self
