@@ -78,38 +78,48 @@ def write_configuration(
     """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
     returns the latter's path and content. base: a configuration with all that is not given here,
     in place of `config/frozen.yaml`. DiagvibError for whatever is wrong in them."""
-    network, method = entry["model"], entry["method"]
-    trained, fitted = method == "erm", isinstance(method, dict)
-    weights = network.get("weights")
-    size = method.get("size") if fitted else (network["input"] or {}).get("size")
-    if isinstance(weights, dict):
-        weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
-    # Baselines that are trained have the names of their networks.
-    network_name = baseline_name(re.sub("^(timm|transformers)/", "", network["name"]))
     frozen_settings = definition_path("frozen.yaml")
     settings = without_baseline_keys(overridden(base or frozen_settings, overrides))
-    configured = base and "max_epochs" in (read_yaml(base).get("training") or {})
-    if configured or any("max_epochs" in override for override in overrides or ()):
-        entry = {key: value for key, value in entry.items() if key != "max_epochs" or not trained}
-    kind = "frozen" if trained else "fitted" if fitted else "zero_shot"
-    entries = {f"{kind}_{network_name}": entry}
-    if trained and family(network["name"]) == "clip" and weights:
-        entries[f"zero_shot_{network_name}"] = zero_shot(entry)
     if settings.get("root") != read_yaml(frozen_settings)["root"]:
         root = root or settings.get("root")
-    words = (network["name"], weights, size, None if trained else "own")
-    network_words = " ".join(str(part) for part in words if part)
-    root = Path(root or f"outputs/evaluate/{_in_paths(network_words)}")
-    baselines, file = root / "baselines.yaml", root / "configuration.yaml"
-    configuration = {"root": str(root), "studies": studies, "baselines": [*entries]}
-    baseline_files = settings.get("baselines_from") or []
+    folder = Path(root or f"outputs/evaluate/{_in_paths(_network_words(entry))}")
+    baselines, file = folder / "baselines.yaml", folder / "configuration.yaml"
+    training = (read_yaml(base).get("training") or {}) if base else {}
+    epochs_given = "max_epochs" in training or any("max_epochs" in text for text in overrides or ())
+    if epochs_given and entry["method"] == "erm":
+        entry = {key: value for key, value in entry.items() if key != "max_epochs"}
+    entries, baseline_files = _named_entries(entry), settings.get("baselines_from") or []
+    configuration = {"root": str(folder), "studies": studies, "baselines": [*entries]}
     configuration["baselines_from"] = [*dict.fromkeys([*baseline_files, str(baselines)])]
-    if fitted:  # as precise as it is elsewhere
+    if isinstance(entry["method"], dict):  # fitted elsewhere: as precise as it is there
         configuration["training"] = {"precision": "fp32", **(settings.get("training") or {})}
     check_overwritten([baselines, file], base)
     write_text(baselines, yaml.safe_dump(entries, sort_keys=False))
     write_text(file, yaml.safe_dump({**settings, **configuration}, sort_keys=False))
     return file, load_config(file)
+
+
+def _named_entries(entry: dict) -> dict[str, dict]:
+    """Baselines, named after their network: the given one; and of a CLIP network with a trained
+    layer, the one without training."""
+    network, method = entry["model"], entry["method"]
+    name = baseline_name(re.sub("^(timm|transformers)/", "", network["name"]))
+    kind = "frozen" if method == "erm" else "fitted" if isinstance(method, dict) else "zero_shot"
+    entries = {f"{kind}_{name}": entry}
+    if kind == "frozen" and family(network["name"]) == "clip" and network.get("weights"):
+        entries[f"zero_shot_{name}"] = zero_shot(entry)
+    return entries
+
+
+def _network_words(entry: dict) -> str:
+    """`resnet50 IMAGENET1K_V2 224`: network, weights and input size; `own` for its own outputs."""
+    network, method = entry["model"], entry["method"]
+    weights = network.get("weights")
+    if isinstance(weights, dict):
+        weights = weights.get("package") or f"{Path(weights['file']).stem}-{weights['sha256'][:8]}"
+    size = (method if isinstance(method, dict) else network["input"] or {}).get("size")
+    words = (network["name"], weights, size, None if method == "erm" else "own")
+    return " ".join(str(word) for word in words if word)
 
 
 def check_overwritten(paths: Iterable[Path], *sources: str | Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -96,27 +97,14 @@ def _scaling(name: str, weights: str | None, size: int | None) -> dict:
 
 def read_classes(classes: str | None) -> dict[str, str]:
     """Which output means which class: `tabby=cat,7=dog`, or a file: YAML with `output: class`, or
-    CSV with these two columns, with or without heads."""
+    CSV with these two columns, with or without a header."""
     if not classes:
         return {}
     path = Path(classes)
     if path.suffix in (".yaml", ".yml"):
-        content = read_yaml(path)
-        if not isinstance(content, dict) or any(
-            isinstance(v, dict | list) for v in content.values()
-        ):
-            raise DiagvibError(
-                f"{path}: a mapping is needed: a line `output: class` for each output"
-            )
-        pairs = [(str(output), str(name)) for output, name in content.items()]
+        pairs = _yaml_pairs(path)
     elif path.suffix == ".csv":
-        if not path.is_file():
-            raise DiagvibError(
-                f"{path}: no such file; a row `output,class` for each output is needed"
-            )
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            pairs = [tuple(cell.strip() for cell in row) for row in csv.reader(file) if row]
-        pairs = pairs[1:] if pairs[:1] == [("output", "class")] else pairs
+        pairs = _csv_pairs(path)
     else:
         pairs = [tuple(pair.split("=", 1)) for pair in classes.split(",")]
     invalid = [" ".join(pair) for pair in pairs if len(pair) != 2 or not all(pair)]
@@ -125,12 +113,27 @@ def read_classes(classes: str | None) -> dict[str, str]:
             f"--classes {classes}: {some_names(invalid, 3) or 'empty'}; write output=class,output=class, or "
             "name a file: .yaml with `output: class`, or .csv with these two columns"
         )
-    outputs = [output for output, _ in pairs]
-    if doubled := [*dict.fromkeys(name for name in outputs if outputs.count(name) > 1)]:
+    counts = Counter(output for output, _ in pairs)
+    if doubled := [output for output, count in counts.items() if count > 1]:
         raise DiagvibError(
             f"--classes {classes}: {len(doubled):,} outputs mean several classes: {some_names(doubled, 3)}"
         )
     return dict(pairs)
+
+
+def _yaml_pairs(path: Path) -> list[tuple]:
+    content = read_yaml(path)
+    if not isinstance(content, dict) or any(isinstance(v, dict | list) for v in content.values()):
+        raise DiagvibError(f"{path}: a mapping is needed: a line `output: class` for each output")
+    return [(str(output), str(name)) for output, name in content.items()]
+
+
+def _csv_pairs(path: Path) -> list[tuple]:
+    if not path.is_file():
+        raise DiagvibError(f"{path}: no such file; a row `output,class` for each output is needed")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        pairs = [tuple(cell.strip() for cell in row) for row in csv.reader(file) if row]
+    return pairs[1:] if pairs[:1] == [("output", "class")] else pairs
 
 
 def write_fitted(

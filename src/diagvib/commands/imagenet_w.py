@@ -143,24 +143,14 @@ def load_classifier(
     ImageNet. DiagvibError for other weights, or another number of classes.
     """
     name, weights = with_tag(name, weights)
-    file = isinstance(weights_of(weights), dict) and weights not in PACKAGES
-    scaling = _IMAGENET
-    if file:
-        shown_weights, prepared = Path(weights).name, None
-        if family(name) == "clip":
-            prepared = published_input(name, None)[1]
-        elif family(name) == "timm":
-            scaling = published_input(name, None)[1] or scaling
-    else:
-        shown_weights, prepared = published_input(name, weights)
+    shown_weights, prepared = _classifier_input(name, weights, size)
     if shown_weights is None and family(name) != "own":
         raise DiagvibError(
             f"model: {name} has no published weights; name a .pt or .pth file of yours"
         )
-    fixed = family(name) == "torchvision" and name.startswith("vit")
-    prepared = prepared or {**scaling, "size": size, "resize": round(size * 256 / 224)}
     side = prepared["size"]
-    options = {"image_size": side} if fixed else {}
+    fixed_size = family(name) == "torchvision" and name.startswith("vit")
+    options = {"image_size": side} if fixed_size else {}
     entry = {"name": name, "weights": weights_of(weights or shown_weights), "options": options}
     entry |= {"frozen": True, "head": "published", "input": prepared}
     settings = validated(ModelSettings, entry, f"model: {name}").model_dump()
@@ -176,6 +166,21 @@ def load_classifier(
         )
     crop = Crop(prepared.get("resize"), side, prepared.get("interpolation", "bilinear"))
     return encoder, crop, shown_weights or ""
+
+
+def _classifier_input(name: str, weights: str | None, size: int) -> tuple[str | None, dict]:
+    """The name of a network's weights, None for random ones; and its `input`: that of published
+    weights, or `size`, cut from a square a seventh larger, with timm's or ImageNet's scaling."""
+    scaling, prepared = _IMAGENET, None
+    if weights in PACKAGES or not isinstance(weights_of(weights), dict):
+        shown_weights, prepared = published_input(name, weights)
+    else:
+        shown_weights = Path(weights).name
+        if family(name) == "clip":
+            prepared = published_input(name, None)[1]
+        elif family(name) == "timm":
+            scaling = published_input(name, None)[1] or _IMAGENET
+    return shown_weights, prepared or {**scaling, "size": size, "resize": round(size * 256 / 224)}
 
 
 def network_table(measured: Sequence[Mapping], font: Font) -> Table:

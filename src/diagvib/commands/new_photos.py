@@ -45,9 +45,8 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     validated(Name, f"{name}-no-shortcut", "--name")
     definition, labels = labels_of(folder, table, columns)
     labels, renamed = renamed_labels(labels, columns)
-    for column in filter(
-        None, (columns.file, columns.target, *columns.cues, columns.split, columns.unit)
-    ):
+    named_columns = (columns.file, columns.target, *columns.cues, columns.split, columns.unit)
+    for column in filter(None, named_columns):
         if column not in labels:
             raise unknown_name("column", column, [*labels], str(folder))
     split, splits = published_split(folder, labels, columns)
@@ -56,27 +55,29 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     target, cues = target_and_cues(folder, columns, numbers)
     for factor, option in ((target, "--target"), *((cue, "--cue") for cue in cues)):
         _check_name(factor, renamed.get(factor, factor), option)
-    definition["factors"] = {
-        factor: {"column": renamed[factor], "classes": column_values(labels[factor])}
-        if factor in renamed
-        else column_values(labels[factor])
-        for factor in (target, *cues)
-    }
+    values = {factor: column_values(labels[factor]) for factor in (target, *cues)}
+    definition["factors"] = _factors(values, renamed)
     if splits:
         definition["split"] = {"column": split, **splits}
     if columns.unit:
         definition["unit"] = columns.unit
     # Without photos that cannot be used; each is named.
     photos, _ = labelled_photos(validated(PhotoSet, definition, name), folder, name)
-    for factor, classes in _classes(photos, target, cues).items():
-        if factor in renamed:
-            classes = {"column": renamed[factor], "classes": classes}
-        definition["factors"][factor] = classes
-    further_columns = {c: n for c, n in numbers.items() if n > 1 and c not in (target, *cues)}
+    definition["factors"] = _factors(_classes(photos, target, cues), renamed)
+    further_columns = {c: n for c, n in numbers.items() if n > 1 and c not in values}
     unused = split if split and not splits else ""
     return with_counter_examples(
         Proposal(name, folder, definition, photos, further_columns, unused)
     )
+
+
+def _factors(classes: dict[str, list[str]], renamed: dict[str, str]) -> dict[str, list | dict]:
+    """Classes by factor as the key `factors` of a photo set. renamed: factor -> its column, of
+    those with another name."""
+    return {
+        factor: {"column": renamed[factor], "classes": names} if factor in renamed else names
+        for factor, names in classes.items()
+    }
 
 
 def _check_name(name: str, column: str, option: str) -> None:
@@ -116,22 +117,6 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
         raise DiagvibError(
             f"{present[0]}: already exists; remove it, or choose another --name or --out"
         )
-    counts = {} if "split" in proposal.definition else proposal.counts()
-    cells = proposal.cells()
-    has_photos, agreeing = cells.to_numpy() > 0, proposal.agreeing()
-    classes = [*map(len, proposal.classes.values())]
-    cues = ["cue"] if len(classes) == 2 else [f"cue-{n}" for n in range(1, len(classes))]
-    if has_photos.all() and classes[0] <= classes[1]:
-        agree, differ = {cues[0]: "same"}, {cues[0]: "other"}
-    else:
-        listed = np.stack(np.unravel_index(np.arange(len(cells)), classes), 1)
-        agree, differ = (listed[has_photos & (agreeing == w)].tolist() for w in (True, False))
-    pretrained = bool(find_spec(_WEIGHTS) and find_spec("timm"))
-    baselines = ["lite0_erm", "lite0_group_dro"] if pretrained else ["erm", "group_dro"]
-    images = counts["train"] if counts else int((proposal.photos["split"] == "train").sum())
-    size = max(2, images // 4)  # smaller batches if there are few training images
-    entries = [{"name": name, "batch_size": size} if size < 32 else name for name in baselines]
-    trained = proposal.cells("split")["train"] if "split" in proposal.definition else cells
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["flow"] = _flow
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -142,14 +127,9 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
             "scene": paths["scene"],
             "studies_file": paths["studies"],
             "studies": proposal.studies(),
-            "roles": dict(zip(["target", *cues], classes, strict=True)),
-            "agree": agree,
-            "differ": differ,
-            "counts": counts,
             "larger": proposal.larger(),
-            "pretrained": pretrained,
-            "small": size < 32,
-            "baselines": entries[: 1 + bool((trained > 0).all())],
+            **_training_facts(proposal),
+            **_role_facts(proposal),
         }
     )
     for kind, block in template.blocks.items():
@@ -161,6 +141,35 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
             path.unlink()
         raise
     return paths
+
+
+def _role_facts(proposal: Proposal) -> dict:
+    """For the template: the roles' numbers of classes; and the cells in which the first cue agrees
+    with the target, and differs, in words if they have photos throughout, otherwise as a list."""
+    cells, classes = proposal.cells(), [*map(len, proposal.classes.values())]
+    cues = ["cue"] if len(classes) == 2 else [f"cue-{n}" for n in range(1, len(classes))]
+    roles = dict(zip(["target", *cues], classes, strict=True))
+    has_photos, agreeing = cells.to_numpy() > 0, proposal.agreeing()
+    if has_photos.all() and classes[0] <= classes[1]:
+        return {"roles": roles, "agree": {cues[0]: "same"}, "differ": {cues[0]: "other"}}
+    indices = np.stack(np.unravel_index(np.arange(len(cells)), classes), 1)
+    agree, differ = (indices[has_photos & mask].tolist() for mask in (agreeing, ~agreeing))
+    return {"roles": roles, "agree": agree, "differ": differ}
+
+
+def _training_facts(proposal: Proposal) -> dict:
+    """For the template: images of each split, unless it is published; and baselines, of which Group
+    DRO needs training images of every cell, with smaller batches if there are few images."""
+    has_splits = "split" in proposal.definition
+    counts = {} if has_splits else proposal.counts()
+    images = counts["train"] if counts else int((proposal.photos["split"] == "train").sum())
+    size = max(2, images // 4)
+    pretrained = bool(find_spec(_WEIGHTS) and find_spec("timm"))
+    baselines = ["lite0_erm", "lite0_group_dro"] if pretrained else ["erm", "group_dro"]
+    entries = [{"name": name, "batch_size": size} if size < 32 else name for name in baselines]
+    trained = proposal.cells("split")["train"] if has_splits else proposal.cells()
+    entries = entries if (trained > 0).all() else entries[:1]
+    return {"counts": counts, "pretrained": pretrained, "small": size < 32, "baselines": entries}
 
 
 def _flow(value: object) -> str:

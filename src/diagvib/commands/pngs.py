@@ -3,7 +3,7 @@ WILDS, Group DRO and SubpopBench read Waterbirds, and a definition of these file
 names the classes."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -27,39 +27,20 @@ def write_pngs(
     class, and place the cue's, a number for each combination of several cues. DiagvibError if the
     scene has another column with one of these names."""
     target, *cues = dataset.binding.split("-")
-    folder, tables = out / dataset.folder / "png", []
+    folder = out / dataset.folder / "png"
     files = {split: out / dataset.folder / f"{split}.parquet" for split in dataset.images}
-    required = {"y": [target], "place": cues}
-    for path in files.values():
-        with open_parquet(path) as file:
-            for name in {*_COLUMNS} & {*file.schema_arrow.names}:
-                if required.get(name) != [name]:
-                    raise DiagvibError(
-                        f"--png: {_TABLE} has a column {name} of its own; rename the scene's"
-                    )
-    # An earlier export's table must not vouch for new images.
+    _check_columns(files.values(), {"y": [target], "place": cues})
+    # An earlier export's table must not be taken for that of new images.
     for name in (_TABLE, "photos.yaml"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-    for number, (split, path) in enumerate(files.items()):
-        (folder / split).mkdir(parents=True)
-        start = 0
-        with open_parquet(path) as file:
-            for batch in file.iter_batches(batch_size=_BATCH):
-                table = batch.to_pandas()
-                names = [f"{split}/{start + n:06}.png" for n in range(len(table))]
-                for name, image in zip(names, table.pop("image"), strict=True):
-                    (folder / name).write_bytes(image["bytes"])
-                start += len(table)
-                tables.append(table.assign(**{_FILE: names, "split": number}))
-    table, numbered = pd.concat(tables, ignore_index=True), {}
-    for factor, classes in scene.factors.items():
-        numbers, present = pd.factorize(table[factor], sort=True)
-        table[factor] = numbers
-        if len(present) > 1:  # as a factor of photos must have
-            numbered[factor] = {
-                "classes": {classes[position]: new for new, position in enumerate(present)}
-            }
+    tables = [
+        table.assign(split=number)
+        for number, (split, path) in enumerate(files.items())
+        for table in _write_images(path, folder, split)
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    numbered = _number_classes(table, scene)
     table["place"] = table.groupby(cues).ngroup() if cues else 0
     table = table.assign(img_filename=table[_FILE], img_id=table.index, y=table[target])
     table = table[[*_COLUMNS, *table.columns.difference(_COLUMNS, sort=False)]]
@@ -82,3 +63,41 @@ def write_pngs(
         "citation": "; ".join(citation for _, citation in licences),
     }
     write_text(folder / "photos.yaml", yaml.safe_dump(definition, sort_keys=False))
+
+
+def _check_columns(paths: Iterable[Path], factors: Mapping[str, list[str]]) -> None:
+    """DiagvibError if a file has a column that the table needs for something else. factors: of the
+    columns that may stand for a factor of the same name."""
+    for path in paths:
+        with open_parquet(path) as file:
+            for name in {*_COLUMNS} & {*file.schema_arrow.names}:
+                if factors.get(name) != [name]:
+                    raise DiagvibError(
+                        f"--png: {_TABLE} has a column {name} of its own; rename the scene's"
+                    )
+
+
+def _write_images(path: Path, folder: Path, split: str) -> Iterator[pd.DataFrame]:
+    """Write a split's images to its own folder; yields their other columns and their file names."""
+    (folder / split).mkdir(parents=True)
+    start = 0
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH):
+            table = batch.to_pandas()
+            names = [f"{split}/{start + row:06}.png" for row in range(len(table))]
+            for name, image in zip(names, table.pop("image"), strict=True):
+                (folder / name).write_bytes(image["bytes"])
+            start += len(table)
+            yield table.assign(**{_FILE: names})
+
+
+def _number_classes(table: pd.DataFrame, scene: Scene) -> dict[str, dict]:
+    """Replace each factor's classes in the table by numbers; returns factor -> class -> number, as
+    a photo set's `factors`, of those with two classes or more, as it must have."""
+    numbered = {}
+    for factor, classes in scene.factors.items():
+        table[factor], present = pd.factorize(table[factor], sort=True)
+        if len(present) > 1:
+            numbers = {classes[position]: number for number, position in enumerate(present)}
+            numbered[factor] = {"classes": numbers}
+    return numbered

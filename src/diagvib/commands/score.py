@@ -205,29 +205,35 @@ def scored_images(
 def rows_of_files(files: Sequence[str], scored_datasets: Sequence[Dataset]) -> dict[str, int]:
     """The row of each test image that a file is of, by the image's name. DiagvibError for files that
     are of no image of these datasets, and images that several files are of."""
-    tested = {n for d in scored_datasets for images in d.names["test"] for n in images}
-    learned = {
-        n
-        for d in scored_datasets
-        for split in ("train", "val")
-        for images in d.names[split]
-        for n in images
-    }
-    learned |= frozenset().union(*(dataset.photos for dataset in scored_datasets))
-    rows, unknown, doubled = {}, dict(enumerate(files)), []
-    for names in (tested, learned - tested):
-        endings = _endings(names)
-        for row, file in [*unknown.items()]:
-            if name := _named(file, names, endings):
-                del unknown[row]
-                doubled += [file] if rows.setdefault(name, row) != row and names is tested else []
-    unknown = [*unknown.values()]
-    example = min(tested, key=len)
+    tested = _image_names(scored_datasets, "test")
+    other_names = _image_names(scored_datasets, "train", "val") - tested
+    other_names |= frozenset().union(*(dataset.photos for dataset in scored_datasets)) - tested
+    tested_endings, other_endings = _endings(tested), _endings(other_names)
+    rows: dict[str, int] = {}
+    unknown, doubled = [], []
+    for row, file in enumerate(files):
+        if name := _named(file, tested, tested_endings):
+            if rows.setdefault(name, row) != row:
+                doubled.append(file)
+        elif not _named(file, other_names, other_endings):
+            unknown.append(file)
+    example = min(tested, key=lambda name: (len(name), name))
     _refuse(
         "", "files are of no image of these studies", unknown, f"; images are called like {example}"
     )
     _refuse("", "files are of an image that another row is of, too", doubled)
     return rows
+
+
+def _image_names(scored_datasets: Sequence[Dataset], *splits: str) -> set[str]:
+    """All names of the images of these splits."""
+    return {
+        name
+        for dataset in scored_datasets
+        for split in splits
+        for image_names in dataset.names[split]
+        for name in image_names
+    }
 
 
 def _endings(names: set[str]) -> dict[str, str]:

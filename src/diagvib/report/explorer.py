@@ -81,32 +81,27 @@ def dataset_of_runs(
     report_data: ReportData, read_images: Callable, runs: list[dict], image_limit: int
 ) -> dict | None:
     """The runs on one dataset, as the page's script reads them; None if there are no images."""
-    target, *cues = by = runs[0]["binding"].split("-")
+    target, *cues = factors = runs[0]["binding"].split("-")
     predictions = _predictions(report_data, runs[0])
-    combinations = predictions[by].drop_duplicates()
+    combinations = predictions[factors].drop_duplicates()
     cells, misleading = _cells(report_data, runs[0], combinations)
     per_cell = max(1, min(_OF_CELL, image_limit // len(combinations)))
-    numbers = np.sort(predictions.groupby(by, sort=False).head(per_cell).index)[:image_limit]
-    images = read_images(runs[0], numbers, predictions[by])
+    numbers = np.sort(predictions.groupby(factors, sort=False).head(per_cell).index)[:image_limit]
+    images = read_images(runs[0], numbers, predictions[factors])
     if images is None:
         return None
     rows = [*dict.fromkeys(row for row, *_ in cells)]
-    classes, methods = {name: number for number, name in enumerate(rows)}, {}
+    classes, run_facts = {name: number for number, name in enumerate(rows)}, {}
     for run in runs:
         run_predictions = predictions if run is runs[0] else _predictions(report_data, run)
-        if run_predictions[by].equals(predictions[by]):  # otherwise they are for other images
-            seed = f", seed {run['seed']}" if run["seed"] else ""
-            answers = run_predictions.loc[numbers]
-            methods[run["baseline"] + seed] = {
-                "counts": _counts(run_predictions, by, cells),
-                "predicted": [
-                    classes.setdefault(name, len(classes)) for name in answers["prediction"]
-                ],
-                "percent": [round(100 * float(p), 1) for p in answers.get("confidence", ())],
+        if run_predictions[factors].equals(predictions[factors]):  # otherwise of other images
+            name = run["baseline"] + (f", seed {run['seed']}" if run["seed"] else "")
+            sheet = run_predictions.loc[numbers]
+            run_facts[name] = {
+                "counts": _counts(run_predictions, factors, cells),
+                "predicted": [classes.setdefault(c, len(classes)) for c in sheet["prediction"]],
+                "percent": [round(100 * float(p), 1) for p in sheet.get("confidence", ())],
             }
-    cell_numbers = {cell: number for number, cell in enumerate(cells)}
-    images_shown = predictions.loc[numbers]
-    details = images_shown.drop(columns=[*by, "prediction"]).select_dtypes(exclude="number")
     return {
         "target": target,
         "cues": cues,
@@ -118,18 +113,26 @@ def dataset_of_runs(
         "points": [*cells.values()],
         "misleading": misleading,
         "classes": [*classes],
-        "cells": [
-            cell_numbers[cell] for cell in images_shown[by].itertuples(index=False, name=None)
-        ],
-        "numbers": numbers.tolist(),
+        **_shown_images(predictions.loc[numbers], factors, [*cells]),
+        "runs": run_facts,
+        "side": _SIDE,
+        "across": _COLUMNS,
+        "sprite": webp_address(_sprite(images)),
+    }
+
+
+def _shown_images(images: pd.DataFrame, factors: list[str], cells: list[tuple]) -> dict[str, list]:
+    """The images shown, in the order of the sprite: the number of each one's cell, its row in the
+    dataset, and what else is known of it."""
+    cell_numbers = {cell: number for number, cell in enumerate(cells)}
+    details = images.drop(columns=[*factors, "prediction"]).select_dtypes(exclude="number")
+    return {
+        "cells": [cell_numbers[c] for c in images[factors].itertuples(index=False, name=None)],
+        "numbers": images.index.tolist(),
         "about": [
             ", ".join(f"{name} {value}" for name, value in row.items() if value)
             for row in details.to_dict("records")
         ],
-        "runs": methods,
-        "side": _SIDE,
-        "across": _COLUMNS,
-        "sprite": webp_address(_sprite(images)),
     }
 
 

@@ -24,21 +24,26 @@ def what_failed(jobs: Iterable) -> str:
     parts = [part for job in jobs for part in (job if job.is_group() else [job])]
     logs = [Path(log) for part in parts for log in part.log if Path(log).exists()]
     times = {log: log.stat().st_mtime for log in logs}
-    reasons: dict[str, list[Path]] = {}
+    logs_by_reason: dict[str, list[Path]] = {}
     for log in sorted((log for log in logs if times[log] >= _STARTED), key=times.get):
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        raised = any(line.startswith("Traceback") for line in lines)
-        cause = "by an error in the code" if raised else "perhaps because memory or time ran out"
-        end = f"ends with: {lines[-1]}" if lines else "is empty"
-        errors = [line for line in lines if line.startswith("error: ")]
-        reason = [f"error: a job was ended, {cause}; the log {end}", *errors][-1]
-        reasons.setdefault(reason, []).append(log)
+        logs_by_reason.setdefault(_reason(log), []).append(log)
     summaries = [
         f"{reason} (log: {logs[-1]}{f' and {len(logs) - 1:,} more' * (len(logs) > 1)})"
-        for reason, logs in reasons.items()
+        for reason, logs in logs_by_reason.items()
     ]
     fallback = "error: a job failed without a message; see Snakemake's output above"
     return "\n".join(summaries[-_MOST_LINES:]) or fallback
+
+
+def _reason(log: Path) -> str:
+    """The last `error: ...` of a log; without one, what its end suggests."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if errors := [line for line in lines if line.startswith("error: ")]:
+        return errors[-1]
+    raised = any(line.startswith("Traceback") for line in lines)
+    cause = "by an error in the code" if raised else "perhaps because memory or time ran out"
+    end = f"ends with: {lines[-1]}" if lines else "is empty"
+    return f"error: a job was ended, {cause}; the log {end}"
 
 
 class FullDisk(logging.Handler):

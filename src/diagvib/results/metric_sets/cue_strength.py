@@ -61,33 +61,42 @@ def cue_strength(runs: pd.DataFrame, known_studies: KnownStudies) -> pd.DataFram
     """
     runs = mean_over_seeds(runs, ["id_accuracy", "ood_accuracy"])
     runs = runs.assign(scene=[known_studies.studies[name].scene for name in runs["study"]])
-    studies, by = runs["study"].unique(), ["baseline", "scene", "target", "sample"]
-    dosed_studies = [
-        (name, *strengths) for name in studies if (strengths := dose(known_studies.studies[name]))
-    ]
-    classes = [known_studies.studies[name].roles[TARGET] for name, *_ in dosed_studies]
-    doses = pd.DataFrame(dosed_studies, columns=["study", *DOSE])
-    doses["scene"] = [known_studies.studies[name].scene for name in doses["study"]]
-    doses = doses[np.equal(classes, classes[:1])].drop_duplicates([*DOSE, "scene"])
-    headline = known_studies.headline(studies)
+    studies = runs["study"].unique()
+    dosed_runs = runs.merge(_dosed_studies(studies, known_studies), on=["study", "scene"])
+    headline, by = known_studies.headline(studies), ["baseline", "scene", "target", "sample"]
     control = runs[runs["study"] == (headline.without if headline else "")]
     control = control.astype({"id_accuracy": float}).groupby(by)["id_accuracy"].mean()
+    dosed_runs = dosed_runs.join(control.rename("without"), on=by)
     rows, curves = [], []
-    dosed_runs = runs.merge(doses, on=["study", "scene"]).join(control.rename("without"), on=by)
     for (*keys, _), curve in dosed_runs.groupby([*CURVE, "scene"], sort=False):
         table = curve.pivot(index=DOSE[1], columns="sample")
-        shares, values = table.index.to_numpy(), table["ood_accuracy"].to_numpy(float)
-        if len(shares) < 3 or shares[0] > 0 or keys in curves:
-            continue
-        curves.append(keys)
-        unrelated = np.isclose(shares[-1], 1 - known_studies.chance(curve["study"].iloc[0]))
-        without = values[-1] if unrelated else table["without"].to_numpy()[0]
-        half = dict(zip(HALF_WAY, half_way(shares, values, without), strict=True))
-        for share, name, accuracies in zip(shares, table["study"].iloc[:, 0], values, strict=True):
-            row = dict(zip(CURVE, keys, strict=True)) | {"study": name, DOSE[1]: share}
-            row |= numbers(estimate(accuracies))
-            rows.append({**row, "without": estimate(without).mean, **half})
+        if len(table) > 2 and table.index[0] <= 0 and keys not in curves:
+            curves.append(keys)
+            rows += _curve_rows(keys, table, known_studies.chance(curve["study"].iloc[0]))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _dosed_studies(studies: Sequence[str], known_studies: KnownStudies) -> pd.DataFrame:
+    """The studies that have a dose: study, DOSE, scene. One for each dose and scene, with as many
+    classes as the first."""
+    rows = [(name, *dosed) for name in studies if (dosed := dose(known_studies.studies[name]))]
+    doses = pd.DataFrame(rows, columns=["study", *DOSE])
+    definitions = [known_studies.studies[name] for name in doses["study"]]
+    doses["scene"] = [study.scene for study in definitions]
+    classes = [study.roles[TARGET] for study in definitions]
+    return doses[np.equal(classes, classes[:1])].drop_duplicates([*DOSE, "scene"])
+
+
+def _curve_rows(keys: list, table: pd.DataFrame, chance: float) -> Iterator[dict]:
+    """The rows of one curve. table: by share of counter-examples and sample."""
+    shares, accuracies = table.index.to_numpy(), table["ood_accuracy"].to_numpy(float)
+    # With so many, the cue says nothing about the target.
+    unrelated = np.isclose(shares[-1], 1 - chance)
+    without = accuracies[-1] if unrelated else table["without"].to_numpy()[0]
+    half = dict(zip(HALF_WAY, half_way(shares, accuracies, without), strict=True))
+    for share, name, values in zip(shares, table["study"].iloc[:, 0], accuracies, strict=True):
+        row = dict(zip(CURVE, keys, strict=True)) | {"study": name, DOSE[1]: share}
+        yield {**row, **numbers(estimate(values)), "without": estimate(without).mean, **half}
 
 
 def half_way(
