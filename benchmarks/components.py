@@ -20,6 +20,7 @@ from result_tables.committed import misled_accuracy
 
 from diagvib.commands.detect import (
     count_text,
+    is_gain,
     pooled,
     read_components,
     samples_needed,
@@ -63,15 +64,17 @@ def main(
 
 
 def page_table() -> str:
-    """The samples that show effects of several sizes, with one seed and with three each. Of more than
-    two methods of a protocol, the gains stand in one row, which has the medians of their variances."""
+    """The samples that show effects of several sizes, with one seed each, and with which counts the
+    interval of the variance of runs agrees. Of more than two methods of a protocol, the gains stand in one row,
+    which has the medians of their variances."""
     lines, variances = [], with_median_gains(pooled(read_components()))
     for (protocol, number, study), variance in variances.iterrows():
-        of_means = [variance_of_means(variance, seeds) for seeds in (1, 3)]
-        counts = [
-            " / ".join(count_text(samples_needed(effect / 100, part)) for part in of_means)
-            for effect in EFFECTS
-        ]
+        of = variance["base"], is_gain(number)
+        run = variance_of_means(variance, 1), variance["low"], variance["high"]
+        counts = []
+        for effect in EFFECTS:
+            count, low, high = (count_text(samples_needed(effect / 100, part, *of)) for part in run)
+            counts.append(f"{count} ({low} to {high})")
         deviations = [f"{100 * np.sqrt(variance[source]):.1f}" for source in ("samples", "seeds")]
         lines.append([protocol, number, study, *deviations, *counts])
     heads = ["protocol", "result", "study", "SD, samples", "SD, seeds"]

@@ -24,10 +24,10 @@ import typer  # noqa: E402
 from result_file import save_result  # noqa: E402
 from simulated_designs import AS_FITTED, World, accuracies_by_seed, truths  # noqa: E402
 
-from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402
+from diagvib.results.uncertainty import half_width, sample_interval, unlike  # noqa: E402
 from diagvib.results.variation import Component, components  # noqa: E402
 
-SAMPLES, SEEDS = (3, 5), (3,)
+SAMPLES, SEEDS = (3, 5), (3, 5)
 # The share of the variance between runs that seeds make.
 NOISE = (0.1, 0.5, 0.9)
 MEANS = ((0.02,), (0.1,), (0.5,), (0.9,), (0.99,), (0.1, 0.13), (0.5, 0.55), (0.7, 0.97))
@@ -67,11 +67,11 @@ def _row(
     first, *second = truths(means, world)
     truth, runs = first - sum(second), drawn[0] - sum(drawn[1:])
     by_sample = drawn.mean(axis=2)
-    ours = np.array([sample_interval(*by_sample[..., at]) for at in range(times)]).T
-    middle = runs.mean(axis=(0, 1))
-    ends = {"ours": ours[:, ~np.isnan(ours[0])]}
-    for name, half in (("mixed", _mixed(runs)), ("all_runs", _independent(runs))):
-        ends[name] = np.stack([middle - half, middle + half])
+    ends = {
+        "ours": _as_samples(by_sample),
+        "mixed": _as_samples(by_sample, _mixed(runs)),
+        "all_runs": _as_samples(drawn.reshape(len(drawn), n * seeds, times)),
+    }
     for name, (low, high) in ends.items():
         yield f"coverage_{name}", _share(low, truth, high)
         yield f"width_{name}", round(float(np.median(high - low) / 2), 4)
@@ -92,6 +92,26 @@ def _share(low: np.ndarray, truth: float, high: np.ndarray) -> float:
     return round(float(((low <= truth + 1e-9) & (truth - 1e-9 <= high)).mean()), 4)
 
 
+def _as_samples(drawn: np.ndarray, halves: np.ndarray | None = None) -> np.ndarray:
+    """Both ends of intervals, float[2, intervals], by the rule of the tables, of accuracies float[terms,
+    samples, times]. halves: instead of Student's t, in each of these times; what the rule allows for
+    runs unlike those drawn, near 0 and 1, stays."""
+    if halves is None:
+        ends = np.array([sample_interval(*drawn[..., at]) for at in range(drawn.shape[-1])]).T
+        return ends[:, ~np.isnan(ends[0])]
+    ends, first = [], np.arange(len(drawn)) == 0
+    for terms, half in zip(np.moveaxis(drawn, -1, 0), halves, strict=True):
+        means = terms.mean(axis=1)
+        fall, rise = unlike(means, terms.shape[1])
+        below, above = (
+            max(half, np.linalg.norm(np.where(first, *ways)))
+            for ways in ((fall, rise), (rise, fall))
+        )
+        middle = means[0] - means[1:].sum()
+        ends.append(np.clip([middle - below, middle + above], 1 - len(drawn), 1))
+    return np.array(ends).T
+
+
 def _mixed(runs: np.ndarray) -> np.ndarray:
     """Half the width of the interval of a mixed model's mean, float[samples, seeds, times], by
     restricted maximum likelihood: where samples differ by no more than seeds explain, all runs
@@ -103,13 +123,6 @@ def _mixed(runs: np.ndarray) -> np.ndarray:
     alike = between <= within
     freedom = np.where(alike, n * seeds - 1, n - 1)
     return half_width(freedom) * np.sqrt(np.where(alike, pooled, between) / (n * seeds))
-
-
-def _independent(runs: np.ndarray) -> np.ndarray:
-    """The same if all runs counted as one sample each."""
-    count = runs.shape[0] * runs.shape[1]
-    deviation = runs.reshape(count, -1).std(axis=0, ddof=1)
-    return half_width(count - 1) * deviation / count**0.5
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metrics import faavg, famin
 from diagvib.results.read_runs import Collected
 from diagvib.results.selection_price import COLUMNS, IMAGES, price_sentence, selection_prices
-from diagvib.results.uncertainty import estimate, half_width
+from diagvib.results.uncertainty import estimate, half_width, sample_interval
 from diagvib.results.variation import components, variation_rows
 from diagvib.studies.known_studies import SHIPPED
 
@@ -145,7 +145,7 @@ def test_the_price_of_selection_is_of_samples_with_all_their_runs():
 
 def test_simulated_coverage_is_what_the_page_says():
     """benchmarks/simulated_seeds.py."""
-    result = json.loads((REPOSITORY / "benchmarks/results/seeds-cpu-2026-11-28.json").read_text())
+    result = json.loads((REPOSITORY / "benchmarks/results/seeds-cpu-2026-11-29.json").read_text())
     rows = pd.DataFrame(result["rows"])
     page = (REPOSITORY / "benchmarks/README.md").read_text()
     for name, words in (
@@ -160,6 +160,18 @@ def test_simulated_coverage_is_what_the_page_says():
         ]
         assert f"| {words} | {' | '.join(cells)} |" in page
     assert rows.groupby(["samples", "noise", "world"])["coverage_ours"].mean().min() > 0.93
+
+
+@pytest.mark.parametrize("samples", [16, 24])
+def test_power_near_0_is_that_of_the_tables_rule(samples):
+    """Which allows for samples unlike those that were drawn."""
+    rng, spread = np.random.default_rng(0), 0.02
+    base = rng.normal(0.06, 0.01, (2_000, samples)).clip(0, 1)
+    better = (base + rng.normal(0.05, spread, base.shape)).clip(0, 1)
+    lows = [sample_interval(*pair)[0] for pair in zip(better, base, strict=True)]
+    power = detect.power(0.05, spread**2, samples, 0.06)
+    assert power == pytest.approx((np.array(lows) > 0).mean(), abs=0.03)
+    assert (power > 0.8) == (samples == 24) and detect.power(0.05, spread**2, samples) > 0.99
 
 
 def test_less_variance_never_needs_more_samples():

@@ -186,8 +186,9 @@ def seeds_table() -> list[Row]:
 
 
 def _span(cell: pd.Series) -> str:
-    mean, low, high = (f"{100 * cell[name]:+z.1f}" for name in ("mean", "lowest", "highest"))
-    return f"{mean} ({low} to {high})"
+    names = ("mean", "low", "high", "lowest", "highest")
+    mean, low, high, lowest, highest = (f"{100 * cell[name]:+z.1f}" for name in names)
+    return f"{mean} ({low} to {high}; seeds {lowest} to {highest})"
 
 
 def overall_table(folder: str, study: str, target: str, least: float = 0) -> list[Row]:

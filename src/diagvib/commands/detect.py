@@ -9,10 +9,10 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from scipy.special import nctdtr
+from scipy.special import chdtri, ndtr
 
 from diagvib.foundation.files import definition_path
-from diagvib.results.uncertainty import CONFIDENCE, FEWEST, half_width
+from diagvib.results.uncertainty import CONFIDENCE, FEWEST, half_width, unlike
 
 POWER = 0.8
 SEEDS = (1, 3, 5)
@@ -21,6 +21,8 @@ DEVIATIONS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 # More samples than this are not counted.
 MOST_SAMPLES = 200
 _KIND = ["protocol", "number", "study"]
+_GAIN = "gain over"
+_QUANTILES = (np.arange(1000) + 0.5) / 1000
 
 
 @cache
@@ -32,40 +34,52 @@ def read_components() -> pd.DataFrame:
 
 
 def pooled(components: pd.DataFrame) -> pd.DataFrame:
-    """The variances of samples and seeds by _KIND, as means over the bindings."""
-    seeds = components["sd_seeds"] ** 2
+    """By _KIND, as means over the bindings: the variances of samples and seeds, those between which
+    the variance of single runs lies, `low` and `high`, and the accuracy, of a difference that of
+    what is subtracted, `base`."""
+    seeds, run = components["sd_seeds"] ** 2, components["sd_run"] ** 2
     # Unlike the square of sd_samples, this difference may be below 0, and its mean is unbiased.
-    samples = components["sd_run"] ** 2 - seeds
-    variances = components[_KIND].assign(samples=samples, seeds=seeds)
-    return variances.groupby(_KIND, sort=False).mean().clip(lower=0)
+    variances = components[_KIND].assign(samples=run - seeds, seeds=seeds)
+    variances["low"], variances["high"] = (
+        components[f"sd_run_{end}"] ** 2 for end in ("low", "high")
+    )
+    means = variances.assign(base=components["mean"]).groupby(_KIND, sort=False).mean()
+    subtracted = [
+        (protocol, number.split(" - ")[-1], study) for protocol, number, study in means.index
+    ]
+    means["base"] = means["base"].reindex(pd.MultiIndex.from_tuples(subtracted)).to_numpy()
+    return means.clip(lower=0)
 
 
-def power(effect: float, variance: float, samples: int) -> float:
-    """How often the 95 % interval of a mean over samples with this variance excludes 0. effect: the
-    true mean."""
-    shift = effect / np.sqrt(variance / samples) if variance else np.inf
-    edge, freedom = half_width(samples - 1), samples - 1
-    # nctdtr has no value for many shifts that are as large. Less than a normal's tail below -shift
-    # lies below -edge.
-    if shift > 30:
-        return 1.0
-    lower = nctdtr(freedom, shift, -edge) if shift < 6 else 0.0
-    return float(1 - nctdtr(freedom, shift, edge) + lower)
+def power(
+    effect: float, variance: float, samples: int, base: float = 0.5, gain: bool = True
+) -> float:
+    """How often the 95 % interval (`sample_interval`) of a mean over samples with this variance
+    excludes 0, or another number. effect: the true distance; gain: it is that of two accuracies, base and
+    base + effect, paired by sample; otherwise that of one, base, from a fixed number."""
+    deviation, means = np.sqrt(variance / samples), np.array([base + effect, base][1 - gain :])
+    fall, rise = unlike(means.clip(0, 1), samples)
+    allowance = np.hypot(fall[0], rise[1]) if gain else max(fall[0], rise[0])
+    spreads = np.sqrt(chdtri(samples - 1, _QUANTILES) / (samples - 1))
+    edges = np.maximum(half_width(samples - 1) * spreads * deviation, allowance)
+    deviation = max(deviation, 1e-9)
+    return float((ndtr((effect - edges) / deviation) + ndtr((-effect - edges) / deviation)).mean())
 
 
-def samples_needed(effect: float, variance: float) -> int | None:
-    """The fewest dataset samples that show an effect in POWER of all cases; None if MOST_SAMPLES do not."""
+def samples_needed(effect: float, variance: float, *of: object) -> int | None:
+    """The fewest dataset samples that show an effect in POWER of all cases; None if MOST_SAMPLES do
+    not. of: as in `power`."""
     counts = range(FEWEST, MOST_SAMPLES + 1)
-    return next((n for n in counts if power(effect, variance, n) >= POWER), None)
+    return next((n for n in counts if power(effect, variance, n, *of) >= POWER), None)
 
 
-def smallest_effect(variance: float, samples: int) -> float | None:
+def smallest_effect(variance: float, samples: int, *of: object) -> float | None:
     """The effect that these samples show in POWER of all cases, to a tenth of a point; None if there
-    are too few samples for an interval, or if a difference of accuracies cannot be as large."""
+    are too few samples for an interval, or if a difference of accuracies cannot be as large. of: as in `power`."""
     if samples < FEWEST:
         return None
     effects = np.arange(1, 1001) / 1000
-    return next((float(e) for e in effects if power(e, variance, samples) >= POWER), None)
+    return next((float(e) for e in effects if power(e, variance, samples, *of) >= POWER), None)
 
 
 def variance_of_means(variances: Mapping[str, float], seeds: int) -> float:
@@ -87,7 +101,7 @@ def with_median_gains(variances: pd.DataFrame) -> pd.DataFrame:
         numbers = part.index.get_level_values("number")
         gains = part[numbers.str.contains(" - ")]
         if len(gains) > 2:
-            name = f"gain over {numbers[0]}, median of {len(gains)} methods"
+            name = f"{_GAIN} {numbers[0]}, median of {len(gains)} methods"
             index = pd.MultiIndex.from_tuples([(protocol, name, study)], names=part.index.names)
             part = pd.concat([part[:1], pd.DataFrame([gains.median()], index)])
         parts.append(part)
@@ -98,16 +112,26 @@ def needed_as_measured(
     effect: float, samples: int, seeds: int, variances: pd.DataFrame
 ) -> Iterator[dict]:
     """For each kind of number that was measured: its components; `samples_1` and so on, the samples
-    that show the effect with as many seeds each; and the effect that these samples and seeds show.
+    that show the effect with as many seeds each, `samples_1_low` and `samples_1_high` at the ends of
+    the interval of the variance of single runs; and the effect that these samples and seeds show.
     effect: a fraction; variances: of `pooled`."""
     for names, variance in variances.iterrows():
+        of = variance["base"], is_gain(names[1])
         needed = {
-            f"samples_{count}": samples_needed(effect, variance_of_means(variance, count))
+            f"samples_{count}": samples_needed(effect, variance_of_means(variance, count), *of)
             for count in SEEDS
         }
-        shown = smallest_effect(variance_of_means(variance, seeds), samples)
-        deviations = {f"sd_{source}": float(np.sqrt(variance[source])) for source in variance.index}
+        for end in ("low", "high"):
+            needed[f"samples_1_{end}"] = samples_needed(effect, variance[end], *of)
+        shown = smallest_effect(variance_of_means(variance, seeds), samples, *of)
+        sources = ("samples", "seeds")
+        deviations = {f"sd_{source}": float(np.sqrt(variance[source])) for source in sources}
         yield {**dict(zip(_KIND, names, strict=True)), **deviations, **needed, "shown": shown}
+
+
+def is_gain(number: str) -> bool:
+    """Whether a number that was measured is a difference of two accuracies."""
+    return " - " in number or number.startswith(_GAIN)
 
 
 def print_needed(effect: float, samples: int, seeds: int) -> None:
@@ -127,13 +151,14 @@ def print_needed(effect: float, samples: int, seeds: int) -> None:
         console.print(_measured_table(rows, samples, seeds))
     notes = (
         "In points. The value of a sample is its mean over k seeds, with the variance of samples plus that of seeds "
-        "divided by k. Near 0 and 100 %, it takes more samples (docs/chance.md)."
+        "divided by k. The counts of an accuracy are for its distance from a fixed number; from a result on other "
+        "samples, it takes about twice as many (docs/chance.md)."
     )
     console.print(notes if rows else f"{notes} Nothing is measured yet (config/components.csv).")
 
 
 def _measured_table(rows: list[dict], samples: int, seeds: int) -> Table:
-    title = "As measured, on few samples: counts may be off by a factor of two or more"
+    title = "As measured on few samples; in brackets, for the 95 % interval of the spread of runs"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("protocol", no_wrap=True)
     table.add_column("result", min_width=16)
@@ -143,9 +168,11 @@ def _measured_table(rows: list[dict], samples: int, seeds: int) -> Table:
         table.add_column(head, no_wrap=True)
     for row in rows:
         counts = " / ".join(count_text(row[f"samples_{count}"]) for count in SEEDS)
+        low, high = (count_text(row[f"samples_1_{end}"]) for end in ("low", "high"))
         shown = "-" if row["shown"] is None else f"{100 * row['shown']:.1f}"
         deviations = (f"{100 * row[f'sd_{source}']:.1f}" for source in ("samples", "seeds"))
-        table.add_row(*(row[key] for key in _KIND), *deviations, counts, shown)
+        names = (row[key] for key in _KIND)
+        table.add_row(*names, *deviations, f"{counts} ({low} to {high})", shown)
     return table
 
 
