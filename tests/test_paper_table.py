@@ -140,7 +140,7 @@ def test_what_there_is_not_is_named(root, tmp_path):
         methods_table(root, Choices(studies=["zgs"]))
     with refused("zso: unknown metric 'ood'; known: id_accuracy, ood_accuracy"):
         methods_table(root, Choices(metric="ood"))
-    with refused("t.pdf: the ending says the format: .tex, .md, .csv"):
+    with refused("t.pdf: the extension must be one of .tex, .md, .csv"):
         write_table(root, Choices(), tmp_path / "t.pdf")
     with refused("mine: unknown baseline 'r_sam'; known: small_cnn"):
         load_config("config/demo.yaml", ["mine=r_sam"])

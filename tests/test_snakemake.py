@@ -134,10 +134,13 @@ def test_only_a_job_without_a_traceback_may_have_lacked_memory_or_time(tmp_path)
     job = SimpleNamespace(is_group=lambda: False, log=[str(log)])
     for text, message in (
         ("epoch 1\n", "perhaps because memory or time ran out; the log ends with: epoch 1"),
-        ("Traceback (most\n  ...\nTypeError: x\n", "by an error in the code; the log ends with: T"),
+        (
+            "Traceback (most\n  ...\nTypeError: x\n",
+            "because of an error in the code; the log ends with: T",
+        ),
     ):
         log.write_text(text)
-        assert what_failed([job]).startswith(f"error: a job was ended, {message}")
+        assert what_failed([job]).startswith(f"error: a job failed, {message}")
 
 
 def test_the_last_error_of_each_log_is_told_once_with_its_latest_log(tmp_path):
@@ -151,7 +154,7 @@ def test_the_last_error_of_each_log_is_told_once_with_its_latest_log(tmp_path):
     logs.append(killed)
     jobs = [SimpleNamespace(is_group=lambda: False, log=[str(log)]) for log in logs]
     assert what_failed(jobs).splitlines() == [
-        f"error: a job was ended, perhaps because memory or time ran out; the log ends with: epoch 3 (log: {killed})",
+        f"error: a job failed, perhaps because memory or time ran out; the log ends with: epoch 3 (log: {killed})",
         f"error: same (log: {logs[2]} and 1 more)",
         f"error: other (log: {logs[3]})",
     ]

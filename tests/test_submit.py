@@ -92,7 +92,9 @@ def test_an_entry_is_replaced_only_by_those_who_made_it(root, tmp_path):
         assert submitted(root, tmp_path).exit_code == 0
     alternative = submitted(root, tmp_path, "--by", "someone else")
     assert "zgo/small_cnn.json: this entry is by me; rename" in str(alternative.exception)
-    assert "by: who submits is missing" in str(submitted(root, tmp_path, "--by", " ").exception)
+    assert "by: the submitter's name is missing" in str(
+        submitted(root, tmp_path, "--by", " ").exception
+    )
 
 
 def test_replicates_on_a_shared_dataset_have_seeds_of_their_own(root, tmp_path):
@@ -174,7 +176,7 @@ MISTAKES = {
     ),
     "no run": (lambda e: e.update(runs={}), "runs: must have at least 1"),
     "no date": (lambda e: e.update(date="yesterday"), "date: "),
-    "nobody who submits": (lambda e: e.update(by=" "), "by: who submits is missing"),
+    "nobody who submits": (lambda e: e.update(by=" "), "by: the submitter's name is missing"),
     "too few runs": (lambda e: e["metrics"][0].update(n=2), r"metrics\.0\.n"),
     "other seeds": (lambda e: e["protocol"]["training"].update(seed=7), "training.seed 1332"),
     "another seed": (

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-# Whose import registers commands.
+# Imported to register their commands.
 import diagvib.cli.new_commands
 import diagvib.cli.share_commands
 import diagvib.cli.stage_commands

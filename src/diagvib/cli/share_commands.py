@@ -20,7 +20,7 @@ from diagvib.stages import argument, option
 def table(
     root: Annotated[Path, argument("The root of a finished configuration, such as outputs/demo.")],
     out: Annotated[
-        Path | None, option("A file to write, in the format of its ending: .tex, .md or .csv.")
+        Path | None, option("Output file; its extension sets the format: .tex, .md or .csv.")
     ] = None,
     study: Annotated[
         list[str] | None, option("A column; repeatable. Default: all studies.")

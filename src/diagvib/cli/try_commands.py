@@ -57,7 +57,7 @@ def evaluate(
     studies: Annotated[list[str], argument("Studies from config/studies.", "STUDY...")],
     head: Annotated[
         Literal["linear", "own"],
-        option("linear: a layer is trained on its features; own: its own outputs, as they are."),
+        option("linear: train a layer on its features; own: use its own outputs unchanged."),
     ] = "linear",
     classes: Classes = None,
     weights: Annotated[
@@ -184,7 +184,7 @@ def plan(
     detect: Annotated[
         float | None,
         option(
-            "Show instead how many dataset samples and seeds show an effect of so many points.",
+            "Instead, show how many dataset samples and seeds it takes to detect an effect of so many points.",
             min=0.1,
             max=100,
         ),

@@ -25,9 +25,9 @@ _TRAINED = {"optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 64, "max_ep
 PUBLISHED = "diagvib.methods.views:Published"
 # Of a baseline that trains nothing, of however few images.
 OWN_OUTPUTS = {**_TRAINED, "batch_size": 8, "max_epochs": 1}
-# Letters of a baseline's name behind the longest of these.
+# Most letters of a baseline's name after the longest of _KINDS.
 _LONGEST = 118
-# With which the names of the baselines begin that `evaluate` and `score` write.
+# Prefixes of the names of baselines that `evaluate` and `score` write.
 _KINDS = ("frozen_", "fitted_", "zero_shot_", "scored_")
 
 

@@ -45,7 +45,9 @@ def fitted_baseline(
     scaling = _scaling(name, weights, size)
     weights = weights or published_input(name, None)[0]
     if not weights and family(name) not in ("own", "transformers"):
-        raise DiagvibError(f"--weights: {name} without any is random; name a file of a fitted one")
+        raise DiagvibError(
+            f"--weights: without weights, {name} is random; name a file of fitted ones"
+        )
     entry = {
         "model": {"name": name, "weights": weights_of(weights), "head": "published"},
         "method": {"name": "diagvib.methods.fitted:Fitted", "classes": read_classes(classes)},

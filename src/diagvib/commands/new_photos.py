@@ -98,7 +98,7 @@ def _classes(photos: pd.DataFrame, target: str, cues: Sequence[str]) -> dict[str
     go most often with the target's."""
     values = {name: column_values(photos[name]) for name in (target, *cues)}
     counts = pd.crosstab(photos[target], photos[cues[0]]).loc[values[target], values[cues[0]]]
-    # If the target has more classes, the cue's serve several of them, each every so many.
+    # If the target has more classes than the cue's k, cue class n goes with target classes n, n + k ...
     joint_counts = counts.groupby(np.arange(len(counts)) % counts.shape[1]).sum()
     order = linear_sum_assignment(joint_counts, maximize=True)[1]
     leading = [values[cues[0]][position] for position in order]

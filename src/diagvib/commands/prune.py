@@ -92,7 +92,7 @@ def _delete(unneeded: list[Path]) -> None:
             "wait for it to end (after a crash: `snakemake --unlock`)"
         )
     for path in unneeded:
-        if path.is_dir() and not path.is_symlink():  # of a link, what it leads to stays
+        if path.is_dir() and not path.is_symlink():  # a link's target stays
             shutil.rmtree(path)
         else:
             path.unlink()

@@ -237,7 +237,7 @@ def _image_names(scored_datasets: Sequence[Dataset], *splits: str) -> set[str]:
 
 
 def _endings(names: set[str]) -> dict[str, str]:
-    """Ends of paths -> the name that alone ends so."""
+    """The end of a path -> the name that ends with it; empty if several do."""
     endings = {}
     for name in names:
         parts = name.split("/")

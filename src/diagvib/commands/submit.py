@@ -221,7 +221,7 @@ def check_entry(entry: Entry, location: str) -> None:
     """DiagvibError, beginning with `location`, if test images may have chosen anything, the seeds are
     others than the given ones, the numbers are not those of the counts, or nobody submits it."""
     if not entry.by.strip():
-        raise DiagvibError(f"{location}: by: who submits is missing; write a name")
+        raise DiagvibError(f"{location}: by: the submitter's name is missing; write one")
     description = describe(entry.baseline, {entry.baseline: entry.settings})
     for key, value in description.items():
         if getattr(entry, key) != value:

@@ -193,7 +193,7 @@ def _titled(text: str, baselines: Mapping[str, dict]) -> str:
 def write_table(root: Path, choices: Choices, out: Path) -> Table:
     """Write the table as LaTeX, Markdown or CSV, by the file's ending. DiagvibError for another."""
     if out.suffix not in FORMATS:
-        raise DiagvibError(f"{out}: the ending says the format: {', '.join(FORMATS)}")
+        raise DiagvibError(f"{out}: the extension must be one of {', '.join(FORMATS)}")
     table = methods_table(root, choices)
     if out.suffix == ".csv":
         buffer = io.StringIO()

@@ -15,8 +15,8 @@ _LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 
 
 class FileHandler(SimpleHTTPRequestHandler):
-    """Serves the files of a folder. Refuses whoever calls this machine by another name, as a page of
-    a stranger does whose name leads here, and links out of the folder."""
+    """Serves the files of a folder. Refuses other host names, which a stranger's page could point here
+    (DNS rebinding), and links out of the folder."""
 
     def send_head(self):
         path = Path(self.translate_path(self.path))

@@ -89,7 +89,7 @@ def score(
 
 @contextmanager
 def _evaluation_mode(network: torch.nn.Module) -> Iterator[None]:
-    """Every part has its own mode again afterwards."""
+    """Evaluation mode; afterwards each module is in its own mode again."""
     modes = {part: part.training for part in network.modules()}
     try:
         network.eval()
@@ -102,8 +102,8 @@ def _evaluation_mode(network: torch.nn.Module) -> Iterator[None]:
 def _outputs(
     mapping: Mapping[str, str], names: Sequence[str], count: int, test: StudyDataset
 ) -> list[list[int]]:
-    """`outputs_of_classes`; without a mapping, if there are only as many outputs as classes in this
-    dataset sample, of these."""
+    """`outputs_of_classes`. Without a mapping, as many outputs as this dataset sample has classes are
+    taken to mean these."""
     from diagvib.models.fitted import outputs_of_classes
 
     factors = test.binding.split("-")

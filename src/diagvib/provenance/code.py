@@ -91,7 +91,7 @@ def read_equal_code(path: Path) -> list[dict[str, str]]:
 
 @cache
 def equal_digests() -> dict[str, str]:
-    """Of code with equals, one digest for all."""
+    """Digest -> the one that stands for all code that was shown to compute the same."""
     equals: dict[str, set[str]] = {}
     for row in read_equal_code(EQUAL_CODE):
         group = set().union(*(equals.get(row[key], {row[key]}) for key in ("old", "new")))

@@ -47,7 +47,7 @@ class ExpectedJobs:
         return settings_file(self.config.root, self.settings(*names).text())
 
     def write_settings(self, stage: str, study: str | None, baseline: str | None) -> None:
-        """To be called before the job starts. A file appears complete."""
+        """Write a job's settings file unless it is there; call it before the job starts."""
         path = Path(self.settings_file(stage, study, baseline))
         if not path.exists():
             write_text(path, self.settings(stage, study, baseline).text())

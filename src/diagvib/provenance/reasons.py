@@ -1,7 +1,7 @@
 """What decides that a job runs again, all of it:
 
-- one of its files is missing, older than an input of other content, or left by a killed job, or a
-  job that makes its inputs runs (Snakemake sees to these four);
+- one of its files is missing, older than an input whose content changed, or left by a killed job,
+  or a job that makes its inputs runs (Snakemake checks these four);
 - Snakemake has no record of one of its files: the root was moved or copied, or `.snakemake` deleted;
 - a file that its digest file stands for is gone;
 - its files record another provenance than the expected one: made by hand, by another clone, or by

@@ -1,4 +1,4 @@
-"""Calibration: how far the probabilities of predictions are from how often they are right."""
+"""Calibration: how well predicted probabilities match accuracy."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

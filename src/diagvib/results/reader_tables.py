@@ -23,7 +23,7 @@ Frames = dict[str, pd.DataFrame]  # the tidy tables, by name
 
 
 class _Word(str):
-    """A word of the program's, which is not the same object as any name."""
+    """A word that is told apart by identity (`is`) from a name that reads the same."""
 
 
 # A row whose first cell is this repeats the paper's numbers for the row above. A class or a baseline may

@@ -18,9 +18,9 @@ FEWEST = 3
 # The share of runs that may be unlike the n that were drawn: where the mean is near 1 they may fail,
 # near 0 succeed. At most one in eight, or as many as n runs may miss by chance (the rule of three).
 UNLIKE, MISSED = 1 / 8, 3
-# Paired runs mostly succeed together in a sample: at most 6 %, or as many as one sample is.
+# Of paired runs, which mostly succeed together in a sample, that share is 1 / n, at most 6 %.
 PAIRED, PAIRED_MISSED = 0.06, 1
-# Values that are all equal say something of others only if they are as near 0 or 1 as this.
+# Values that are all equal have an interval only within this distance of 0 or 1.
 EDGE = 0.2
 # Spreads below this are rounding errors.
 _NO_SPREAD = 1e-12

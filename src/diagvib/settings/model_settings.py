@@ -190,7 +190,7 @@ class ModelSettings(Sparse):
 
 
 def _check_words(options: Mapping[str, JsonValue]) -> None:
-    """InvalidField unless the words of a CLIP network are texts for classes, and texts to put them in."""
+    """InvalidField unless CLIP's `words` maps classes to texts and each of `templates` has {} once."""
     words, templates = options.get("words", {}), options.get("templates", ["{}"])
     if not isinstance(words, dict) or not all(isinstance(text, str) for text in words.values()):
         raise InvalidField("options.words", "a text for each class is needed, such as {'0': zero}")

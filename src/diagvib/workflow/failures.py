@@ -41,9 +41,11 @@ def _reason(log: Path) -> str:
     if errors := [line for line in lines if line.startswith("error: ")]:
         return errors[-1]
     raised = any(line.startswith("Traceback") for line in lines)
-    cause = "by an error in the code" if raised else "perhaps because memory or time ran out"
+    cause = (
+        "because of an error in the code" if raised else "perhaps because memory or time ran out"
+    )
     end = f"ends with: {lines[-1]}" if lines else "is empty"
-    return f"error: a job was ended, {cause}; the log {end}"
+    return f"error: a job failed, {cause}; the log {end}"
 
 
 class FullDisk(logging.Handler):

@@ -78,7 +78,7 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
 
 
 def _location(workflow) -> str:
-    """All that a mistake may be in, for messages: the files, and what is given beside them."""
+    """Where messages place a mistake: the configuration's files, and keys given by `--config`."""
     values = (workflow.config_settings.config or {}).items()
     settings = ["--config", *(f"{key}={value}" for key, value in values)] if values else []
     return one_line(" ".join([*map(str, workflow.configfiles), *settings]))

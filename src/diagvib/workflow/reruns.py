@@ -2,7 +2,7 @@
 
 By itself, it compares a job with its own records alone, looks only at the files that a rule lists,
 and takes a file without a record for up to date if it is newer than its inputs. `snakemake --touch`
-vouches for files without a record.
+marks files without a record as up to date.
 """
 
 import sys

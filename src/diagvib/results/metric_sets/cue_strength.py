@@ -20,7 +20,7 @@ CURVE = ["baseline", "target", "cue", "spread"]
 DOSE = ["spread", "counter_examples"]
 HALF_WAY = ["half_way", "half_way_low", "half_way_high"]
 COLUMNS = [*CURVE, "study", "counter_examples", *NUMBERS, "without", *HALF_WAY]
-# A smaller loss of accuracy to the cue is not halved.
+# With a smaller loss to the cue, no half-way strength is computed.
 SMALLEST_LOSS = 0.1
 # Shares at which the interval is computed, per curve.
 _STEPS = 41

@@ -31,7 +31,7 @@ COCO, LVIS = ("train2017", "val2017"), ("lvis_v1_train.json", "lvis_v1_val.json"
 _ENDINGS = ("", ".tar", ".tgz", ".tar.gz", ".zip")
 # The authors' hand-made lists of photos, and masks made by their script, if the user has them.
 _METADATA, _MASKS = "metadata", "mask"
-# Hidden, so that who lists the photos does not see it.
+# Hidden, so that listings of photos skip it.
 _COMPLETE = ".complete.json"
 LEFT_OUT = "cars_left_out.csv"
 # Of an annotated box, around it: so that a mask can be cut out of the photo.

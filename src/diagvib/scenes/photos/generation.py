@@ -26,7 +26,7 @@ from diagvib.foundation.validation import Filled, InvalidField, Name, Strict, Te
 from diagvib.scenes.photos.decoding import square
 from diagvib.scenes.photos.listing import GENERATED
 
-# Hidden, so that who lists the photos does not see them.
+# Hidden, so that listings of photos skip them.
 _JOURNAL, _LOCK = ".generation.jsonl", ".generation.lock"
 _WORD = re.compile(r"[^\W_]+")
 NO_KEYWORD = "the caption has none of the keywords"
