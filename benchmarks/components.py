@@ -31,7 +31,7 @@ from diagvib.foundation.files import write_text
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.reader_tables import markdown_table
 from diagvib.results.variation import SPREADS, variation_rows
-from diagvib.studies.metric_sets import ID
+from diagvib.studies.metric_needs import ID
 
 OUT, PAGE = REPOSITORY / "config/components.csv", REPOSITORY / "docs/chance.md"
 # In points.

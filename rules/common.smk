@@ -27,7 +27,7 @@ TUNING_STUDY = CONFIG.tuning.study
 SCENES = {folder_name(name): name for name in [*CONFIG.scenes, CONFIG.study(TUNING_STUDY).scene]}
 
 # A digest file stands for the files next to it: Snakemake looks at one file per job. Missing files that it stands for are
-# noticed (provenance/reasons.py), and jobs check what they read against it.
+# noticed (provenance/rerun_reasons.py), and jobs check what they read against it.
 RAW_DIGESTS, PREPARED_DIGESTS, IMAGE_DIGESTS, RUN_DIGESTS = (
     f"{folder}/{DIGESTS_FILE}"
     for folder in (

@@ -20,7 +20,7 @@ from diagvib import __version__
 from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
 from diagvib.methods.method import Visualisation
 from diagvib.metrics import mean_per_class_accuracy
-from diagvib.papers.tabulate import tabulate
+from diagvib.papers.all_tables import tabulate
 from diagvib.provenance.finished import file_digests
 from diagvib.results.read_runs import run_folder
 from diagvib.results.reader_tables import Frames, metrics_of

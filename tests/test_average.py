@@ -8,9 +8,9 @@ import pytest
 
 from conftest import refused
 from diagvib.foundation.files import definition_path, read_json, read_table
+from diagvib.papers.all_tables import shown_tables
 from diagvib.papers.spawrious.average import MEASURES, guessed_confusion
 from diagvib.papers.spawrious.published import read_spawrious_tables
-from diagvib.papers.tabulate import shown_tables
 from diagvib.report.confusion import confusion_bars, confusion_matrices, confusion_shares
 from diagvib.results.metric_sets.metric_set import Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS

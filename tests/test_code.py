@@ -387,7 +387,7 @@ def test_the_version_of_a_networks_runtime_is_noted():
 
 def test_a_new_set_of_metrics_leaves_runs_as_they_are():
     files = stage_code(load_config(), "train", None, "zgo", "resnet18").files
-    assert "diagvib.studies.study" in files and "diagvib.studies.metric_sets" not in files
+    assert "diagvib.studies.study" in files and "diagvib.studies.metric_needs" not in files
 
 
 def test_git_state_tells_a_change(tmp_path, monkeypatch):

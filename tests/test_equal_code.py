@@ -13,7 +13,7 @@ from diagvib.provenance import code
 from diagvib.provenance.code import COLUMNS, EQUAL_CODE, read_equal_code
 from diagvib.provenance.expected import ExpectedJobs
 from diagvib.provenance.finished import differing
-from diagvib.provenance.reasons import reasons
+from diagvib.provenance.rerun_reasons import reasons
 from diagvib.settings.resolve import load_config
 from toy import copy_of_the_repository, count, environment, toy
 

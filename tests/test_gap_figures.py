@@ -21,7 +21,7 @@ from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
-from diagvib.studies.metric_sets import GAP_GROUPS
+from diagvib.studies.metric_needs import GAP_GROUPS
 from diagvib.studies.study import load_study, parse_study
 from reports import drawn_in, make_report, write_images
 from synthetic_runs import configured, settings, tabulated

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.files import read_json
-from diagvib.papers.tabulate import shown_tables
+from diagvib.papers.all_tables import shown_tables
 from diagvib.papers.whac_a_mole.against_erm import judge_gap, reference_of
 from diagvib.papers.whac_a_mole.gaps import MEASURES, METRIC_SET
 from diagvib.papers.whac_a_mole.published import read_urbancars_tables

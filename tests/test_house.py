@@ -19,7 +19,7 @@ from diagvib.models.registry import MODELS
 from diagvib.scenes import known_scenes, load_scene
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.jobs import JOBS
-from diagvib.studies.metric_sets import metric_set_modules
+from diagvib.studies.metric_needs import metric_set_modules
 from diagvib.studies.study import load_studies, study_files
 
 REPOSITORY = Path(__file__).parent.parent
@@ -155,7 +155,7 @@ PAPER = re.compile(
 )
 # May name them besides papers/ and scenes/: the registry of sets of metrics and its documentation,
 # the command of one benchmark, and methods that are one paper's alone.
-NAMING = ("studies/metric_sets.py", "studies/study.py", "methods/views.py")
+NAMING = ("studies/metric_needs.py", "studies/study.py", "methods/views.py")
 NAMING += ("commands/imagenet_w.py", "commands/imagenet_w_looks.py")
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
+from diagvib.papers.all_tables import tabulate
 from diagvib.papers.diagvib6.shortcut import baseline_comparisons, means_over_cues
-from diagvib.papers.tabulate import tabulate
 from diagvib.report.sheets import sheet_figures
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.results import TABLE_FILES

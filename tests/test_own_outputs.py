@@ -16,7 +16,7 @@ import diagvib
 from conftest import REPOSITORY, refused
 from diagvib import stages
 from diagvib.commands.evaluate import frozen_baseline, write_configuration
-from diagvib.commands.fitted import fitted_baseline, read_classes, write_fitted
+from diagvib.commands.fitted_classifier import fitted_baseline, read_classes, write_fitted
 from diagvib.commands.score import Dataset, class_names, read_predictions, score
 from diagvib.commands.try_baseline import with_one_baseline
 from diagvib.foundation.files import file_sha256

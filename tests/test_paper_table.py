@@ -10,7 +10,7 @@ import pytest
 
 from conftest import refused
 from diagvib.commands.table import Choices, methods_table, write_table
-from diagvib.papers.tabulate import tabulate
+from diagvib.papers.all_tables import tabulate
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import KnownStudies

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import refused
 from diagvib.foundation.files import write_text
-from diagvib.papers.tabulate import shown_tables, tabulate
+from diagvib.papers.all_tables import shown_tables, tabulate
 from diagvib.results.selection import read_searches
 from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import SHIPPED

@@ -20,7 +20,7 @@ from diagvib.cli import app
 from diagvib.commands.shared_results import write_every_eval_ever
 from diagvib.commands.submit import Number, entries, read_entry, same_number
 from diagvib.foundation.files import file_sha256, read_json, write_json
-from diagvib.papers.tabulate import tabulate
+from diagvib.papers.all_tables import tabulate
 from diagvib.settings.layout import Run
 from diagvib.settings.resolve import load_config
 from synthetic_runs import expected_runs, write_cells, write_run

@@ -11,9 +11,9 @@ import pytest
 
 from diagvib import stages
 from diagvib.foundation.files import read_metadata, read_table, write_table
+from diagvib.papers.all_tables import tabulate
 from diagvib.papers.diagvib6.shortcut import cue_contrasts
 from diagvib.papers.notes import source_note
-from diagvib.papers.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import Collected, mixed_note, read_runs, run_folder, versions

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
+from diagvib.papers.all_tables import write_tables
 from diagvib.papers.diagvib6.comparability import judge_runs, protocol_differences
 from diagvib.papers.diagvib6.published import read_paper_tables
 from diagvib.papers.diagvib6.verdicts import COMPARED, MARGIN, comparison_table, verdict_sentence
-from diagvib.papers.tabulate import write_tables
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import CELL_COLUMNS
 from diagvib.results.metric_sets.metric_set import Results

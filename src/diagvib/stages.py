@@ -390,7 +390,7 @@ def _train_part(
 
 def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Make the tables from all finished runs. Names the missing runs."""
-    from diagvib.papers.tabulate import tabulate
+    from diagvib.papers.all_tables import tabulate
     from diagvib.provenance.expected import expected_provenance
     from diagvib.results.reader_tables import say_missing
     from diagvib.results.tidy_tables import read_tables, write_scores

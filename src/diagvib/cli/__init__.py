@@ -12,8 +12,8 @@ import diagvib.cli.new_commands
 import diagvib.cli.share_commands
 import diagvib.cli.stage_commands
 import diagvib.cli.try_commands  # noqa: F401
+from diagvib.cli.application import app
 from diagvib.cli.look_commands import version
-from diagvib.cli.program import app
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.stages import option

@@ -5,7 +5,7 @@ from string import ascii_uppercase
 from typing import Annotated
 
 from diagvib import __version__, stages
-from diagvib.cli.program import LOOK, register
+from diagvib.cli.application import LOOK, register
 from diagvib.foundation.errors import DiagvibError
 from diagvib.stages import argument, option
 

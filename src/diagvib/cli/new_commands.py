@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from diagvib.cli.program import TRY, Tasks, app
+from diagvib.cli.application import TRY, Tasks, app
 from diagvib.commands.new_code import KINDS, write_new
 from diagvib.stages import argument, option
 

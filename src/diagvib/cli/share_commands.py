@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from diagvib import stages
-from diagvib.cli.program import SHARE, Config, Override, Root, register
+from diagvib.cli.application import SHARE, Config, Override, Root, register
 from diagvib.cli.stage_commands import run_stage
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import validated

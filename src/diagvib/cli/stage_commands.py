@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from diagvib import stages
-from diagvib.cli.program import STAGES, Config, Override, Root, register
+from diagvib.cli.application import STAGES, Config, Override, Root, register
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.slots import slot_devices, take_slot
 from diagvib.foundation.validation import Name, validated

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from diagvib import stages
-from diagvib.cli.program import TRY, Classes, Config, Override, register
+from diagvib.cli.application import TRY, Classes, Config, Override, register
 from diagvib.commands.cutout import cutout
 from diagvib.commands.generate import generate
 from diagvib.foundation.errors import DiagvibError
@@ -88,7 +88,7 @@ def evaluate(
     with `--head own`, measure a fitted classifier as it is. Writes a configuration to the root, runs
     the workflow with it and prints the tables."""
     from diagvib.commands import evaluate as command
-    from diagvib.commands.fitted import fitted_baseline, write_fitted
+    from diagvib.commands.fitted_classifier import fitted_baseline, write_fitted
 
     if classes and head != "own":
         raise DiagvibError("--classes: this is for --head own; a new layer has the study's classes")

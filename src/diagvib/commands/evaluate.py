@@ -191,7 +191,7 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
 def run_and_print(file: Path, config: Configuration, cores: int) -> None:
     """Run the workflow with a configuration and print the tables."""
     from diagvib.commands.run import run_workflow
-    from diagvib.papers.tabulate import shown_tables
+    from diagvib.papers.all_tables import shown_tables
     from diagvib.results.reader_tables import by_section, describe_doubtful, print_table
     from diagvib.results.tidy_tables import read_tables
     from diagvib.settings.layout import Layout

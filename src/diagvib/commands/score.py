@@ -11,7 +11,7 @@ import pyarrow as pa
 import yaml
 
 from diagvib.commands.evaluate import OWN_OUTPUTS, baseline_name, check_overwritten
-from diagvib.commands.fitted import read_classes
+from diagvib.commands.fitted_classifier import read_classes
 from diagvib.commands.run import run_workflow
 from diagvib.foundation.errors import DiagvibError, some_names, within
 from diagvib.foundation.files import file_sha256, read_table, write_text

@@ -31,10 +31,10 @@ _INSTALLED = {"site-packages", "dist-packages"}
 # Left out, with what they import, since an edit there changes no content: `foundation` handles
 # files, errors and processes (only its random generators and binary columns count), what `settings`
 # makes stands in each job's own settings, `provenance` only compares, `workflow` and `commands`
-# take no part in a job, `studies.metric_sets` only checks, and a function of `stages` only calls the
+# take no part in a job, `studies.metric_needs` only checks, and a function of `stages` only calls the
 # modules that it imports (`imported_in`).
 _LEFT_OUT = re.compile(
-    rf"{OURS}\.(settings|provenance|workflow|commands|stages|studies\.metric_sets"
+    rf"{OURS}\.(settings|provenance|workflow|commands|stages|studies\.metric_needs"
     r"|foundation(?!\.(seeding|columns)\b))\b"
 )
 # These of ours only say where things are: not counted, but their imports are followed.

@@ -25,7 +25,7 @@ from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.model_settings import prepared_input
 from diagvib.settings.resolve import with_baseline
-from diagvib.studies.metric_sets import metric_set_modules
+from diagvib.studies.metric_needs import metric_set_modules
 from diagvib.studies.study import study_files
 
 # Code that was shown to compute the same bytes as newer code, by benchmarks/equal_code.py. Each line

@@ -24,7 +24,7 @@ from diagvib.report.style import (
 from diagvib.results.cells import read_predictions
 from diagvib.results.reader_tables import metrics_of
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import OOD
+from diagvib.studies.metric_needs import OOD
 
 
 def confusion_figures(report_data: ReportData) -> Iterator[Figure]:

@@ -21,7 +21,7 @@ from diagvib.results.reader_tables import in_order, of_samples
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import folder_name, run_folder_name
 from diagvib.studies.known_studies import KnownStudies, sample_of
-from diagvib.studies.metric_sets import OOD
+from diagvib.studies.metric_needs import OOD
 
 
 def heat_map_figures(report_data: ReportData) -> Iterator[Figure]:

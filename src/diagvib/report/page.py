@@ -14,13 +14,13 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
+from diagvib.papers.all_tables import shown_tables
 from diagvib.papers.diagvib6 import factor_ranks
 from diagvib.papers.diagvib6.comparability import protocol_differences
 from diagvib.papers.diagvib6.finding import CURVES, MATRIX
 from diagvib.papers.diagvib6.shortcut import OVERALL
 from diagvib.papers.diagvib6.verdict_tables import VERDICT, verdict_found
 from diagvib.papers.notes import scratch_note, source_note
-from diagvib.papers.tabulate import shown_tables
 from diagvib.report.epochs import TRAINING
 from diagvib.report.matrix import matrix_data, pair_table
 from diagvib.report.playground import FILE as PLAYGROUND

@@ -28,7 +28,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.layout import folder_name
 from diagvib.studies.known_studies import KnownStudies, sample_of
-from diagvib.studies.metric_sets import GAP_GROUPS
+from diagvib.studies.metric_needs import GAP_GROUPS
 
 PICTURES = "In pictures"
 _SIDE, _TEXT = 0.86, 0.2  # inches: of an image, and the height of the text below it

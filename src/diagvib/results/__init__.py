@@ -1,6 +1,6 @@
 """Results. The names of the tables' files are here, so that rules need not import pandas."""
 
-from diagvib.studies.metric_sets import METRICS
+from diagvib.studies.metric_needs import METRICS
 
 # The tidy tables, each as CSV and as Parquet.
 TIDY = (

@@ -28,7 +28,7 @@ from diagvib.results.read_runs import SELECTABLE, Collected
 from diagvib.results.reader_tables import Table, of_samples, points
 from diagvib.results.uncertainty import estimate
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_needs import ID, OOD
 from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs
 
 AS_RUN = "as_run"  # by the baseline's own rule, whichever it is

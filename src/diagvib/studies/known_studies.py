@@ -13,7 +13,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.studies.binding import possible_bindings
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_needs import ID, OOD
 from diagvib.studies.preference import cue_label, image_counts, single_cue_label
 from diagvib.studies.scarcity import absent_combinations
 from diagvib.studies.study import (

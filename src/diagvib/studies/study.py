@@ -33,7 +33,7 @@ from diagvib.foundation.validation import (
 from diagvib.foundation.versions import once_per_version
 from diagvib.scenes import PUBLISHED_TEXTURES, with_textures
 from diagvib.scenes.scene import AddedCue
-from diagvib.studies.metric_sets import DEFAULT, METRICS, check_gap_cell, check_needs
+from diagvib.studies.metric_needs import DEFAULT, METRICS, check_gap_cell, check_needs
 from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row
 
 if TYPE_CHECKING:

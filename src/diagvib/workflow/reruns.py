@@ -1,4 +1,4 @@
-"""Snakemake decides by `provenance.reasons` whether a job runs again.
+"""Snakemake decides by `provenance.rerun_reasons` whether a job runs again.
 
 By itself, it compares a job with its own records alone, looks only at the files that a rule lists,
 and takes a file without a record for up to date if it is newer than its inputs. `snakemake --touch`
@@ -9,7 +9,7 @@ import sys
 
 from diagvib.foundation.messages import say
 from diagvib.provenance.expected import ExpectedJobs
-from diagvib.provenance.reasons import reasons
+from diagvib.provenance.rerun_reasons import reasons
 
 _FLAG = "--rerun-triggers"
 

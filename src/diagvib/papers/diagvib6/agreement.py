@@ -14,7 +14,7 @@ from diagvib.foundation.seeding import named_generator
 from diagvib.papers.diagvib6.verdicts import COMPARED, LEAST_SAMPLES, PAPER_SAMPLES
 from diagvib.results.variation import grid
 from diagvib.studies.known_studies import SHIPPED
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_needs import ID, OOD
 
 # Below this p, the results differ from the paper.
 SIGNIFICANCE = 0.05

@@ -19,7 +19,7 @@ from diagvib.results.reader_tables import (
 )
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_needs import ID, OOD
 
 TITLE = "Which factor wins"
 # Accuracies that differ in further digits are equal: their sums were rounded otherwise.

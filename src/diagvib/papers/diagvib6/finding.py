@@ -17,7 +17,7 @@ from diagvib.results.reader_tables import (
     whole_percent,
 )
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_needs import ID, OOD
 
 # The titles of sections of the page.
 CURVES = "From no shortcut to nothing but the shortcut"

@@ -43,7 +43,7 @@ from diagvib.results.reader_tables import (
 )
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_needs import ID, OOD
 
 METRIC_TITLES = {
     "faavg": "FAAvg: mean over cues of the accuracy where the shortcut misleads",

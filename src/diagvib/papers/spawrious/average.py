@@ -20,7 +20,7 @@ from diagvib.results.metric_sets.metric_set import (
 )
 from diagvib.results.reader_tables import Frames, Table, metrics_of, whole_percent
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import ID, OOD
+from diagvib.studies.metric_needs import ID, OOD
 from diagvib.studies.preference import cue_label
 from diagvib.studies.study import Study
 

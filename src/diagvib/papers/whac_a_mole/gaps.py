@@ -28,7 +28,7 @@ from diagvib.results.metric_sets.metric_set import (
 from diagvib.results.reader_tables import Frames, Table, interval
 from diagvib.results.uncertainty import FEWEST
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import GAP_GROUPS
+from diagvib.studies.metric_needs import GAP_GROUPS
 
 SHOWN_METRICS = {
     "id_accuracy": "I.D. Acc",

@@ -1,6 +1,6 @@
 """The test groups of studies with two cues, and the gaps between their accuracies."""
 
-from diagvib.studies.metric_sets import GAP_GROUPS
+from diagvib.studies.metric_needs import GAP_GROUPS
 from diagvib.studies.study import Study
 
 # Metric -> the test group whose accuracy is compared with the in-distribution accuracy.

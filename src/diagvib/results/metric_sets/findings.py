@@ -4,7 +4,7 @@ from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.reader_tables import Frames
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.metric_sets import DEFAULT
+from diagvib.studies.metric_needs import DEFAULT
 
 
 def findings(frames: Frames, known_studies: KnownStudies, mine: str | None = None) -> list[Finding]:

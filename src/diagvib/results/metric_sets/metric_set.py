@@ -121,7 +121,7 @@ class MetricSet:
         return type(self).of_predictions is MetricSet.of_predictions
 
     def tables(self, results: Results) -> Frames:
-        """Further tables, by the names that `studies.metric_sets.METRICS` lists for the set."""
+        """Further tables, by the names that `studies.metric_needs.METRICS` lists for the set."""
         return {}
 
     def shown(

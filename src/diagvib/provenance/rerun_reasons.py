@@ -40,8 +40,9 @@ def reasons(
     expected = {_canonical(text, jobs.config.root) for text in parameters}
     checks = {
         "no record of what made it": (path for path in outputs if records[path] is None),
-        "files that are gone": outputs and _gone(jobs.config, job),
-        "changed, or made with other settings, code or images": outputs and _other(jobs, job),
+        "files that are gone": outputs and _missing_files(jobs.config, job),
+        "changed, or made with other settings, code or images": outputs
+        and _made_differently(jobs, job),
         "other settings or code than in the record": (
             path
             for path, texts in records.items()
@@ -55,7 +56,7 @@ def reasons(
                 yield reason, reason_files
 
 
-def _gone(config: Configuration, job) -> Iterator[str]:
+def _missing_files(config: Configuration, job) -> Iterator[str]:
     """The files that a job's output stands for and that are gone."""
     output, rule = Path(job.output[0]), job.rule.name
     if rule not in ("fetch", "weights", "prepare", "render", "encode", "train"):
@@ -74,7 +75,7 @@ def _gone(config: Configuration, job) -> Iterator[str]:
     yield from (str(path) for name in names if not (path := output.parent / name).exists())
 
 
-def _other(jobs: ExpectedJobs, job) -> Iterator[str]:
+def _made_differently(jobs: ExpectedJobs, job) -> Iterator[str]:
     """The files of a job that record another provenance than the expected one; and runs whose files
     have changed since. (Images, which are large, are compared when they are read.)"""
     for path, expected in jobs.provenance(job):
