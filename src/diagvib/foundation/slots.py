@@ -16,11 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.foundation.devices import core_count, likely_gpu
+from diagvib.foundation.devices import core_count
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.gpus import VISIBLE, visible_gpus
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_a_process
+from diagvib.foundation.plug_ins import reason
 
 # The variable that names another folder for locks.
 FOLDER = "DIAGVIB_SLOTS"
@@ -118,7 +119,16 @@ def slot_record() -> dict[str, str]:
 def runs_at_once(count: int, image_bytes: int, threads: int) -> int:
     """How many of `count` runs, each with so many bytes of images and CPU threads, to train at once
     on this process's GPU: as many as its memory and the cores allow. 1 on a CPU."""
-    if count == 1 or not likely_gpu("auto") or not (memory := in_a_process(_gpu_memory)):
+    if count == 1:
+        return 1
+    try:
+        memory = in_a_process(_gpu_memory)
+    except RuntimeError as error:  # other programs have filled it, or have it to themselves
+        say(
+            f"1 of {count} runs at once: the GPU does not say how much memory is free ({reason(error)})"
+        )
+        return 1
+    if not memory:
         return 1
     free, total = memory
     free = min(free, total * (share_taken() or 1))
