@@ -31,15 +31,13 @@ def likely_gpu(name: str) -> bool:
 
 
 def has_bf16(device) -> bool:
-    """Whether a torch device computes faster in bfloat16: CUDA, and CPUs with AVX512-BF16 or
-    AMX."""
+    """Whether a torch device computes faster in bfloat16: GPUs since NVIDIA's Ampere, and CPUs with
+    AVX512-BF16 or AMX."""
     import torch
 
-    return (
-        device.type == "cuda"
-        or torch.cpu._is_avx512_bf16_supported()
-        or torch.cpu._is_amx_tile_supported()
-    )
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def machine() -> str:
