@@ -16,17 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.foundation.devices import core_count
+from diagvib.foundation.devices import SLOT, VISIBLE, core_count
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.gpus import VISIBLE, visible_gpus
+from diagvib.foundation.gpus import visible_gpus
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_a_process
 from diagvib.foundation.plug_ins import reason
 
 # The variable that names another folder for locks.
 FOLDER = "DIAGVIB_SLOTS"
-# The variable with the slot of this process and of those that it starts.
-SLOT = "DIAGVIB_SLOT"
 # The variable with the process of the Snakemake that has started this one.
 WORKFLOW = "DIAGVIB_WORKFLOW"
 _WHOLE, _SECONDS, _GIB = 100, 0.5, 2**30
@@ -87,6 +85,7 @@ def take_slot(share: int, devices: Sequence[Device]) -> Device:
         waits = True
         time.sleep(_SECONDS)
     os.environ[VISIBLE] = device.address
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that a number means what the driver lists
     os.environ[SLOT] = f"{share} % of {device}"
     say(f"takes {os.environ[SLOT]}")
     return device
@@ -101,6 +100,8 @@ def _end_with_workflow() -> None:
         process = os.pidfd_open(int(workflow))
     except ProcessLookupError:
         os._exit(1)
+    except OSError:  # not before Linux 5.3, nor in some containers
+        return
     wait = lambda: (select.select([process], [], []), os._exit(1))  # noqa: E731
     threading.Thread(target=wait, daemon=True).start()
 

@@ -55,7 +55,7 @@ def gpu_shares(config: Configuration) -> GpuShares:
 
 def _devices(config: Configuration) -> list[Device]:
     if config.devices == "all":
-        unlisted = [Device("cuda:0", "0")]
+        unlisted = [Device("cuda:0", "0")] * (config.device == "cuda")
         return (slot_devices(None) or unlisted) if likely_gpu(config.device) else []
     kinds = {name.partition(":")[0] for name in config.devices}
     if config.device != "auto" and kinds != {config.device}:
