@@ -128,18 +128,23 @@ def test_failures_are_named(capfd):
 
 
 @pytest.mark.parametrize(
-    ("free", "slot", "cores", "expected"),
+    ("free", "slot", "cores", "reserved", "expected"),
     [
-        (140, None, 16, 5),
-        (140, "33 % of cuda:0 (GPU-1)", 16, 5),
-        (36, "50 % of cuda:0", 16, 4),
-        (140, None, 2, 2),
-        (2, None, 16, 1),
+        (140, None, 16, None, 5),
+        (140, "33 % of cuda:0 (GPU-1)", 16, "15", 5),
+        (36, "50 % of cuda:0", 16, None, 4),
+        (140, None, 2, None, 2),
+        (140, None, 16, "3", 3),
+        (2, None, 16, None, 1),
     ],
 )
 def test_as_many_as_memory_its_share_and_cores_allow(
-    free, slot, cores, expected, monkeypatch, capfd
+    free, slot, cores, reserved, expected, monkeypatch, capfd
 ):
+    monkeypatch.setenv("OMP_NUM_THREADS", reserved or "1")  # which counts in a job of Snakemake
+    monkeypatch.delenv(slots.WORKFLOW, raising=False)
+    if reserved:
+        monkeypatch.setenv(slots.WORKFLOW, "1")
     monkeypatch.setattr(slots, "in_a_process", lambda ask: (free << 30, 140 << 30))
     monkeypatch.setattr(slots, "core_count", lambda: cores)
     monkeypatch.delenv(slots.SLOT, raising=False)

@@ -180,6 +180,31 @@ def test_as_many_jobs_share_a_gpu_as_fill_it(devices, changes, share, monkeypatc
     assert gpu_shares(config).train == share
 
 
+@pytest.mark.parametrize(
+    ("mib", "cores", "expected"),
+    [
+        ("11264", 32, (100, 1, 1)),  # as many as fit
+        ("143771", 32, (33, 4, 4)),  # as leave four cores for each GPU
+        ("143771", 4, (6, 1, 1)),
+        ("143771", 256, (33, 5, 15)),  # as many as a job has runs, and a tuning trainings
+        ("unknown", 32, (100, 4, 4)),
+    ],
+)
+def test_a_job_reserves_no_more_than_a_gpus_part_of_the_cores(mib, cores, expected, monkeypatch):
+    names = [f"GPU-aaaa-{number}" for number in range(8)]
+    lists = "".join(f"GPU {n}: Any (UUID: {name})\n" for n, name in enumerate(names))
+    memory = "".join(f"{name}, {mib}\n" for name in names)
+    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: lists if "-L" in words else memory)
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    config = load_config(None, ["device=cuda", "studies=[zso]"])
+    assert gpu_shares(config, cores)[1:] == expected
+
+
+def test_devices_that_are_all_the_cpu_leave_gpus_alone():
+    assert load_config(None, ["devices=[cpu, cpu]"]).device == "cpu"
+    assert load_config(None, ["devices=[cuda:0]"]).device == "auto"
+
+
 @pytest.fixture
 def driver(monkeypatch, tmp_path) -> Path:
     """A folder for the files of a driver, which are there only if a test makes them. One of its
@@ -217,7 +242,7 @@ def test_hidden_gpus_are_none(visible, driver, monkeypatch):
     config = load_config(None, ["device=auto"])
     assert gpu_shares(config).alone == 100
     monkeypatch.setenv(gpus.VISIBLE, visible)
-    assert gpu_shares(config) == ([], 0, 1)
+    assert gpu_shares(config) == ([], 0, 1, 1)
     assert devices.likely_gpu("cuda")
 
 

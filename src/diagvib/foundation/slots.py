@@ -134,12 +134,19 @@ def runs_at_once(count: int, image_bytes: int, threads: int) -> int:
     free, total = memory
     free = min(free, total * (share_taken() or 1))
     need = image_bytes + BESIDE_IMAGES
-    processes = max(1, min(count, MOST_PROCESSES, int(free // need), core_count() // threads))
+    processes = max(1, min(count, MOST_PROCESSES, int(free // need), _cores() // threads))
     say(
         f"{processes} of {count} runs at once: {free / _GIB:.1f} GiB of the GPU's memory are free for "
         f"them, and each is given {need / _GIB:.1f}"
     )
     return processes
+
+
+def _cores() -> int:
+    """How many cores this process may use: in a job of Snakemake, which says it as to OpenMP, those
+    that the job reserves."""
+    reserved = os.environ.get("OMP_NUM_THREADS") if WORKFLOW in os.environ else None
+    return min(core_count(), int(reserved or core_count()))
 
 
 def _gpu_memory() -> tuple[int, int] | None:
