@@ -103,6 +103,16 @@ def test_jobs_take_the_least_used_device_and_wait_where_none_has_room(holder):
     assert waiting.stdout.readline() == "cpu:0\n"
 
 
+def test_no_smaller_job_overtakes_one_that_waits_unless_that_is_killed(holder):
+    assert holder(60, "cpu").stdout.readline() == "cpu:0\n"
+    larger = holder(60, "cpu", stderr=subprocess.PIPE)
+    assert "waits until 60 %" in larger.stderr.readline()
+    smaller = holder(30, "cpu", stderr=subprocess.PIPE)
+    assert "waits until 30 %" in smaller.stderr.readline()
+    larger.kill()
+    assert smaller.stdout.readline() == "cpu:0\n"
+
+
 def test_a_job_ends_with_its_snakemake(holder, monkeypatch):
     snakemake = subprocess.Popen(["sleep", "600"])
     monkeypatch.setenv(WORKFLOW, str(snakemake.pid))

@@ -11,6 +11,7 @@ import re
 import select
 import threading
 import time
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -76,14 +77,18 @@ def slot_devices(names: Sequence[str] | None) -> list[Device]:
 
 def take_slot(share: int, devices: Sequence[Device]) -> Device:
     """Take so many percent of the least used device for the rest of this process, and let torch see
-    no other; to be called before torch is loaded. Waits until a device has room."""
+    no other; to be called before torch is loaded. Waits until a device has room, and until those
+    have one that already wait for the same devices."""
     _end_with_workflow()
+    files = " ".join(sorted(device.file for device in devices))
+    queue = _open(f"queue-{zlib.crc32(files.encode()):08x}")
     waits = False
-    while not (device := _taken(share, devices)):
+    while not (device := _taken(share, devices, queue)):
         if not waits:
             say(f"waits until {share} % of {' or '.join(map(str, devices))} is free")
         waits = True
         time.sleep(_SECONDS)
+    os.close(queue)
     os.environ[VISIBLE] = device.address
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that a number means what the driver lists
     os.environ[SLOT] = f"{share} % of {device}"
@@ -157,12 +162,14 @@ def _gpu_memory() -> tuple[int, int] | None:
     return torch.cuda.mem_get_info() if torch.cuda.is_available() else None
 
 
-def _taken(share: int, devices: Sequence[Device]) -> Device | None:
-    """The device with the most room, with the share locked; None if none has room."""
+def _taken(share: int, devices: Sequence[Device], queue: int) -> Device | None:
+    """The device with the most room, with the share locked; None if none has room, which makes this
+    process the first in the queue, or if another one is."""
     guard = _open("guard")
     fcntl.flock(guard, fcntl.LOCK_EX)  # until it is closed
     room: dict[Device, tuple[int, list[int]]] = {}
     try:
+        fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for device in devices:
             file = _open(device.file)
             room[device] = file, [byte for byte in range(_WHOLE) if _locked(file, byte)]
@@ -172,9 +179,12 @@ def _taken(share: int, devices: Sequence[Device]) -> Device | None:
             return None
         for byte in free[share:]:
             fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
+        fcntl.flock(queue, fcntl.LOCK_UN)
         os.utime(file)  # lest it be tidied away as old
         del room[best]  # stays open, hence locked
         return best
+    except BlockingIOError:
+        return None
     finally:
         for file, _ in room.values():
             os.close(file)
