@@ -9,7 +9,7 @@ from diagvib.foundation.errors import DiagvibError
 
 
 def refuse(attempts: Path) -> None:
-    """Run out of memory in the first four attempts of all, which wait for each other, and in the
+    """Find no room in the first four attempts of all, which wait for each other, and in the
     fifth and sixth, which do so, too."""
     number = next(number for number in range(100) if new_file(attempts / str(number)))
     beside = 4 if number < 4 else 6
@@ -17,10 +17,18 @@ def refuse(attempts: Path) -> None:
         return
     while not (attempts / str(beside - 1)).exists():
         time.sleep(0.02)
+    raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+
+
+def refuse_in_our_words(attempts: Path) -> None:
     try:
-        raise RuntimeError("CUDA out of memory")
+        refuse(attempts)
     except RuntimeError:
         raise DiagvibError("too little memory") from None
+
+
+def full_gpu() -> None:
+    raise RuntimeError("CUDA error: out of memory")
 
 
 def new_file(path: Path) -> bool:

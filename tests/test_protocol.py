@@ -1,6 +1,7 @@
 """Every training sets PyTorch's switches while it runs, and restores them afterwards."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,8 +39,18 @@ def test_bf16_is_for_cpus_that_have_it(monkeypatch, avx512, amx, used):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     protocol = Protocol(max_epochs=1, patience=None, seed=0)
-    assert protocol.on(CPU) == used and protocol.on(torch.device("cuda")) == "bf16"
+    assert protocol.on(CPU) == used
     assert Protocol(max_epochs=1, patience=None, seed=0, precision="fp32").on(CPU) == "fp32"
+
+
+@pytest.mark.parametrize(("major", "used"), [(7, "fp32"), (8, "bf16")])
+def test_bf16_is_for_gpus_that_have_it(monkeypatch, major, used):
+    properties = SimpleNamespace(major=major)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    protocol = Protocol(max_epochs=1, patience=None, seed=0)
+    assert protocol.on(torch.device("cuda")) == used
 
 
 def drawn():

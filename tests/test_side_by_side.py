@@ -18,7 +18,7 @@ from diagvib.foundation.parallel import side_by_side
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from failing_jobs import refuse, stop
+from failing_jobs import full_gpu, refuse, refuse_in_our_words, stop
 from toy import environment, hashes, images_here
 
 JOB = ("small_cnn", "zgo", "hue-shape")
@@ -109,8 +109,9 @@ def test_killed_at_any_moment_a_job_leaves_no_process_and_continues(root, undist
     assert hashes(root) == expected
 
 
-def test_what_does_not_fit_is_tried_again_with_fewer_beside_it(tmp_path, capfd):
-    side_by_side(refuse, dict.fromkeys("abcd", tmp_path), 4)
+@pytest.mark.parametrize("function", [refuse, refuse_in_our_words])
+def test_what_does_not_fit_is_tried_again_with_fewer_beside_it(function, tmp_path, capfd):
+    side_by_side(function, dict.fromkeys("abcd", tmp_path), 4)
     messages = capfd.readouterr().err
     assert [messages.count(f"again with {limit} at once") for limit in (2, 1)] == [4, 2]
     assert len(list(tmp_path.iterdir())) == 10
@@ -127,19 +128,23 @@ def test_failures_are_named(capfd):
 
 
 @pytest.mark.parametrize(
-    ("free", "slot", "cores", "expected"),
+    ("free", "slot", "cores", "reserved", "expected"),
     [
-        (140, None, 16, 5),
-        (140, "33 % of cuda:0 (GPU-1)", 16, 5),
-        (36, "50 % of cuda:0", 16, 4),
-        (140, None, 2, 2),
-        (2, None, 16, 1),
+        (140, None, 16, None, 5),
+        (140, "33 % of cuda:0 (GPU-1)", 16, "15", 5),
+        (36, "50 % of cuda:0", 16, None, 4),
+        (140, None, 2, None, 2),
+        (140, None, 16, "3", 3),
+        (2, None, 16, None, 1),
     ],
 )
 def test_as_many_as_memory_its_share_and_cores_allow(
-    free, slot, cores, expected, monkeypatch, capfd
+    free, slot, cores, reserved, expected, monkeypatch, capfd
 ):
-    monkeypatch.setattr(slots, "likely_gpu", lambda name: True)
+    monkeypatch.setenv("OMP_NUM_THREADS", reserved or "1")  # which counts in a job of Snakemake
+    monkeypatch.delenv(slots.WORKFLOW, raising=False)
+    if reserved:
+        monkeypatch.setenv(slots.WORKFLOW, "1")
     monkeypatch.setattr(slots, "in_a_process", lambda ask: (free << 30, 140 << 30))
     monkeypatch.setattr(slots, "core_count", lambda: cores)
     monkeypatch.delenv(slots.SLOT, raising=False)
@@ -147,6 +152,12 @@ def test_as_many_as_memory_its_share_and_cores_allow(
         monkeypatch.setenv(slots.SLOT, slot)
     assert slots.runs_at_once(5, 4 << 30, 1) == expected
     assert f"{expected} of 5 runs at once" in capfd.readouterr().err
+
+
+def test_one_at_a_time_on_a_gpu_that_others_have_filled(monkeypatch, capfd):
+    monkeypatch.setattr(slots, "_gpu_memory", full_gpu)
+    assert slots.runs_at_once(5, 0, 1) == 1
+    assert "1 of 5 runs at once: the GPU does not say" in capfd.readouterr().err
 
 
 def test_a_run_records_its_slot(root, monkeypatch):

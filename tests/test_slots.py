@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from conftest import BIN, refused
-from diagvib.foundation import gpus
+from diagvib.cli import app
+from diagvib.foundation import devices, gpus
 from diagvib.foundation.files import read_json
-from diagvib.foundation.slots import FOLDER, WORKFLOW, slot_devices
+from diagvib.foundation.slots import FOLDER, SLOT, WORKFLOW, slot_devices
 from diagvib.settings.resolve import load_config
 from diagvib.workflow.gpu_shares import gpu_shares
 from toy import copy_of_the_repository, environment, write
@@ -75,8 +76,10 @@ def holder(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path / "slots"))
     started = []
 
-    def hold(share: int, devices: str = "cpu,cpu", **options: object) -> subprocess.Popen:
-        command = [sys.executable, "-c", HOLD, str(share), devices]
+    def hold(
+        share: int, devices: str = "cpu,cpu", code: str = HOLD, **options: object
+    ) -> subprocess.Popen:
+        command = [sys.executable, "-c", code, str(share), devices]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
         started.append(process)
         return process
@@ -98,6 +101,16 @@ def test_jobs_take_the_least_used_device_and_wait_where_none_has_room(holder):
     assert not readable
     smaller.kill()  # the kernel frees what it had
     assert waiting.stdout.readline() == "cpu:0\n"
+
+
+def test_no_smaller_job_overtakes_one_that_waits_unless_that_is_killed(holder):
+    assert holder(60, "cpu").stdout.readline() == "cpu:0\n"
+    larger = holder(60, "cpu", stderr=subprocess.PIPE)
+    assert "waits until 60 %" in larger.stderr.readline()
+    smaller = holder(30, "cpu", stderr=subprocess.PIPE)
+    assert "waits until 30 %" in smaller.stderr.readline()
+    larger.kill()
+    assert smaller.stdout.readline() == "cpu:0\n"
 
 
 def test_a_job_ends_with_its_snakemake(holder, monkeypatch):
@@ -136,6 +149,7 @@ def test_locks_that_nobody_may_write(holder, tmp_path, monkeypatch):
         ("1", ["MIG-cccc-3"]),
         ("GPU-ee,MIG-dddd-4", ["GPU-eeee-5", "MIG-dddd-4"]),
         ("0,7,2", ["GPU-aaaa-1"]),
+        ("0,GPU-aaaa-1,0,2", ["GPU-aaaa-1", "GPU-eeee-5"]),
         ("", []),
         ("-1", []),
     ],
@@ -149,8 +163,9 @@ def test_gpus_are_those_that_cuda_would_see_and_each_slice_is_one(visible, expec
     assert [device.address for device in slot_devices(None)] == expected
 
 
-def test_where_the_driver_lists_nothing_numbers_are_addresses(monkeypatch):
+def test_where_the_driver_lists_nothing_numbers_are_addresses(monkeypatch, tmp_path):
     monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: "")
+    monkeypatch.setattr(gpus, "_FILES", tmp_path)
     monkeypatch.setenv(gpus.VISIBLE, "2,3")
     gpu_1, gpu_0 = slot_devices(["cuda:1", "cuda:0"])
     assert (gpu_1.address, gpu_0.address, gpu_0.file) == ("3", "2", "gpu-2")
@@ -173,6 +188,108 @@ def test_as_many_jobs_share_a_gpu_as_fill_it(devices, changes, share, monkeypatc
     monkeypatch.setattr("diagvib.workflow.gpu_shares.likely_gpu", lambda name: True)
     config = load_config(None, [f"devices={devices}", "studies=[zso]", *changes])
     assert gpu_shares(config).train == share
+
+
+@pytest.mark.parametrize(
+    ("mib", "cores", "expected"),
+    [
+        ("11264", 32, (100, 1, 1)),  # as many as fit
+        ("143771", 32, (33, 4, 4)),  # as leave four cores for each GPU
+        ("143771", 4, (6, 1, 1)),
+        ("143771", 256, (33, 5, 15)),  # as many as a job has runs, and a tuning trainings
+        ("unknown", 32, (100, 4, 4)),
+    ],
+)
+def test_a_job_reserves_no_more_than_a_gpus_part_of_the_cores(mib, cores, expected, monkeypatch):
+    names = [f"GPU-aaaa-{number}" for number in range(8)]
+    lists = "".join(f"GPU {n}: Any (UUID: {name})\n" for n, name in enumerate(names))
+    memory = "".join(f"{name}, {mib}\n" for name in names)
+    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: lists if "-L" in words else memory)
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    config = load_config(None, ["device=cuda", "studies=[zso]"])
+    assert gpu_shares(config, cores)[1:] == expected
+
+
+def test_devices_that_are_all_the_cpu_leave_gpus_alone():
+    assert load_config(None, ["devices=[cpu, cpu]"]).device == "cpu"
+    assert load_config(None, ["devices=[cuda:0]"]).device == "auto"
+
+
+@pytest.fixture
+def driver(monkeypatch, tmp_path) -> Path:
+    """A folder for the files of a driver, which are there only if a test makes them. One of its
+    programs is the first."""
+    files = {name: tmp_path / name for name in ("nvidiactl", "version", "dxg", "gpus")}
+    monkeypatch.setattr(devices, "_GPUS", files["nvidiactl"])
+    monkeypatch.setattr(devices, "_DRIVERS", (files["version"], files["dxg"]))
+    monkeypatch.setattr(gpus, "_FILES", files["gpus"])
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["nvidiactl"], True),
+        (["version"], False),  # a container that sees the driver, but no GPU
+        (["version", "bin/nvidia-smi"], True),
+        (["dxg", "bin/nvidia-smi"], True),  # WSL2
+        (["dxg"], False),  # a GPU of another make there
+    ],
+)
+def test_what_tells_of_a_gpu(files, found, driver, monkeypatch):
+    write(driver, dict.fromkeys(files, "#!/bin/sh"))
+    for path in driver.glob("bin/*"):
+        path.chmod(0o755)
+    assert devices.likely_gpu("auto") == found
+    assert len(gpus.visible_gpus()) == found
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "NoDevFiles"])
+def test_hidden_gpus_are_none(visible, driver, monkeypatch):
+    (driver / "nvidiactl").touch()
+    config = load_config(None, ["device=auto"])
+    assert gpu_shares(config).alone == 100
+    monkeypatch.setenv(gpus.VISIBLE, visible)
+    assert gpu_shares(config) == ([], 0, 1, 1)
+    assert devices.likely_gpu("cuda")
+
+
+def test_without_its_program_the_driver_lists_gpus_in_files(driver):
+    (driver / "gpus").mkdir()
+    known = "Model: \t\t A100\nGPU UUID: \t GPU-0a-1\nBus Type: \t PCIe\n"
+    unknown = "GPU UUID: \t GPU-????????-????\n"
+    files = {"0000:07:00.0/information": known, "0000:0f:00.0/information": unknown}
+    write(driver / "gpus", files)
+    assert gpus.visible_gpus() == ["GPU-0a-1", "1"]
+
+
+def test_a_slot_on_a_gpu_that_torch_does_not_see(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv(SLOT, "33 % of cuda:0 (GPU-aaaa-1)")
+    with refused(
+        r"device: torch \S+ does not see the GPU of which 33 % of cuda:0 .* `device: cpu`"
+    ):
+        devices.resolve_device("auto")
+    assert devices.resolve_device("cpu").type == "cpu"
+
+
+def test_on_the_cpu_a_job_takes_no_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: LISTS)
+    monkeypatch.setenv(FOLDER, str(tmp_path / "slots"))
+    job = ["train", "alexnet", "zgo", "hue-shape", "--gpu-share", "33", "--device", "cpu"]
+    with refused(r"train\.parquet: no such file"):
+        app([*job, "--root", str(tmp_path / "none")], standalone_mode=False)
+    assert not (tmp_path / "slots").exists()
+
+
+def test_a_kernel_or_container_without_pidfd_open(holder, monkeypatch):
+    monkeypatch.setenv(WORKFLOW, str(os.getpid()))
+    without = "import errno, os\ndef refuse(_): raise OSError(errno.ENOSYS, 'not there')\n"
+    assert (
+        holder(100, code=f"{without}os.pidfd_open = refuse\n{HOLD}").stdout.readline() == "cpu:0\n"
+    )
 
 
 def test_a_device_and_other_devices_contradict_each_other():

@@ -78,7 +78,8 @@ def _stage(stage: str, example: str, **several: object) -> None:
         root = validated(keys.Root, root or (resolved.root if resolved else "."), "--root")
         job_arguments = _jobs(resolved, arguments) if several else [arguments]
         if gpu_share:
-            _take_slot(gpu_share, devices, resolved)
+            device = arguments["device"] or (resolved.device if resolved else "auto")
+            _take_slot(gpu_share, devices, resolved, device)
         run_stage(stage, Layout(root), resolved, settings, *job_arguments)
 
     _, _, *arguments = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
@@ -90,11 +91,14 @@ def _stage(stage: str, example: str, **several: object) -> None:
     register(STAGES, f"{stage} {example}".strip())(command)
 
 
-def _take_slot(share: int, devices: str | None, config: keys.Configuration | None) -> None:
-    """Before anything loads torch, which sees this device alone."""
+def _take_slot(
+    share: int, devices: str | None, config: keys.Configuration | None, device: str
+) -> None:
+    """Before anything loads torch, which sees this device alone; of no GPU for the device cpu."""
     names = devices.split(",") if devices else config.devices if config else "all"
     names = validated(keys.Devices, names, "--devices")
-    if available := slot_devices(None if names == "all" else names):
+    found = slot_devices(None if names == "all" else names)
+    if available := [slot for slot in found if device != "cpu" or not slot.address]:
         take_slot(share, available)
 
 

@@ -2,14 +2,22 @@
 
 import os
 import platform
+import shutil
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# The variable with the slot of this process and of those that it starts (`foundation.slots`).
+SLOT = "DIAGVIB_SLOT"
+# A GPU for this process; and a driver whose GPUs it may not see, as in a container, and WSL2's.
+_GPUS = Path("/dev/nvidiactl")
+_DRIVERS = Path("/proc/driver/nvidia/version"), Path("/dev/dxg")
+
 
 def resolve_device(name: str):
-    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError if CUDA is requested but not
-    available."""
+    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError if CUDA is requested, or a slot on a
+    GPU was taken, but torch sees none."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):
@@ -21,25 +29,40 @@ def resolve_device(name: str):
         )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+        slot = os.environ.get(SLOT, "")
+        if name == "cpu" and "cuda" in slot:
+            raise DiagvibError(
+                f"device: torch {torch.__version__} does not see the GPU of which {slot} is taken: it is "
+                "built for CPUs, or the driver is too old for it (nvidia-smi) or missing in this container; "
+                "install another one, or set `device: cpu`"
+            )
     return torch.device(name)
 
 
 def likely_gpu(name: str) -> bool:
     """Whether `resolve_device(name)` will probably give a GPU, without the seconds needed to import
     torch."""
-    return name == "cuda" or (name == "auto" and Path("/proc/driver/nvidia/version").exists())
+    if name != "auto":
+        return name == "cuda"
+    if not names_gpu(os.environ.get(VISIBLE, "0").partition(",")[0].strip()):
+        return False
+    drivers = any(path.exists() for path in _DRIVERS)
+    return _GPUS.exists() or (drivers and shutil.which("nvidia-smi") is not None)
+
+
+def names_gpu(entry: str) -> bool:
+    """Whether an entry of CUDA_VISIBLE_DEVICES may be a GPU; CUDA ignores others and what follows."""
+    return entry.isdecimal() or entry.startswith(("GPU-", "MIG-"))
 
 
 def has_bf16(device) -> bool:
-    """Whether a torch device computes faster in bfloat16: CUDA, and CPUs with AVX512-BF16 or
-    AMX."""
+    """Whether a torch device computes faster in bfloat16: GPUs since NVIDIA's Ampere, and CPUs with
+    AVX512-BF16 or AMX."""
     import torch
 
-    return (
-        device.type == "cuda"
-        or torch.cpu._is_avx512_bf16_supported()
-        or torch.cpu._is_amx_tile_supported()
-    )
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def machine() -> str:

@@ -9,18 +9,21 @@ import re
 import subprocess
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 
-from diagvib.foundation.devices import likely_gpu
+from diagvib.foundation.devices import VISIBLE, likely_gpu, names_gpu
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+# A file of the driver for each GPU, in the order of `nvidia-smi`.
+_FILES = Path("/proc/driver/nvidia/gpus")
+_ADDRESS = re.compile(r"^GPU UUID:\s+(GPU-[\da-f-]+)$", re.M)
 _GPU = re.compile(r"^GPU \d+: .*\(UUID: (\S+)\)", re.M)
 # Such as `MIG 3g.20gb`, whose name says how much memory it has.
 _SLICE = re.compile(r"^ +MIG (?:\d+c\.)?\d+g\.(\d+)gb\S* .*\(UUID: (\S+)\)", re.M)
 
 
 def visible_gpus() -> list[str]:
-    """In order: those that CUDA_VISIBLE_DEVICES names, otherwise all that the driver lists, a GPU
-    that is cut into slices as these. Numbers count as `nvidia-smi` does."""
+    """In order, each once: those that CUDA_VISIBLE_DEVICES names, otherwise all that the driver
+    lists, a GPU that is cut into slices as these. Numbers count as `nvidia-smi` does."""
     driver_list, selection = _driver_list(), os.environ.get(VISIBLE)
     if selection is None:
         return [*chain(*driver_list)] or ["0"] * likely_gpu("auto")
@@ -30,22 +33,27 @@ def visible_gpus() -> list[str]:
         if gpu is None:  # CUDA, too, ignores what follows
             break
         gpus.append(gpu)
-    return gpus
+    return [*dict.fromkeys(gpus)]
 
 
 def _address(entry: str, driver_list: list[list[str]]) -> str | None:
     """The GPU that an entry of CUDA_VISIBLE_DEVICES names; of a cut one, the first slice."""
-    is_number, is_address = entry.isdecimal(), entry.startswith(("GPU-", "MIG-"))
+    if not names_gpu(entry):
+        return None
     if not driver_list:
-        return entry if is_number or is_address else None
-    if is_number:
+        return entry
+    if entry.isdecimal():
         return driver_list[int(entry)][0] if int(entry) < len(driver_list) else None
-    return next((gpu for gpu in chain(*driver_list) if is_address and gpu.startswith(entry)), None)
+    return next((gpu for gpu in chain(*driver_list) if gpu.startswith(entry)), None)
 
 
 def _driver_list() -> list[list[str]]:
-    """The slices of each GPU, or the GPU itself; empty if the driver's program does not say."""
+    """The slices of each GPU, or the GPU itself; empty if the driver does not say. Its files, read
+    where its program is missing, know of no slices, and perhaps no address."""
     _, *parts = _GPU.split(_nvidia_smi("-L"))
+    if not parts:
+        texts = [path.read_text() for path in sorted(_FILES.glob("*/information"))]
+        return [_ADDRESS.findall(text) or [str(number)] for number, text in enumerate(texts)]
     return [
         [slice_address for _, slice_address in _SLICE.findall(slices)] or [address]
         for address, slices in zip(parts[::2], parts[1::2], strict=True)

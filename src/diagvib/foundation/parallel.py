@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.messages import say
-from diagvib.foundation.plug_ins import exits_refused, out_of_memory
+from diagvib.foundation.plug_ins import exits_refused, out_of_memory, reason
 from diagvib.foundation.progress import TERMINAL
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def side_by_side(function: Callable[[T], None], things: Mapping[str, T], process
     """function(thing) for each of the named things, each in a new process, so many at once.
 
     A failure is printed and leaves the others; when all have ended, the first is raised. What does
-    not fit into the GPU's memory is tried again with half as many at once. function and things are
+    not fit on the GPU is tried again with half as many at once. function and things are
     pickled.
     """
     waiting, children, errors = deque(things), {}, {}
@@ -83,7 +83,7 @@ def side_by_side(function: Callable[[T], None], things: Mapping[str, T], process
                 if memory and child.limit > 1:
                     limit = min(limit, child.limit // 2)
                     waiting.append(child.name)
-                    say(f"{child.name}: too little memory; again with {limit} at once")
+                    say(f"{child.name}: no room on the GPU; again with {limit} at once")
                 elif error:
                     errors[child.name] = error
                     say(f"{child.name}: failed: {error}")
@@ -98,7 +98,7 @@ def side_by_side(function: Callable[[T], None], things: Mapping[str, T], process
 
 
 def _outcome(receiver: Connection, process: multiprocessing.Process) -> tuple[str, bool]:
-    """How a process has ended: an error's message, and whether the GPU's memory was too small."""
+    """How a process has ended: an error's message, and whether the GPU had no room for it."""
     try:
         result = receiver.recv()
     except EOFError:
@@ -122,6 +122,10 @@ def _call(function: Callable[[T], None], thing: T, sender: Connection) -> None:
             function(thing)
     except DiagvibError as error:
         result = str(error), out_of_memory(error.__context__)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        result = reason(error), True
     except OSError as error:
         if error.strerror is None:
             raise

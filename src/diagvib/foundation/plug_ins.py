@@ -20,10 +20,16 @@ def reason(error: BaseException) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of torch says, in any way, that the device ran out of memory."""
+    """Whether an exception of torch says, in any way, that the device ran out of memory, or is for
+    one process alone and has one."""
     return isinstance(error, RuntimeError) and any(
         text in str(error)
-        for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation")
+        for text in (
+            "out of memory",
+            "ALLOC_FAILED",
+            "cudaErrorMemoryAllocation",
+            "busy or unavailable",
+        )
     )
 
 

@@ -11,21 +11,21 @@ import re
 import select
 import threading
 import time
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.foundation.devices import core_count, likely_gpu
+from diagvib.foundation.devices import SLOT, VISIBLE, core_count
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.gpus import VISIBLE, visible_gpus
+from diagvib.foundation.gpus import visible_gpus
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_a_process
+from diagvib.foundation.plug_ins import reason
 
 # The variable that names another folder for locks.
 FOLDER = "DIAGVIB_SLOTS"
-# The variable with the slot of this process and of those that it starts.
-SLOT = "DIAGVIB_SLOT"
 # The variable with the process of the Snakemake that has started this one.
 WORKFLOW = "DIAGVIB_WORKFLOW"
 _WHOLE, _SECONDS, _GIB = 100, 0.5, 2**30
@@ -77,15 +77,20 @@ def slot_devices(names: Sequence[str] | None) -> list[Device]:
 
 def take_slot(share: int, devices: Sequence[Device]) -> Device:
     """Take so many percent of the least used device for the rest of this process, and let torch see
-    no other; to be called before torch is loaded. Waits until a device has room."""
+    no other; to be called before torch is loaded. Waits until a device has room, and until those
+    have one that already wait for the same devices."""
     _end_with_workflow()
+    files = " ".join(sorted(device.file for device in devices))
+    queue = _open(f"queue-{zlib.crc32(files.encode()):08x}")
     waits = False
-    while not (device := _taken(share, devices)):
+    while not (device := _taken(share, devices, queue)):
         if not waits:
             say(f"waits until {share} % of {' or '.join(map(str, devices))} is free")
         waits = True
         time.sleep(_SECONDS)
+    os.close(queue)
     os.environ[VISIBLE] = device.address
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that a number means what the driver lists
     os.environ[SLOT] = f"{share} % of {device}"
     say(f"takes {os.environ[SLOT]}")
     return device
@@ -100,6 +105,8 @@ def _end_with_workflow() -> None:
         process = os.pidfd_open(int(workflow))
     except ProcessLookupError:
         os._exit(1)
+    except OSError:  # not before Linux 5.3, nor in some containers
+        return
     wait = lambda: (select.select([process], [], []), os._exit(1))  # noqa: E731
     threading.Thread(target=wait, daemon=True).start()
 
@@ -118,17 +125,33 @@ def slot_record() -> dict[str, str]:
 def runs_at_once(count: int, image_bytes: int, threads: int) -> int:
     """How many of `count` runs, each with so many bytes of images and CPU threads, to train at once
     on this process's GPU: as many as its memory and the cores allow. 1 on a CPU."""
-    if count == 1 or not likely_gpu("auto") or not (memory := in_a_process(_gpu_memory)):
+    if count == 1:
+        return 1
+    try:
+        memory = in_a_process(_gpu_memory)
+    except RuntimeError as error:  # other programs have filled it, or have it to themselves
+        say(
+            f"1 of {count} runs at once: the GPU does not say how much memory is free ({reason(error)})"
+        )
+        return 1
+    if not memory:
         return 1
     free, total = memory
     free = min(free, total * (share_taken() or 1))
     need = image_bytes + BESIDE_IMAGES
-    processes = max(1, min(count, MOST_PROCESSES, int(free // need), core_count() // threads))
+    processes = max(1, min(count, MOST_PROCESSES, int(free // need), _cores() // threads))
     say(
         f"{processes} of {count} runs at once: {free / _GIB:.1f} GiB of the GPU's memory are free for "
         f"them, and each is given {need / _GIB:.1f}"
     )
     return processes
+
+
+def _cores() -> int:
+    """How many cores this process may use: in a job of Snakemake, which says it as to OpenMP, those
+    that the job reserves."""
+    reserved = os.environ.get("OMP_NUM_THREADS") if WORKFLOW in os.environ else None
+    return min(core_count(), int(reserved or core_count()))
 
 
 def _gpu_memory() -> tuple[int, int] | None:
@@ -139,12 +162,14 @@ def _gpu_memory() -> tuple[int, int] | None:
     return torch.cuda.mem_get_info() if torch.cuda.is_available() else None
 
 
-def _taken(share: int, devices: Sequence[Device]) -> Device | None:
-    """The device with the most room, with the share locked; None if none has room."""
+def _taken(share: int, devices: Sequence[Device], queue: int) -> Device | None:
+    """The device with the most room, with the share locked; None if none has room, which makes this
+    process the first in the queue, or if another one is."""
     guard = _open("guard")
     fcntl.flock(guard, fcntl.LOCK_EX)  # until it is closed
     room: dict[Device, tuple[int, list[int]]] = {}
     try:
+        fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for device in devices:
             file = _open(device.file)
             room[device] = file, [byte for byte in range(_WHOLE) if _locked(file, byte)]
@@ -154,9 +179,12 @@ def _taken(share: int, devices: Sequence[Device]) -> Device | None:
             return None
         for byte in free[share:]:
             fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
+        fcntl.flock(queue, fcntl.LOCK_UN)
         os.utime(file)  # lest it be tidied away as old
         del room[best]  # stays open, hence locked
         return best
+    except BlockingIOError:
+        return None
     finally:
         for file, _ in room.values():
             os.close(file)

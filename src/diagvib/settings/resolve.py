@@ -143,6 +143,8 @@ def resolve(values: dict, location: str) -> ResolvedConfiguration:
         names = _real_names(config, config.studies, "studies")
         tuning = _resolved_tuning(config)
         config = config.model_copy(update={"studies": names, "tuning": tuning})
+        if set(config.devices) == {"cpu"} and config.device == "auto":
+            config = config.model_copy(update={"device": "cpu"})
         studies = [config.study(name) for name in config.studies]
         _check_scenes([*studies, config.study(tuning.study)])
         check_textures(config.textures, config.scenes)

@@ -16,12 +16,13 @@ from diagvib.studies.study import SPLITS
 
 class GpuShares(NamedTuple):
     """devices: of which jobs take shares. train: percent of one that a job takes which trains runs;
-    processes: how many it trains at once, at most. alone: percent for a job that has one to
-    itself."""
+    processes: how many it trains at once, at most; most: for a job that has a device to itself.
+    alone: percent for such a job."""
 
     devices: list[Device]
     train: int
     processes: int
+    most: int
 
     @property
     def alone(self) -> int:
@@ -33,14 +34,17 @@ class GpuShares(NamedTuple):
         return 100 if any(device.address for device in self.devices) else 0
 
 
-def gpu_shares(config: Configuration) -> GpuShares:
-    """As many jobs share a GPU as its memory holds, up to the number of processes that was measured.
+def gpu_shares(config: Configuration, cores: int | None = None) -> GpuShares:
+    """As many jobs share a GPU as its memory holds, up to the number of processes that was measured,
+    and a job has as many as leave cores for the other GPUs. cores: for all jobs; None: any number.
     DiagvibError for devices that are not there, or contradict `device`."""
-    devices = _devices(config)
+    devices, threads = _devices(config), config.training.threads
     gpus = [device.address for device in devices if device.address]
-    processes = config.processes or (min(config.runs_per_job, MOST_PROCESSES) if gpus else 1)
-    memory, jobs = smallest_memory(gpus) if gpus else None, 1
-    if memory:
+    if not gpus:
+        processes = config.processes or 1
+        return GpuShares(devices, 100 if devices else 0, processes, processes)
+    fitting = MOST_PROCESSES
+    if memory := smallest_memory(gpus):
         images = max(
             sum(
                 sum(split_counts(config.study(study), config.counts, split).values())
@@ -49,13 +53,17 @@ def gpu_shares(config: Configuration) -> GpuShares:
             for study in config.studies
         )
         need = (3 * images * config.image_size**2 + BESIDE_IMAGES) / 2**30
-        jobs = max(1, min(MOST_PROCESSES, int(memory / need)) // processes)
-    return GpuShares(devices, 100 // jobs if devices else 0, processes)
+        fitting = max(1, min(fitting, int(memory / need)))
+    most = fitting if cores is None else min(fitting, cores // (threads * len(gpus)))
+    most = config.processes or max(1, most)
+    processes = config.processes or min(config.runs_per_job, most)
+    jobs = max(1, fitting // processes) if memory else 1
+    return GpuShares(devices, 100 // jobs, processes, most)
 
 
 def _devices(config: Configuration) -> list[Device]:
     if config.devices == "all":
-        unlisted = [Device("cuda:0", "0")]
+        unlisted = [Device("cuda:0", "0")] * (config.device == "cuda")
         return (slot_devices(None) or unlisted) if likely_gpu(config.device) else []
     kinds = {name.partition(":")[0] for name in config.devices}
     if config.device != "auto" and kinds != {config.device}:

@@ -71,7 +71,7 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
     decide_reruns(jobs)
     _set_before_planning()
     with _ended_by_mistakes():
-        shares = gpu_shares(resolved)
+        shares = gpu_shares(resolved, workflow.resource_settings.cores)
     if workflow.is_main_process and "gpu_share" not in workflow.global_resources:
         workflow.register_resource("gpu_share", 100 * max(1, len(shares.devices)))
     return jobs, shares
