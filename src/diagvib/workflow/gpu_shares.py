@@ -38,7 +38,7 @@ def gpu_shares(config: Configuration) -> GpuShares:
     DiagvibError for devices that are not there, or contradict `device`."""
     devices = _devices(config)
     gpus = [device.address for device in devices if device.address]
-    processes = config.processes or (min(config.runs_per_job, MOST_PROCESSES) if gpus else 1)
+    processes = job_processes(config, bool(gpus))
     memory, jobs = smallest_memory(gpus) if gpus else None, 1
     if memory:
         images = max(
@@ -51,6 +51,11 @@ def gpu_shares(config: Configuration) -> GpuShares:
         need = (3 * images * config.image_size**2 + BESIDE_IMAGES) / 2**30
         jobs = max(1, min(MOST_PROCESSES, int(memory / need)) // processes)
     return GpuShares(devices, 100 // jobs if devices else 0, processes)
+
+
+def job_processes(config: Configuration, on_gpu: bool) -> int:
+    """How many runs a job trains at once, at most."""
+    return config.processes or (min(config.runs_per_job, MOST_PROCESSES) if on_gpu else 1)
 
 
 def _devices(config: Configuration) -> list[Device]:
