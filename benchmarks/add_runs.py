@@ -63,16 +63,23 @@ def main(
 
 
 def unpacked(results: Path) -> Path:
-    """The folder with the roots, from the parts of its archive if these alone came back."""
+    """The folder with the roots, and in it all runs of the archive. DiagvibError without any."""
     work = results / "work"
     parts = sorted(results.glob("finished.tgz.*"))
-    if not work.exists() and parts:
+    if parts:
         archive = results / "finished.tgz"
         with archive.open("wb") as file:
             for part in parts:
                 shutil.copyfileobj(part.open("rb"), file)
-        subprocess.run(["tar", "-xzf", archive, "-C", results], check=True)
+        command = ["tar", "-xzf", archive, "-C", results]
+        if not (marker := results / "unpacking").exists():  # otherwise files may be cut off
+            command.append("--skip-old-files")
+        marker.touch()
+        status = subprocess.run(command).returncode
         archive.unlink()
+        if status:
+            raise DiagvibError(f"{parts[0]}: not unpacked; are all parts of this archive there?")
+        marker.unlink()
     if not work.exists():
         raise DiagvibError(f"{results}: no finished runs; name the folder of on_a_gpu.sh")
     return work

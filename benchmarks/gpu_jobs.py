@@ -136,6 +136,7 @@ def prepare(lines: list[Line], changes: tuple[str, ...], sources: Path, root: Pa
             link = folder / "prepared" / prepared.name
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.exists():
+                link.unlink(missing_ok=True)  # it named a folder that is gone
                 link.symlink_to(prepared.resolve())
 
 

@@ -10,7 +10,8 @@
 #
 # Needs torch >= 2.11 and the packages that the sources import to draw and train; PACKAGES may name a folder with those that
 # the machine lacks. Other variables, for a trial without a GPU: DEVICE, PROCESSES, MINUTES, PROTOCOL_MINUTES, RUNS, and
-# OVERRIDES of the configuration, such as "sources=embedded image_size=64 training.max_epochs=1".
+# OVERRIDES of the configuration, such as "sources=embedded image_size=64 training.max_epochs=1". A trial with another device
+# or with overrides has a folder of its own as RESULTS: RESULTS/trial-NUMBER.
 # A step that fails or takes too long does not stop the others; the exit status is the number of these.
 set -u
 if [ $# -ne 2 ]; then
@@ -23,6 +24,11 @@ cd "$(dirname "$0")/.." || exit 1
 start=$(date +%s)
 device=${DEVICE:-cuda} runs=${RUNS:-benchmarks/protocol_runs.txt}
 whole=$((${MINUTES:-15} * 60)) protocol=$((${PROTOCOL_MINUTES:-11} * 60))
+if [ "$device" != cuda ] || [ -n "${OVERRIDES:-}" ]; then
+    trial=$(echo "$device ${OVERRIDES:-}" | cksum)
+    results="$results/trial-${trial%% *}"
+    mkdir -p "$results"
+fi
 export PYTHONPATH="$PWD/src:$PWD/tests:$PWD/benchmarks${PACKAGES:+:$PACKAGES}" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 export PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 work="$results/work"
@@ -53,17 +59,37 @@ step() {  # NAME SECONDS COMMAND...: at most so many seconds, and none after the
     return "$status"
 }
 
-measured() {  # NAME SECONDS COMMAND...: a step, unless an earlier machine has done it
-    grep -qs ",$1,0," "$results/devices.csv" || step "$@" || failed=$((failed + 1))
+measured() {  # NAME SECONDS COMMAND...: a step, unless such a device has done it
+    grep -qsF ",$gpu,$1,0," "$results/devices.csv" || step "$@" || failed=$((failed + 1))
 }
 
-packed() {  # NAME FOLDER: of the work
-    rm -f "$results/$1".tgz.*
-    # shellcheck disable=SC2086
-    (cd "$results" && find work/*/$2 -type f -print0 2>/dev/null) >"$results/$1.list"
-    [ -s "$results/$1.list" ] &&
-        tar -czf - -C "$results" --null -T "$results/$1.list" | split -b 15m - "$results/$1.tgz."
-    rm -f "$results/$1.list"
+unpacked() {  # NAME OPTION...: what another machine has left, into the work
+    name=$1
+    shift
+    [ -z "$cut" ] || set --  # files there may be cut off
+    [ ! -e "$results/$name.tgz.aa" ] || cat "$results/$name".tgz.* | tar -xzf - -C "$results" "$@" && return
+    echo "$results/$name.tgz.*: not unpacked; are all of its parts there?" >&2
+    exit 1
+}
+
+packed() {  # NAME FOLDER: of the work; an earlier archive stays until the new one is whole
+    new="$results/$1.new"
+    (cd "$results" && find work/*/"$2" -type f -print0 2>/dev/null) >"$new.list"
+    if [ ! -s "$new.list" ]; then
+        rm -f "$results/$1".tgz.*
+    elif {
+        tar -czf - -C "$results" --null -T "$new.list"
+        echo $? >"$new.status"
+    } | split -b 15m - "$new." && [ "$(cat "$new.status")" -le 1 ]; then
+        rm -f "$results/$1".tgz.*
+        for part in "$new".??; do
+            mv "$part" "$results/$1.tgz.${part##*.}"
+        done
+    else
+        echo "$1: not packed; what was packed before is still there"
+        failed=$((failed + 1))
+    fi
+    rm -f "$new".*
 }
 
 train() {  # NAME LIST SECONDS OVERRIDES...
@@ -74,12 +100,13 @@ train() {  # NAME LIST SECONDS OVERRIDES...
         ${PROCESSES:+--processes "$PROCESSES"} --seconds "$seconds" --device "$device" "$@" $overrides
 }
 
-if [ ! -d "$work" ]; then
-    mkdir "$work"
-    for name in finished unfinished; do  # what another machine has left
-        [ ! -e "$results/$name.tgz.aa" ] || cat "$results/$name".tgz.* | tar -xzf - -C "$results"
-    done
-fi
+mkdir -p "$work"
+cut=
+[ ! -e "$results/unpacking" ] || cut=yes
+touch "$results/unpacking"
+unpacked finished --skip-old-files
+unpacked unfinished --keep-newer-files --warning=no-ignore-newer
+rm "$results/unpacking"
 gpu=$(python3 -c "import torch; print(torch.cuda.get_device_name() if '$device' == 'cuda' else 'cpu')") || exit 1
 [ -e "$results/devices.csv" ] || echo "ended,device,step,status,seconds" >"$results/devices.csv"
 

@@ -53,9 +53,9 @@ def row(subject_text: str, rate: float, device: str = "cuda", **options: object)
     }
 
 
-def result_file(path: Path, *rows: dict, kind: str = "train") -> Path:
+def result_file(path: Path, *rows: dict, kind: str = "train", **more: str) -> Path:
     machine = {"cpu": "Some", "cores": 4, "gpu": "A GPU"}
-    path.write_text(json.dumps({"kind": kind, "machine": machine, "rows": rows}))
+    path.write_text(json.dumps({"kind": kind, "machine": machine, "rows": rows, **more}))
     return path
 
 
@@ -123,7 +123,8 @@ def test_times_follow_from_rates(measured, tmp_path):
     plan = estimate(small_config(), "cuda", 2, [render, measured])
     seconds = {"render": 2 * 2 * 180 / 90, "train small_cnn": 2 * JOB}
     assert plan["seconds"] == seconds
-    assert plan["wall_seconds"] == sum(seconds.values()) / 2
+    assert plan["wall_seconds"] == seconds["render"] + JOB, "a CPU renders"
+    assert plan["setups"] == {"train small_cnn": ""}
     with refused("--gpus 2.*--device cuda"):
         estimate(small_config(), "cpu", gpus=2)
     with refused(r"a.json: no rates for cpu; its rows are for cuda"):
@@ -133,18 +134,63 @@ def test_times_follow_from_rates(measured, tmp_path):
         read_rates("cpu", [tmp_path / "mine.yaml"])
 
 
-def test_a_gpu_filled_with_jobs_trains_at_the_speed_of_all_together(tmp_path):
-    folder = tmp_path / "results"
-    folder.mkdir()
-    for name, factor, processes in (("train", 1, 1), ("shared-gpu", 3, 15)):
+@pytest.fixture
+def shared(tmp_path) -> list[Path]:
+    """Rates of small_cnn with 1, 5 and 15 processes: all together are 3 and 6 times as fast. With
+    a service of the machine, 5 train more slowly and predict faster."""
+    files = []
+    for name, factor, processes, more in (
+        ("alone", 1, 1, {}),
+        ("five", 3, 5, {}),
+        ("five-served", 2, 5, {"conditions": "a service was on"}),
+        ("fifteen", 6, 15, {"conditions": "a service was on"}),
+    ):
+        predicted = 20 * factor * (1 + bool(more))
         rows = [
-            row(f"{step} small_cnn", factor * rate, processes=processes)
-            for step, rate in (("train", 10), ("predict", 20))
+            row("train small_cnn", 10 * factor, processes=processes),
+            row("predict small_cnn", predicted, processes=processes),
         ]
-        result_file(folder / f"{name}-cuda-2026-03-01.json", *rows)
-    files = newest_files("cuda", folder)
-    seconds = estimate(small_config(), "cuda", 8, files)["wall_seconds"]
-    assert seconds == pytest.approx(2 * JOB / 3 / 8)
+        files.append(result_file(tmp_path / f"{name}.json", *rows, **more))
+    return files
+
+
+ALL_SHARED = "bindings=[shape-hue, hue-shape, shape-scale, hue-scale, scale-hue, scale-shape]"
+
+
+def test_rates_are_of_no_more_processes_than_a_gpu_gets(shared, capsys):
+    """A job has five runs."""
+    job = 5 * JOB / 2
+    served = 5 * (4 * (100 / 60 + 20 / 240) + 60 / 240)  # with 15 processes
+    config = small_config("samples=5", ALL_SHARED)
+    plan = estimate(config, "cuda", 2, shared)
+    assert plan["seconds"]["train small_cnn"] == pytest.approx(6 * served)
+    assert plan["wall_seconds"] == pytest.approx(6 * served / 2)
+    output = printed(plan, config, capsys)
+    setup = "measured with 15 processes (a service was on, which the workflow leaves to you): "
+    assert setup + "small_cnn" in output and "on 2 GPUs about" in output
+    plan = estimate(config, "cuda", 3, shared)
+    assert plan["wall_seconds"] == pytest.approx(6 * job / 3 / 3), "two jobs are ten processes"
+    assert plan["setups"] == {"train small_cnn": "5 processes"}
+    in_turn = estimate(small_config("samples=5", ALL_SHARED, "processes=1"), "cuda", 6, shared)
+    assert in_turn["wall_seconds"] == pytest.approx(job)
+    assert in_turn["setups"] == {"train small_cnn": "one process"}
+
+
+def test_a_job_is_not_divided_among_gpus(shared, measured):
+    one_job = small_config("samples=5", "bindings=[hue-shape]")
+    for gpus in (1, 8):
+        plan = estimate(one_job, "cuda", gpus, shared)
+        assert plan["wall_seconds"] == pytest.approx(5 * JOB / 2 / 3)
+    on_a_cpu = [row("train small_cnn", 10 * n, "cpu", processes=n) for n in (1, 2)]
+    on_a_cpu += [row("predict small_cnn", 20 * n, "cpu", processes=n) for n in (1, 2)]
+    file = result_file(measured, *on_a_cpu)
+    plan = estimate(one_job, "cpu", rate_files=[file])
+    assert plan["wall_seconds"] == plan["seconds"]["train small_cnn"] == 5 * JOB / 2
+
+
+def test_a_frozen_network_encodes_in_one_process_a_gpu(shared):
+    frozen = small_config("samples=5", "baselines=[resnet50_in]")
+    assert estimate(frozen, "cuda", 1, shared)["setups"] == {"train resnet50_in": "one process"}
 
 
 def test_tests_after_every_epoch_count(measured):
@@ -215,7 +261,7 @@ def test_the_table_names_what_was_not_measured(measured, capsys):
     output = printed(estimate(config, "cuda", 2, [measured]), config, capsys)
     assert "train debian not measured with these settings" in output
     assert "in all 3 min, without render, train debian" in output
-    assert "on 2 GPUs at least 2 min" in output
+    assert "on 2 GPUs about 2 min" in output
 
 
 def test_steps_of_what_was_not_measured_are_timed_on_request(capsys):

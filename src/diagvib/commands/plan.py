@@ -1,9 +1,8 @@
 """Estimate what a configuration will make: disk space and time, from measured rates."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import log
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from math import ceil, log
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,11 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from diagvib.commands.multiply_adds import operations, weights_bytes
-from diagvib.commands.rates import BaselineRates, PhaseRate, Rates, newest_files, read_rates
+from diagvib.commands.rates import BaselineRates, PhaseRate, Rates, Row, newest_files, read_rates
 from diagvib.foundation.devices import core_count, likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.messages import say
+from diagvib.foundation.slots import MOST_PROCESSES
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.baselines import baseline_names, load_settings
@@ -25,6 +25,7 @@ from diagvib.settings.model_settings import published_weights
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS, Study
+from diagvib.workflow.gpu_shares import job_processes
 
 if TYPE_CHECKING:
     from diagvib.commands.dry_run import DryRun
@@ -53,15 +54,21 @@ def estimate(
 
     config: resolved. device: cpu or cuda; default: the configuration's. Rates come from
     `rate_files`, or from the newest files of `benchmarks/results` for the device; if `timed`, those
-    of other baselines from a few steps that are made now. `seconds` are for one GPU, or for the
-    whole machine on a CPU, whatever `gpus` is; `wall_seconds` is the least that `gpus` GPUs need
-    together. DiagvibError for several GPUs with a CPU, and for bad `rate_files`.
+    of other baselines from a few steps that are made now. `seconds` are those of one GPU with its
+    part of the jobs, or of the whole machine on a CPU, `setups` what their rates were measured with;
+    `wall_seconds`: until `gpus` GPUs have ended, which render nothing faster and do not share a
+    job. DiagvibError for several GPUs with a CPU, and for bad `rate_files`.
     """
     device = device or ("cuda" if likely_gpu(config.device) else "cpu")
     if gpus > 1 and device != "cuda":
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
-    speeds = _speeds(config, device, rate_files, timed)
-    pairs, jobs, timings = config.datasets, config.train_jobs, speeds.timings
+    pairs, jobs = config.datasets, config.train_jobs
+    rates = read_rates(device, rate_files or newest_files(device))
+    of_job = job_processes(config, device == "cuda")
+    # A GPU is thought to hold as many jobs as the one on which so many processes were measured.
+    at_most = max(1, MOST_PROCESSES // of_job) if device == "cuda" else len(jobs)
+    shared = rates.up_to(of_job * min(at_most, ceil(len(jobs) / gpus)))
+    timings = _timings(config, device, shared) if timed else {}
     networks = {entry.name: entry.network for entry in config.baselines}
     encoded = len({(networks[name], *dataset) for name, *dataset in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.runs_per_job))
@@ -76,8 +83,13 @@ def estimate(
     if weights:
         disk["weights"] = sum(size * runs[name] for name, size in weights.items())
     counts = {"draw": len(pairs), "render": len(pairs) if config.images == "parquet" else 0}
-    trained, by_operations = _train_seconds(config, sizes, speeds)
-    seconds = {"render": _render_seconds(config, images, speeds.rates), **trained}
+    speeds = _speeds(config, device, shared, timings)
+    trained = _train_seconds(
+        config, sizes, speeds, timings, min(at_once(config, device), len(jobs))
+    )
+    seconds = {"render": _render_seconds(config, images, rates), **trained}
+    alone = _speeds(config, device, rates.up_to(of_job), timings)
+    longest = _longest_job(config, sizes, alone, timings)
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
@@ -93,10 +105,16 @@ def estimate(
         "not_measured": [
             stage for stage, stage_seconds in seconds.items() if stage_seconds is None
         ],
-        "wall_seconds": sum(stage_seconds or 0 for stage_seconds in seconds.values()) / gpus,
-        "rates_from": speeds.rates.sources,
+        "wall_seconds": (seconds["render"] or 0)
+        + max(longest, sum(filter(None, trained.values())) / gpus),
+        "rates_from": rates.sources,
+        "setups": {f"train {name}": speed.setup for name, speed in speeds.items() if speed},
         "scaled_from": None if _pixels(config) == 1 else MEASURED_SIZE,
-        "by_operations": by_operations,
+        "by_operations": {
+            f"train {name}": speed.scaled_from
+            for name, speed in speeds.items()
+            if speed and speed.scaled_from
+        },
         "timed": {f"train {name}": timing.steps for name, timing in timings.items()},
         "repeats": {
             f"train {name}": copies
@@ -110,24 +128,21 @@ def estimate(
     }
 
 
-@dataclass
-class _Speeds:
-    """What is known of a device's speed. measured: the rates of each baseline, None without any;
-    timings: dry runs of those without."""
-
-    device: str
-    rates: Rates
-    measured: dict[str, BaselineRates | None]
-    timings: dict[str, "DryRun"]
-
-
 def _speeds(
-    config: ResolvedConfiguration, device: str, rate_files: list[Path] | None, timed: bool
-) -> _Speeds:
-    """Of result files, and if `timed` of a few steps that are made now."""
-    rates = read_rates(device, rate_files or newest_files(device))
-    measured = {entry.name: _measured(config, entry, device, rates) for entry in config.baselines}
-    return _Speeds(device, rates, measured, _timings(config, device, measured) if timed else {})
+    config: ResolvedConfiguration, device: str, rates: Rates, timings: Mapping[str, "DryRun"]
+) -> dict[str, BaselineRates | None]:
+    """The rates of each baseline, as timed, measured or scaled; None if there is nothing to scale."""
+    speeds = {}
+    for baseline in config.baselines:
+        # A job that encodes has a GPU to itself.
+        usable = rates.up_to(1) if baseline.network and device == "cuda" else rates
+        if baseline.name in timings:
+            speeds[baseline.name] = timings[baseline.name].rates
+        else:
+            speeds[baseline.name] = _measured(config, baseline, device, usable) or _scaled(
+                config, baseline, device, usable
+            )
+    return speeds
 
 
 def _pixels(config: Configuration) -> float:
@@ -143,27 +158,52 @@ def _render_seconds(config: Configuration, images: int, rates: Rates) -> float |
 
 
 def _train_seconds(
-    config: ResolvedConfiguration, sizes: Mapping, speeds: _Speeds
-) -> tuple[dict[str, float | None], dict[str, str]]:
+    config: ResolvedConfiguration,
+    sizes: Mapping,
+    speeds: Mapping[str, BaselineRates | None],
+    timed: Container[str],
+    parallel: int,
+) -> dict[str, float | None]:
     """Seconds of each baseline's training, with the encoding of images that no baseline before it
-    needs; and of those without rates, the baseline from which they were scaled by operations."""
-    seconds, by_operations, encoded_before = {}, {}, set()
+    needs. timed: baselines whose rates are for these images and one of `parallel` jobs at once."""
+    seconds, encoded_before = {}, set()
     for baseline in config.baselines:
-        stage, speed = f"train {baseline.name}", speeds.measured[baseline.name]
         datasets = [tuple(dataset) for name, *dataset in config.train_jobs if name == baseline.name]
-        resized = ((baseline.settings["model"] or {}).get("input") or {}).get("size")
-        scale = 1 if resized else _pixels(config)
-        if baseline.name in speeds.timings:
-            speed = speeds.timings[baseline.name].rates
-            scale = 1 / at_once(config, speeds.device)
-        elif speed is None and (scaled := _scaled(config, baseline, speeds.device, speeds.rates)):
-            speed, by_operations[stage] = scaled
+        scale = 1 / parallel if baseline.name in timed else _scale(config, baseline)
         encoding = {(baseline.network, *dataset) for dataset in datasets} - encoded_before
         encoded_before |= encoding
         images_encoded = _images(config, sizes, [dataset for _, *dataset in encoding])
-        trained = _seconds(config, speed, [sizes[study] for study, _ in datasets], images_encoded)
-        seconds[stage] = trained and scale * trained
-    return seconds, by_operations
+        of_studies = [sizes[study] for study, _ in datasets]
+        trained = _seconds(config, speeds[baseline.name], of_studies, images_encoded)
+        seconds[f"train {baseline.name}"] = trained and scale * trained
+    return seconds
+
+
+def _longest_job(
+    config: ResolvedConfiguration,
+    sizes: Mapping,
+    speeds: Mapping[str, BaselineRates | None],
+    timed: Container[str],
+) -> float:
+    """Seconds of the longest train job whose time is known, with the encoding of its images."""
+    scales = {
+        entry.name: 1 if entry.name in timed else _scale(config, entry)
+        for entry in config.baselines
+    }
+    return max(
+        (
+            scales[name] * (_seconds(config, speeds[name], [sizes[study]], encoded) or 0)
+            for name, study, binding in config.train_jobs
+            for encoded in [_images(config, sizes, [(study, binding)])]
+        ),
+        default=0.0,
+    )
+
+
+def _scale(config: Configuration, baseline: ResolvedBaseline) -> float:
+    """How much longer an image takes than a measured one."""
+    resized = ((baseline.settings["model"] or {}).get("input") or {}).get("size")
+    return 1 if resized else _pixels(config)
 
 
 def split_sizes(config: Configuration, study: str) -> dict[str, int]:
@@ -255,44 +295,62 @@ def _measured(
     like = {"batch_size": settings["batch_size"]}
     if device == "cuda":  # a CPU's precision is what its instructions allow
         like |= {"precision": config.training.precision}
-    phases = [rates.best(phase, **like) for phase in rates.phases(baseline.name)]
-    predict = rates.best(f"predict {baseline.name}", **like)
-    if baseline.network or not predict or not all(phases):
+    rows = rates.together([*rates.phases(baseline.name), f"predict {baseline.name}"], **like)
+    if baseline.network or not rows:
         return None
+    *phases, predict = rows
     epochs = epochs_of(config, settings)
     return BaselineRates(
         [PhaseRate(row.what, epochs, 1.0, row.images_per_second) for row in phases],
         predict.images_per_second,
+        setup=_setup(rows[0]),
     )
 
 
 def _scaled(
     config: Configuration, baseline: ResolvedBaseline, device: str, rates: Rates
-) -> tuple[BaselineRates, str] | None:
+) -> BaselineRates | None:
     """Rates of a baseline that was not timed: those of the timed one whose steps are nearest to its
-    own in size, by the number of operations; and that one's name. A frozen network computes each
-    image once, and its head takes little. None if there is nothing to compare."""
+    own in size, by the number of operations; on a GPU, only of those that as many processes filled it
+    with, and never faster than was measured. A frozen network computes each image once, and its
+    head takes little. None if there is nothing to compare."""
     counts = _operations(config, baseline.settings)
     like = {"precision": config.training.precision} if device == "cuda" else {}
     timed = {
         name: rows
         for name in {row.what.removeprefix("train ") for row in rates.rows}
         & ({*baseline_names()} - {baseline.name})
-        if all(rows := [rates.best(f"{step} {name}", **like) for step in ("train", "predict")])
+        if (rows := rates.together([f"train {name}", f"predict {name}"], **like))
     }
     if not counts or not timed:
         return None
+    fastest = [inf, inf]
+    if device == "cuda":  # a process alone leaves it waiting, also with smaller steps
+        most = max(rows[0].processes or 1 for rows in timed.values())
+        timed = {name: rows for name, rows in timed.items() if (rows[0].processes or 1) == most}
+        fastest = [max(row.images_per_second for row in step) for step in zip(*timed.values())]
     of_timed = {name: operations(load_settings(name), MEASURED_SIZE) for name in timed}
     largest = "train" if "train" in counts else "predict"
     name = min(timed, key=lambda name: abs(log(of_timed[name][largest] / counts[largest])))
     training, prediction = (
-        row.images_per_second * of_timed[name][step] / counts.get(step, counts["predict"])
-        for step, row in zip(("train", "predict"), timed[name], strict=True)
+        min(
+            limit,
+            row.images_per_second * of_timed[name][step] / counts.get(step, counts["predict"]),
+        )
+        for step, row, limit in zip(("train", "predict"), timed[name], fastest, strict=True)
     )
+    source = {"setup": _setup(timed[name][0]), "scaled_from": name}
     if baseline.network:
-        return BaselineRates(encoding=prediction), name
+        return BaselineRates(encoding=prediction, **source)
     phase = PhaseRate("", epochs_of(config, baseline.settings), 1.0, training)
-    return BaselineRates([phase], prediction), name
+    return BaselineRates([phase], prediction, **source)
+
+
+def _setup(row: Row) -> str:
+    """What a row was measured with, in words; empty if it says nothing."""
+    processes = "one process" if row.processes == 1 else f"{row.processes} processes"
+    conditions = f" ({row.conditions}, which the workflow leaves to you)" if row.conditions else ""
+    return processes * bool(row.processes) + conditions
 
 
 def _operations(config: Configuration, settings: dict) -> dict[str, float]:
@@ -304,16 +362,16 @@ def _operations(config: Configuration, settings: dict) -> dict[str, float]:
         return {step: number / _pixels(config) for step, number in counts.items()}
 
 
-def _timings(
-    config: ResolvedConfiguration, device: str, measured: Mapping[str, BaselineRates | None]
-) -> dict[str, "DryRun"]:
+def _timings(config: ResolvedConfiguration, device: str, rates: Rates) -> dict[str, "DryRun"]:
     """A dry run of each baseline without measured rates, with random weights, which are as fast."""
     from diagvib.commands.dry_run import dry_run  # loads torch
     from diagvib.foundation.devices import resolve_device
 
     resolve_device(device)
     datasets = {name: dataset for name, *dataset in reversed(config.train_jobs)}
-    unknown = [entry for entry in config.baselines if measured[entry.name] is None]
+    unknown = [
+        entry for entry in config.baselines if _measured(config, entry, device, rates) is None
+    ]
     timings = {}
     for number, baseline in enumerate(unknown, 1):
         say(f"a few steps of {baseline.name} ({number} of {len(unknown)})")
@@ -325,6 +383,7 @@ def job_seconds(config: ResolvedConfiguration) -> dict[str, float]:
     """Seconds of a train job of each baseline whose rates were measured, without torch."""
     device = "cuda" if likely_gpu(config.device) else "cpu"
     rates, seconds = read_rates(device, newest_files(device)), {}
+    rates = rates.up_to(job_processes(config, device == "cuda"))
     for baseline in config.baselines:
         sizes = [split_sizes(config, study) for study in baseline.studies[:1]]
         speed = _measured(config, baseline, device, rates)
@@ -424,7 +483,8 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         for stage, reference in plan["by_operations"].items()
     }
     for stage, steps in plan["timed"].items():
-        notes[stage] = f", timed on this machine in {steps} steps"
+        alone = " by one process" * (plan["device"] == "cuda")
+        notes[stage] = f", timed on this machine in {steps} steps{alone}"
         if copies := plan["repeats"].get(stage):
             notes[stage] += f", at most: epochs with copies are up to {copies:.1f} times as long"
     rows = {
@@ -440,14 +500,28 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         note *= any(measured[stage] for stage in measured.keys() - plan["timed"])
         rows["in all"] = duration(sum(measured.values())) + note + scaled_too + without
         if plan["gpus"] > 1:
-            minimum = f"at least {duration(plan['wall_seconds'])}{note}{without}"
-            rows[f"on {plan['gpus']} GPUs"] = f"{minimum}; each is filled with jobs"
+            rows[f"on {plan['gpus']} GPUs"] = (
+                f"about {duration(plan['wall_seconds'])}{note}{without}"
+            )
+    if setups := _measured_with(plan):
+        rows["measured with"] = setups
     option = f" --device {plan['device']}"
     rows["rates from"] = ", ".join(plan["rates_from"]) or (
         f"nothing measured yet: run `python benchmarks/render.py` and `python benchmarks/train.py"
         f"{option}`, or name a result file of theirs with --rates"
     )
     return rows
+
+
+def _measured_with(plan: dict) -> str:
+    """The setups of the rates, each with its stages."""
+    stages = {}
+    for stage, setup in plan["setups"].items():
+        if setup and plan["seconds"][stage]:
+            stages.setdefault(setup, []).append(stage.removeprefix("train "))
+    if plan["device"] == "cuda" and plan["seconds"]["render"]:
+        stages |= {"a CPU": ["render"]}
+    return "; ".join(f"{setup}: {', '.join(names)}" for setup, names in stages.items())
 
 
 def _unknown(plan: dict, config: Configuration, stage: str) -> str:

@@ -1,7 +1,7 @@
 """Reads the rates for a plan from the result files of benchmarks/render.py and train.py."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ from diagvib.foundation.validation import validated
 
 class Row(BaseModel):
     """One measurement. precision, batch_size and processes are None where they make no
-    difference."""
+    difference; conditions: of the machine, in words, if they were special."""
 
     what: str
     device: str
@@ -22,6 +22,7 @@ class Row(BaseModel):
     batch_size: int | None = None
     precision: str | None = None
     processes: int | None = None
+    conditions: str | None = None
 
 
 class Machine(BaseModel):
@@ -37,6 +38,7 @@ class ResultFile(BaseModel):
 
     kind: Literal["render", "train"]
     machine: Machine
+    conditions: str | None = None
     rows: list[Row]
 
 
@@ -54,11 +56,14 @@ class PhaseRate:
 @dataclass
 class BaselineRates:
     """The speed of a baseline, in images/s. encoding: of a frozen network, which computes each image
-    once; otherwise None."""
+    once; otherwise None. setup: in words, what was measured; scaled_from: the baseline whose rates
+    were scaled, if it is another."""
 
     phases: list[PhaseRate] = field(default_factory=list)
     prediction: float | None = None
     encoding: float | None = None
+    setup: str = ""
+    scaled_from: str | None = None
 
     def run_seconds(self, images: Mapping[str, int], track_test: bool) -> float:
         """Of a run, without encoding. images: by split; track_test: as in a configuration."""
@@ -81,6 +86,23 @@ class Rates:
 
     rows: list[Row]
     sources: list[str]
+
+    def up_to(self, processes: int) -> "Rates":
+        """Those of no more processes."""
+        rows = [row for row in self.rows if (row.processes or 1) <= processes]
+        return replace(self, rows=rows)
+
+    def together(self, quantities: Sequence[str], **like: object) -> list[Row]:
+        """A row for each measurement, with one number of processes and under the same conditions:
+        those with which the first is fastest. Empty if there are none. like: as for `best`."""
+        setups = {(row.processes, row.conditions) for row in self.rows}
+        sets = []
+        for processes, conditions in setups:
+            rates = replace(self, rows=[row for row in self.rows if row.conditions == conditions])
+            rows = [rates.best(name, processes=processes, **like) for name in quantities]
+            if all(rows):
+                sets.append(rows)
+        return max(sets, key=lambda rows: rows[0].images_per_second, default=[])
 
     def best(self, quantity: str, **like: object) -> Row | None:
         """The fastest row for a measurement, or None. like: values (such as batch_size) that a
@@ -120,7 +142,11 @@ def read_rates(device: str, paths: list[Path]) -> Rates:
         if not device_rows:
             other_devices = ", ".join(sorted({row.device for row in result.rows}))
             raise DiagvibError(f"{path}: no rates for {used}; its rows are for {other_devices}")
-        rates.rows.extend(row for row in device_rows if row.images_per_second)
+        rates.rows.extend(
+            row.model_copy(update={"conditions": result.conditions})
+            for row in device_rows
+            if row.images_per_second
+        )
         cpu = f"{machine.cores} cores of {machine.cpu}"
         rates.sources.append(f"{path.name} ({machine.gpu if used == 'cuda' else cpu})")
     return rates

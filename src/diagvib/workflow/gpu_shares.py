@@ -56,9 +56,14 @@ def gpu_shares(config: Configuration, cores: int | None = None) -> GpuShares:
         fitting = max(1, min(fitting, int(memory / need)))
     most = fitting if cores is None else min(fitting, cores // (threads * len(gpus)))
     most = config.processes or max(1, most)
-    processes = config.processes or min(config.runs_per_job, most)
+    processes = config.processes or min(job_processes(config, True), most)
     jobs = max(1, fitting // processes) if memory else 1
     return GpuShares(devices, 100 // jobs, processes, most)
+
+
+def job_processes(config: Configuration, on_gpu: bool) -> int:
+    """How many runs a job trains at once, at most."""
+    return config.processes or (min(config.runs_per_job, MOST_PROCESSES) if on_gpu else 1)
 
 
 def _devices(config: Configuration) -> list[Device]:
