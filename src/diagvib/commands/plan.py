@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from math import ceil, log
+from math import ceil, inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -328,7 +328,9 @@ def _scaled(
     if device == "cuda":  # a process alone leaves it waiting, also with smaller steps
         most = max(rows[0].processes or 1 for rows in timed.values())
         timed = {name: rows for name, rows in timed.items() if (rows[0].processes or 1) == most}
-        fastest = [max(row.images_per_second for row in step) for step in zip(*timed.values())]
+        fastest = [
+            max(row.images_per_second for row in step) for step in zip(*timed.values(), strict=True)
+        ]
     of_timed = {name: operations(load_settings(name), MEASURED_SIZE) for name in timed}
     largest = "train" if "train" in counts else "predict"
     name = min(timed, key=lambda name: abs(log(of_timed[name][largest] / counts[largest])))
