@@ -153,6 +153,17 @@ def test_a_texture_that_is_gone_leaves_no_file(texture_folder):
         (texture_folder / "surfaces/moss.jpg").unlink(missing_ok=True)
 
 
+def test_a_texture_of_few_levels_is_read_as_it_was_prepared(texture_folder):
+    photo = texture_folder / "surfaces/oak.png"
+    Image.fromarray(surface(9, (256, 256)) // 16 * 16).save(photo)
+    scene, prepared = load_scene("digits+surfaces"), texture_folder / "prepared"
+    scene.fetched(texture_folder / "raw", "embedded", None)
+    scene.make(texture_folder / "raw", prepared, "embedded")
+    names = scene.factors["texture"]
+    oak = load_pixels(prepared, names)[1][names.index("oak")]
+    assert (oak == read_texture(photo)).all()
+
+
 def _listed(path: Path) -> str:
     """The name of a file as in lists, which are for downloads."""
     return path.name.lower().replace(" ", "-")
