@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,34 @@ def write_mnist(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
     for prefix in ("train", "t10k"):
         write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", images)
         write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", labels)
+
+
+def write_png16(path: Path, pixels: np.ndarray, chunks: dict[bytes, bytes] | None = None) -> None:
+    """pixels: uint16[H, W, channels], 1 to 4 for grey, grey and alpha, colour, colour and alpha."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">2I5B", width, height, 16, (0, 4, 2, 6)[channels - 1], 0, 0, 0)
+    data = {b"IHDR": header, **(chunks or {}), b"IDAT": zlib.compress(rows), b"IEND": b""}
+    parts = [
+        struct.pack(">I", len(content))
+        + kind
+        + content
+        + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in data.items()
+    ]
+    path.write_bytes(b"".join([b"\x89PNG\r\n\x1a\n", *parts]))
+
+
+def tiff(pixels: np.ndarray) -> bytes:
+    """A TIFF file of integers [H, W, channels], also of those that Pillow does not write."""
+    height, width, channels = pixels.shape
+    content = pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
+    shown_as, signed = (1, 2)[channels == 3], (1, 2)[pixels.dtype.kind == "i"]
+    tags = {256: width, 257: height, 258: 8 * pixels.itemsize, 259: 1, 262: shown_as, 273: 8}
+    tags |= {277: channels, 278: height, 279: len(content), 339: signed}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    place = struct.pack("<I", 8 + len(content))
+    return b"II*\0" + place + content + struct.pack("<H", len(tags)) + entries + bytes(4)
 
 
 def write_sources(folder: Path) -> Path:
@@ -61,12 +90,13 @@ def digit_catalogue() -> DigitCatalogue:
     return DigitCatalogue("synthetic", False, "0", np.tile(np.arange(10), 70), splits)
 
 
-def assert_flat(texture: np.ndarray) -> None:
-    """The texture is as the renderer expects it, with a flat histogram from 0 to 255."""
+def assert_flat(texture: np.ndarray, within: float = 0.02) -> None:
+    """The texture is as the renderer expects it, with a flat histogram from 0 to 255. within: of
+    equal shares of 8 bins."""
     assert texture.shape == (256, 256) and texture.dtype == np.uint8
     assert (texture.min(), texture.max()) == (0, 255)
     shares = np.histogram(texture, 8, (0, 256))[0] / texture.size
-    assert np.abs(shares - 1 / 8).max() < 0.02
+    assert np.abs(shares - 1 / 8).max() < within
 
 
 def surface(seed: int, shape: tuple[int, int] = (300, 320)) -> np.ndarray:

@@ -153,6 +153,17 @@ def test_a_texture_that_is_gone_leaves_no_file(texture_folder):
         (texture_folder / "surfaces/moss.jpg").unlink(missing_ok=True)
 
 
+def test_a_texture_of_few_levels_is_read_as_it_was_prepared(texture_folder):
+    photo = texture_folder / "surfaces/oak.png"
+    Image.fromarray(surface(9, (256, 256)) // 16 * 16).save(photo)
+    scene, prepared = load_scene("digits+surfaces"), texture_folder / "prepared"
+    scene.fetched(texture_folder / "raw", "embedded", None)
+    scene.make(texture_folder / "raw", prepared, "embedded")
+    names = scene.factors["texture"]
+    oak = load_pixels(prepared, names)[1][names.index("oak")]
+    assert (oak == read_texture(photo)).all()
+
+
 def _listed(path: Path) -> str:
     """The name of a file as in lists, which are for downloads."""
     return path.name.lower().replace(" ", "-")
@@ -211,11 +222,16 @@ def _write(name: str, array: np.ndarray):
 WRONG_NAMES = {
     "_x.png: '_x' cannot be the name of a class; rename": _write("_x.png", surface(9)),
     "7.png: '7' cannot be the name of a class": _write("7.png", surface(9)),
+    "oak .png: 'oak ' cannot be the name of a class": _write("oak .png", surface(9)),
     "nan.png: 'nan' cannot be the name of a class": _write("nan.png", surface(9)),
     "moss.png: a texture moss is there already": _write("moss.png", surface(9)),
     "SAND.jpg: a texture SAND is there already|sand.PNG: a texture sand": _write(
         "SAND.jpg", surface(9)
     ),
+    "oak.WEBP: photos end in .jpg, .* save it as one of these": _write("oak.WEBP", surface(9)),
+    "oak.gif: photos end in .jpg": _write("oak.gif", surface(9)),
+    "oak.heic: photos end in .jpg": lambda folder: (folder / "oak.heic").touch(),
+    "surfaces/more: is a folder, in which": lambda folder: (folder / "more").mkdir(),
     "surfaces: No such file or directory; name a folder": lambda folder: shutil.rmtree(folder),
     "surfaces: 1 texture, but 2 to 50 are needed": lambda folder: [
         path.unlink() for path in folder.iterdir() if path.stem != "sand"

@@ -29,7 +29,12 @@ from diagvib.scenes.digits.digits import (
 )
 from diagvib.scenes.digits.embedded import embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.textures import check_distinct, read_texture, write_texture
+from diagvib.scenes.digits.textures import (
+    check_distinct,
+    read_photo,
+    read_texture,
+    write_texture,
+)
 from diagvib.scenes.fetch import Source
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_described
 from diagvib.scenes.scene import Catalogue
@@ -101,7 +106,7 @@ def load_pixels(
     prepared folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
     catalogue, column = load_catalogue(folder), read_table(folder / TABLE, ["digit"])["digit"]
     digits = from_binary(column, (DIGIT_SIZE, DIGIT_SIZE))
-    textures = [read_texture(_texture_path(folder, name)) for name in names]
+    textures = [read_photo(_texture_path(folder, name)) for name in names]
     if _digest(digits, catalogue.label, catalogue.split, textures) != catalogue.digest:
         raise mismatch(folder, "digits and textures")
     return digits, np.stack(textures)

@@ -23,8 +23,12 @@ PUBLISHED = "published"
 FEWEST, MOST = 2, 50
 _OF_SAMPLE = 3
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
-# Tables would read the last ones as missing.
-_NAME = re.compile(r"(?!(?:na|nan|null|none)$)[a-z][a-z0-9_. -]{0,39}", re.I)
+_OTHER_PHOTO = re.compile(
+    r".+\.(arw|avif|bmp|cr[23]|dng|gif|hei[cf]|jfif|jp2|jpe|jxl|nef|orf|p[bgnp]m|raf|rw2|webp)",
+    re.I,
+)
+# Tables would read the first ones as missing.
+_NAME = re.compile(r"(?!(?:na|nan|null|none)$)[a-z][a-z0-9_. -]{0,39}(?<! )", re.I)
 
 
 @dataclass(frozen=True)
@@ -148,11 +152,7 @@ def _textures(part: str) -> list[Texture]:
             Texture(Path(source.path).stem, source.path, source)
             for source in read_sources(Path(part))
         ]
-    return [
-        Texture(photo.stem, f"textures/{photo.name}", photo)
-        for photo in _files(Path(part))
-        if _is_photo(photo)
-    ]
+    return [Texture(photo.stem, f"textures/{photo.name}", photo) for photo in _photos(Path(part))]
 
 
 def _is_list(part: str) -> bool:
@@ -167,6 +167,22 @@ def _files(folder: Path) -> list[Path]:
             f"textures: {folder}: {error.strerror}; name a folder with a photo of each surface, or a "
             f"list of files (NAME.yaml), or `{PUBLISHED}`"
         ) from None
+
+
+def _photos(folder: Path) -> list[Path]:
+    files = _files(folder)
+    for path in files:
+        if path.is_dir():
+            raise DiagvibError(
+                f"textures: {path}: is a folder, in which no photos are looked for; move them to {folder}, "
+                "or the folder elsewhere"
+            )
+        if _OTHER_PHOTO.fullmatch(path.name):
+            raise DiagvibError(
+                f"textures: {path}: photos end in {', '.join(EXTENSIONS)}; save it as one of these, or "
+                "move it elsewhere"
+            )
+    return [path for path in files if _is_photo(path)]
 
 
 def _is_photo(path: Path) -> bool:
@@ -186,7 +202,8 @@ def _check_names(textures: Sequence[Texture]) -> None:
         if not _NAME.fullmatch(texture.name):
             raise DiagvibError(
                 f"textures: {place}: {texture.name!r} cannot be the name of a class; rename the file to at "
-                "most 40 letters a to z, digits, spaces, '_', '.' and '-', which begin with a letter"
+                "most 40 letters a to z, digits, spaces, '_', '.' and '-', which begin with a letter and do "
+                "not end with a space"
             )
         if texture.name.casefold() in files:
             raise DiagvibError(

@@ -2,36 +2,50 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
+from PIL.TiffImagePlugin import BITSPERSAMPLE, SAMPLEFORMAT, SAMPLESPERPIXEL
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import whole_file
 from diagvib.scenes.digits.resizing import TEXTURE_SIZE
 
 _LEVELS = 1 << 16
+# The published textures must keep their bytes: of 8 bins of grey levels, the shares differ from
+# 1/8 by up to 0.0555 (bricks).
+_UNEVEN = 0.06
 # Grey photos of one level differ by less, from rounding; those of 16 bits by more.
 _FLAT = 1e-6
 # Textures of one photo that was saved twice, also as JPEG or smaller, correlate more.
 _SAME = 0.97
+# Of each 16 bits of a PNG file with colours or alpha, Pillow reads the first byte. Raw modes that
+# read the second one, and its bands.
+_SECOND_BYTES = {
+    "RGB;16B": ("RGB;16L", [0, 1, 2]),
+    "RGBA;16B": ("RGBA;16L", [0, 1, 2]),
+    "LA;16B": ("RGBA", [1]),
+}
+_TRANSPARENT = "it has transparent parts; save it without"
+_SIGNED = "it has signed values; save it with those from 0"
 
 
 def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
     """A photo of a surface, uint8 or uint16, grey [H, W] or colour [H, W, 3], as a texture:
     uint8[256, 256] with a flat histogram.
 
-    Its central square is made grey, resized and equalised. A grey image uint8[256, 256] is returned
-    as it is, as the published ones must be. DiagvibError, naming `name`, for other arrays, less
-    than 256 pixels a side, or a single level.
+    Its central square is made grey, resized and equalised. A grey image uint8[256, 256] whose
+    histogram is flat is returned as it is, as the published ones must be. DiagvibError, naming
+    `name`, for other arrays, less than 256 pixels a side, or a single level.
     """
     from skimage.color import rgb2gray
     from skimage.transform import resize
     from skimage.util import img_as_float64
 
     square = _central_square(image, name)
-    if image.dtype == np.uint8 and image.shape == (TEXTURE_SIZE, TEXTURE_SIZE):
-        return _structured(image, name)
+    if image.dtype == np.uint8 and image.shape == (TEXTURE_SIZE, TEXTURE_SIZE) and _is_flat(image):
+        return image
     grey = rgb2gray(square) if square.ndim == 3 else img_as_float64(square)
     grey = resize(grey, (TEXTURE_SIZE, TEXTURE_SIZE), anti_aliasing=True)
     return equalised(_structured(grey, name), _LEVELS)
@@ -53,6 +67,12 @@ def _central_square(image: np.ndarray, name: str) -> np.ndarray:
     return image[row : row + side, column : column + side]
 
 
+def _is_flat(grey: np.ndarray) -> bool:
+    shares = np.bincount(grey.ravel() // 32, minlength=8) / grey.size
+    even = np.abs(shares - 1 / 8).max() <= _UNEVEN
+    return bool(even and grey.min() == 0 and grey.max() == 255)
+
+
 def _structured(grey: np.ndarray, name: str) -> np.ndarray:
     if np.ptp(grey) < _FLAT:
         raise DiagvibError(f"{name}: has a single grey level, so it shows no texture")
@@ -70,23 +90,58 @@ def equalised(grey: np.ndarray, bins: int) -> np.ndarray:
 
 def read_photo(path: Path) -> np.ndarray:
     """An image file as `prepare_texture` takes it, upright as its EXIF says. DiagvibError, naming
-    the file, if it cannot be read, has transparent parts or more than 16 bits."""
+    the file, if it cannot be read, has transparent parts, signed values, more than 16 bits (8 in a
+    TIFF with colours), or too many pixels."""
     try:
         with Image.open(path) as file:
+            second = _SECOND_BYTES.get(file.tile[0][3]) if file.format == "PNG" else None
+            if file.format == "TIFF":
+                _check_samples(file.tag_v2)
             image = ImageOps.exif_transpose(file)
             if image.mode == "F" or (image.mode == "I" and image.getextrema()[1] >= _LEVELS):
                 raise ValueError("it has 32 bits; save it with 8 or 16")
+            clear = image.info.get("transparency")
             if image.mode.startswith("I"):
-                return np.asarray(image).astype(np.uint16)
-            if "A" in image.getbands() or "transparency" in image.info:
+                if image.getextrema()[0] < 0:
+                    raise ValueError(_SIGNED)
+                return _opaque(np.asarray(image).astype(np.uint16), clear)
+            if "A" in image.getbands() or (clear is not None and not second):
                 image = image.convert("RGBA")
                 if image.getextrema()[3][0] < 255:
-                    raise ValueError("it has transparent parts; save it without")
-            return np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+                    raise ValueError(_TRANSPARENT)
+            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+            if not second:
+                return pixels
+            return _opaque(pixels * np.uint16(256) + _second_bytes(path, *second), clear)
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first") from None
+    except Image.DecompressionBombError:
+        limit = 2 * Image.MAX_IMAGE_PIXELS // 10**6
+        raise DiagvibError(f"{path}: has more than {limit} megapixels; save it smaller") from None
     except Exception as error:  # a decoder may raise anything for a damaged file
         raise DiagvibError(f"{path}: not readable as a photo ({one_line(error)})") from None
+
+
+def _second_bytes(path: Path, raw: str, bands: list[int]) -> np.ndarray:
+    with Image.open(path) as file:
+        file.tile = [(*file.tile[0][:3], raw)]
+        return np.asarray(ImageOps.exif_transpose(file))[..., bands]
+
+
+def _opaque(pixels: np.ndarray, clear: int | tuple[int, ...] | None) -> np.ndarray:
+    """Pixels of 16 bits. clear: the level or colour that is shown as transparent."""
+    if clear is not None and (np.atleast_3d(pixels) == clear).all(2).any():
+        raise ValueError(_TRANSPARENT)
+    return pixels
+
+
+def _check_samples(tags: Mapping[int, Any]) -> None:
+    """ValueError for a TIFF file with these tags if Pillow would keep 8 of 16 bits, or lose signs."""
+    bits = max(tags.get(BITSPERSAMPLE, (1,)))
+    if bits > 8 and tags.get(SAMPLESPERPIXEL, 1) > 1:
+        raise ValueError(f"it has {bits} bits and colours or alpha; save it as PNG, or as grey")
+    if bits == 8 and 2 in tags.get(SAMPLEFORMAT, ()):
+        raise ValueError(_SIGNED)
 
 
 def read_texture(path: Path) -> np.ndarray:
