@@ -19,9 +19,15 @@ import pytest
 from conftest import BIN, REPOSITORY, refused
 from diagvib.commands import published
 from diagvib.commands.published import MOST_MB, STORE, git_size
-from diagvib.foundation.files import read_json
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, write_digests
 from diagvib.provenance.code import same_code
+from diagvib.scenes import load_scene
+from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
+from diagvib.workflow.ledger import commit
+from diagvib.workflow.records import PROVENANCE, unpack
+from diagvib.workflow.root_stages import PUBLISHED
 from toy import ROOT, count, diagvib, dvc, environment, git, snakemake
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
@@ -153,6 +159,100 @@ def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repo
     page = clone / "src/diagvib/report/page.py"
     page.write_text(page.read_text().replace("import", "MORE = 1\nimport", 1))
     assert "made by another version of the code" in diagvib(clone, "pull", COPY)
+
+
+def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch):
+    """Without what is drawn, which may be other; an edited file is named."""
+    for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG"):
+        monkeypatch.setenv(f"DVC_{name}_DIR", str(tmp_path / name))
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    outs = [f"{COPY}/{name}" for name in ("results/runs", "results/report.html", PROVENANCE)]
+    stage = {"cmd": "true", "wdir": "../..", "outs": [{out: {"remote": PUBLISHED}} for out in outs]}
+    files = {
+        ".dvc/config": (REPOSITORY / ".dvc/config").read_text(),
+        ".gitignore": f"{COPY}/results\n{COPY}/data\n{COPY}/{PROVENANCE}\n/.dvc/*\n!/.dvc/config\n",
+        f"{COPY}/config.yaml": f"root: {COPY}\n",
+        f"{COPY}/dvc.yaml": json.dumps({"stages": {"all": stage}}),
+        **{f"{COPY}/results/runs/{name}": name for name in "ab"},
+    }
+    runs, page, records = (Path(out) for out in outs)
+    image = Path(COPY, "data/images/a.parquet")
+
+    def publish_and_pull(version: str) -> None:
+        monkeypatch.chdir(origin)
+        commit(COPY)
+        published.dvc("push", f"{COPY}/dvc.yaml")
+        git(origin, "add", ".")
+        git(origin, "commit", "--quiet", "-m", version)
+        if clone.exists():
+            git(clone, "pull", "--quiet")
+        else:
+            git(tmp_path, "clone", "--quiet", str(origin), str(clone))
+        monkeypatch.chdir(clone)
+        published.pull(COPY)
+        unpack(COPY)
+        assert (page.read_text(), records.read_text()) == tuple(
+            (origin / path).read_text() for path in (page, records)
+        )
+
+    for path, text in files.items():
+        (origin / path).parent.mkdir(parents=True, exist_ok=True)
+        (origin / path).write_text(text)
+    (origin / page).write_text("first")
+    (origin / records).write_text("{}")
+    git(origin, "init", "--quiet")
+    publish_and_pull("first")
+    image.parent.mkdir(parents=True)
+    image.touch()
+    (runs / "a").unlink()
+    published.pull(COPY)
+    assert (runs / "a").exists() and image.exists()
+    (origin / page).write_text("second")
+    publish_and_pull("second")
+    assert not image.exists()
+    (origin / records).write_text('{"b": {}}')
+    publish_and_pull("third")
+    (runs / "a").write_text("mine")
+    with refused(f"{runs}/a; `dvc checkout --force -R {COPY}` replaces them; then pull"):
+        published.pull(COPY)
+
+
+def test_what_is_not_whole_is_made_again(tmp_path):
+    config = load_config(None, [f"root={tmp_path}", "studies=[zgo]", "bindings=[shape-hue]"])
+    layout, (scene,), names = Layout(tmp_path), config.scenes, ("zgo", "shape-hue")
+    files = {
+        layout.raw(scene): load_scene(scene).raw_files("official"),
+        layout.prepared(scene): ["digits.npz"],
+        layout.images(*names): ["0/train.parquet", "4/test.parquet"],
+    }
+    paths = [folder / name for folder, texts in files.items() for name in texts]
+    for path in (*paths, layout.recipes(*names)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for folder, texts in files.items():
+        write_digests(folder, texts, recipes={"digests": {}}, image_size=64)
+    assert not [*published.missing_jobs(config)]
+    stages = {paths[0]: "fetch", paths[-3]: "prepare", paths[-2]: "render", paths[-1]: "render"}
+    for path, stage in stages.items():
+        path.unlink()
+        assert [name for name, _ in published.missing_jobs(config)] == [stage]
+        path.touch()
+
+
+def test_another_version_is_named_only_where_all_is_as_published(monkeypatch):
+    files = {"modified": [], "deleted": [], "anew": []}
+
+    def incomplete(config):
+        raise DiagvibError("4 jobs are left")
+
+    monkeypatch.setattr(published, "check_complete", incomplete)
+    monkeypatch.setattr(published, "_changed_files", lambda root: files)
+    config = load_config(None, [f"root={COPY}"])
+    assert "made by another version of the code or of its packages: 4" in published.jobs_left(
+        config
+    )
+    files["anew"].append("a")
+    assert "not all is as it was published: 4 jobs are left" in published.jobs_left(config)
 
 
 def test_the_repositorys_stay_small():

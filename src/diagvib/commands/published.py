@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, read_yaml
+from diagvib.foundation.files import DIGESTS_FILE, read_json, read_yaml
 from diagvib.scenes import load_scene
-from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.workflow.dvc import changes, dvc, lock_of, stages_of, why_no_ledger
-from diagvib.workflow.ledger import check_complete, record
-from diagvib.workflow.records import copy_records
+from diagvib.workflow.dvc import dvc, lock_of, outs_of, stages_of, why_no_ledger
+from diagvib.workflow.ledger import changed_files, check_complete, record
+from diagvib.workflow.records import PROVENANCE, copy_records
 from diagvib.workflow.root_stages import PUBLISHED, config_of
 
 STORE = Path(PUBLISHED, "store")
@@ -87,18 +86,33 @@ def git_size(folder: Path) -> tuple[int, int]:
 
 
 def pull(root: str) -> ResolvedConfiguration:
-    """Bring the stored files of a published root, unless all are there; returns its configuration.
-    DiagvibError if there is no such root, or a file to replace that was made again here."""
+    """Bring the stored files of a published root that are absent or not those of its ledger, unless
+    the workflow has made them since; returns its configuration. If the root was published again,
+    what is drawn is removed, to be drawn anew. DiagvibError if there is no such root, or a file to
+    replace that was made or edited here."""
     if not lock_of(root).exists():
         names = ", ".join(published_roots()) or f"none in {PUBLISHED}"
         raise DiagvibError(f"{lock_of(root)}: no such file; published roots: {names}")
-    if changes(root, "--granular").get("deleted"):
+    files = _changed_files(root)
+    # Snakemake's records alone are made anew by no workflow: others were published.
+    replaced = files["modified"] or files["anew"] == [str(Path(root, PROVENANCE))]
+    if replaced:
+        drawn = {Path(root, "data", name) for name in ("prepared", "recipes", "images")}
+        for folder in drawn - {*outs_of(root)}:
+            shutil.rmtree(folder, ignore_errors=True)
+    if replaced or files["deleted"]:
         try:
             dvc("pull", stages_of(root))
         except DiagvibError as error:
-            remedy = f"; `dvc checkout --force -R {root}` replaces them" * ("unsaved" in str(error))
+            remedy = f"; `dvc checkout --force -R {root}` replaces them; then pull again" * (
+                "unsaved" in str(error)
+            )
             raise DiagvibError(f"{error}{remedy}") from None
     return load_config(config_of(root))
+
+
+def _changed_files(root: str) -> dict[str, list[str]]:
+    return changed_files(root, lock_of(root).stat().st_mtime)
 
 
 def jobs_left(config: ResolvedConfiguration) -> str:
@@ -108,6 +122,8 @@ def jobs_left(config: ResolvedConfiguration) -> str:
     try:
         check_complete(config)
     except DiagvibError as error:
+        if any(_changed_files(root).values()):
+            return f"{root}: not all is as it was published: {error}"
         return (
             f"{root}: is there, but made by another version of the code or of its packages: {error}, or check "
             f"out the commit that published it (`git log {lock_of(root)}`)"
@@ -125,13 +141,23 @@ def missing_jobs(config: ResolvedConfiguration) -> Iterator[tuple[str, dict]]:
     layout = Layout(config.root)
     for scene in config.scenes:
         has_sources = bool(load_scene(scene).raw_files(config.sources))
-        if has_sources and not (layout.raw(scene) / DIGESTS_FILE).exists():
+        if has_sources and not _is_whole(layout.raw(scene)):
             yield "fetch", {"scene": scene}
-        if not is_prepared(layout.prepared(scene)):
+        if not _is_whole(layout.prepared(scene)):
             yield "prepare", {"scene": scene}
     tuned = [(config.tuning.study, name) for name in config.tuning.bindings if config.tuned_first]
     for study, binding in dict.fromkeys([*config.datasets, *tuned]):
         if not layout.recipes(study, binding).exists():
             yield "draw", {"study": study, "binding": binding}
-        if config.images == "parquet" and not layout.digests(study, binding).exists():
+        if config.images == "parquet" and not _is_whole(layout.images(study, binding)):
             yield "render", {"study": study, "binding": binding}
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder has its digests, and every file that they name."""
+    try:
+        digests = read_json(folder / DIGESTS_FILE)
+    except DiagvibError:
+        return False
+    # Those of images also say what these were made from.
+    return all((folder / name).exists() for name in digests if isinstance(digests[name], str))
