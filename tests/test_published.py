@@ -28,7 +28,8 @@ from diagvib.settings.resolve import load_config
 from diagvib.workflow.ledger import commit
 from diagvib.workflow.records import PROVENANCE, unpack
 from diagvib.workflow.root_stages import PUBLISHED
-from toy import ROOT, count, diagvib, dvc, environment, git, snakemake
+from test_texture_sets import photos
+from toy import ROOT, count, diagvib, dvc, environment, git, snakemake, write
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -116,6 +117,7 @@ def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_pa
         published.publish(load_config(overrides=["root=mine"]))
     assert not Path("published").exists()
     monkeypatch.setattr(published, "why_no_ledger", lambda root: None)
+    monkeypatch.setattr(published, "_why_no_clone", lambda config: None)
     file = tmp_path / "published/mine/results/page.html"
     (file.parents[1] / "data").mkdir(parents=True)
     file.parent.mkdir()
@@ -127,6 +129,52 @@ def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_pa
         published.publish(load_config(overrides=[f"root={root}"]))
         assert file.exists()
     assert {*copies} == {"published/mine"} and len(pushed) == len(copies)
+
+
+def test_a_root_whose_files_no_clone_has_is_not_published(tmp_path, monkeypatch):
+    network, outside = "def network(n_classes, image_size): ...", tmp_path / "outside"
+    baseline = (
+        "mine: {model: {name: 'of_mine:network'}, method: erm, optimiser: {name: adam, lr: 0.001}, "
+        "batch_size: 8, origin: a test}"
+    )
+    studies = (
+        "title: Mine\nstudies: {mine: {title: Mine, meaning: mine, metrics: accuracy, roles: {target: 3}, "
+        "rows: [{splits: [train, val, test], group: id, cells: [[0], [1], [2]]}]}}"
+    )
+    files = {"lab/mine.yaml": baseline, "of_mine.py": network, "lab/studies.yaml": studies}
+    files[".dvc/config"] = (REPOSITORY / ".dvc/config").read_text()
+    photos(outside)
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    write(folder, files)
+    before = folder / "published/out/results/page.html"
+    before.parent.mkdir(parents=True)
+    before.touch()
+    shutil.copytree(outside, "photos")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".dvc")
+    overrides = ["root=out", "sources=embedded", "studies=[zgo]", "baselines=[small_cnn, mine]"]
+    overrides += ["baselines_from=[./lab/mine.yaml]", "studies_from=[lab/studies.yaml]"]
+    config = load_config(None, [*overrides, "textures=[photos]"])
+    problems = {
+        "studies_from: lab/studies.yaml": "lab/studies.yaml",
+        "baselines_from: lab/mine.yaml": "lab/mine.yaml",
+        "textures: photos/Slate 2.png": "photos/Slate 2.png",
+        "textures: photos/felt.jpg": "photos",
+        "of_mine.py": "of_mine.py",
+    }
+    for problem, path in problems.items():
+        with refused(f"not published: {problem} is not in git; `git add` and"):
+            published.publish(config)
+        git(folder, "add", path)
+    assert published._why_no_clone(config) is None
+    for name in (outside, "../outside"):
+        elsewhere = load_config(None, [*overrides, f"textures=['{name}']"])
+        with refused(f"not published: textures: {name} is outside this folder; copy it"):
+            published.publish(elsewhere)
+    assert before.exists()
 
 
 @pytest.mark.integration

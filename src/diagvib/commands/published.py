@@ -5,20 +5,28 @@ again, the same, when it is pulled."""
 import json
 import os
 import shutil
+import subprocess
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, read_json, read_yaml
-from diagvib.scenes import load_scene
+from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.workflow.dvc import dvc, lock_of, outs_of, stages_of, why_no_ledger
+from diagvib.workflow.dvc import (
+    dvc,
+    is_without_git,
+    lock_of,
+    outs_of,
+    stages_of,
+    why_no_ledger,
+)
 from diagvib.workflow.ledger import changed_files, check_complete, record
 from diagvib.workflow.records import PROVENANCE, copy_records
-from diagvib.workflow.root_stages import PUBLISHED, config_of
+from diagvib.workflow.root_stages import PUBLISHED, code_files, config_of
 
 STORE = Path(PUBLISHED, "store")
 # All published roots together, as git keeps them.
@@ -27,14 +35,15 @@ MOST_MB = 30
 
 def publish(config: ResolvedConfiguration) -> str:
     """Copy a finished root to the folder of published ones, record it there and push it to STORE.
-    Returns a summary for the user. DiagvibError if it is not complete."""
+    Returns a summary for the user. DiagvibError if it is not complete, or no clone has the files
+    that it names."""
     root = config.root
     if root == ".":
         raise DiagvibError(
             "root: . is too large for git; push it to a store of yours (docs/remotes.md)"
         )
     copy = f"{PUBLISHED}/{Path(os.path.abspath(root)).name}"
-    if reason := why_no_ledger(copy):
+    if reason := why_no_ledger(copy) or _why_no_clone(config):
         raise DiagvibError(f"not published: {reason}")
     replaced = ""
     if Path(root).resolve() != Path(copy).resolve():  # however it is written, also as a link
@@ -58,6 +67,29 @@ def publish(config: ResolvedConfiguration) -> str:
         f"published in {copy}{replaced}; {len(unused):,} files of earlier versions left out. {PUBLISHED}: {count:,} files, "
         f"{size / 1e6:.1f} MB in git{excess}. `git add {PUBLISHED}` and `git commit` share it"
     )
+
+
+def _why_no_clone(config: ResolvedConfiguration) -> str | None:
+    """Which of the user's own files, that a configuration names or is run with, a clone would lack;
+    None if it has them all, or there is no git here."""
+    keys = ("studies_from", "baselines_from", "textures")
+    named = [(f"{key}: ", os.path.normpath(path)) for key in keys for path in getattr(config, key)]
+    named = [name for name in named if name[1] not in PUBLISHED_TEXTURES]
+    for label, path in named:
+        if Path(path).is_absolute() or path.startswith(".."):
+            return f"{label}{path} is outside this folder; copy it here, and name the copy"
+    if is_without_git():
+        return None
+    scenes = [load_scene(name) for name in config.scenes if has_textures(name)]
+    named += [("textures: ", str(photo)) for scene in scenes for photo in scene.photos.values()]
+    named += [("", path) for path in sorted(code_files(config))]
+    command = ["git", "ls-files", "-z"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    tracked = {*listing.split("\0")}
+    for label, path in named:
+        if path not in tracked and not Path(path).is_dir():
+            return f"{label}{path} is not in git; `git add` and `git commit` it first"
+    return None
 
 
 def _unused_objects() -> list[Path]:
