@@ -384,7 +384,10 @@ KINDS = {
 }
 
 
-def test_the_page_on_sharing_names_the_columns_that_files_have(output, monkeypatch):
+def test_the_page_on_sharing_names_the_columns_that_files_have(output, tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     text = (REPOSITORY / "docs/data.md").read_text()
     rows = re.findall(r"^\| (`.+?) \| (\w+) \| ([RIPV ]+) \|", text, re.M)
     for letter, path in KINDS.items():
@@ -403,5 +406,7 @@ def test_the_page_on_sharing_names_the_columns_that_files_have(output, monkeypat
     )
     names = {}
     exec(code.replace("zgo/shape-hue", "zgo/hue-shape"), names)
-    assert len(names["predictions"]) == len(names["images"])
+    tables = [names[name] for name in ("images", "predictions", "frame", "dataset")]
+    assert len({*map(len, tables)}) == 1
+    assert names["frame"]["image"][0] == names["dataset"]["image"][0] == names["image"].tobytes()
     assert names["image"].shape == (64, 64, 3)
