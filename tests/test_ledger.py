@@ -160,6 +160,20 @@ def test_tuning_by_hand_is_no_damage(copied, monkeypatch):
         check_recorded(ROOT)
 
 
+@pytest.mark.parametrize(
+    ("root", "remedy"),
+    [
+        (".", "After `git pull`: `dvc pull`; after `git checkout`: `dvc checkout`. Otherwise"),
+        ("my lab", "`dvc pull -R 'my lab'`; after `git checkout`: `dvc checkout -R 'my lab'`."),
+        ("published/demo", "After `git pull` or `git checkout`: `diagvib pull published/demo`."),
+    ],
+)
+def test_what_came_with_git_is_fetched_before_it_is_checked_out(root, remedy, capsys):
+    """DVC's checkout removes a file whose recorded content is not there."""
+    assert not ledger.print_verified({"modified": ["a"], "deleted": [], "anew": []}, root)
+    assert remedy in capsys.readouterr().out
+
+
 def test_a_root_depends_on_all_files_of_the_user(tmp_path, monkeypatch):
     """Named by a relative path, and code of frozen networks, too. What a baseline file says stays
     there."""

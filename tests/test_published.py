@@ -19,10 +19,17 @@ import pytest
 from conftest import BIN, REPOSITORY, refused
 from diagvib.commands import published
 from diagvib.commands.published import MOST_MB, STORE, git_size
-from diagvib.foundation.files import read_json
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, write_digests
 from diagvib.provenance.code import same_code
+from diagvib.scenes import load_scene
+from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from toy import ROOT, count, diagvib, dvc, environment, git, snakemake
+from diagvib.workflow.ledger import commit
+from diagvib.workflow.records import PROVENANCE, unpack
+from diagvib.workflow.root_stages import PUBLISHED
+from test_texture_sets import photos
+from toy import ROOT, count, diagvib, dvc, environment, git, snakemake, write
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -110,6 +117,7 @@ def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_pa
         published.publish(load_config(overrides=["root=mine"]))
     assert not Path("published").exists()
     monkeypatch.setattr(published, "why_no_ledger", lambda root: None)
+    monkeypatch.setattr(published, "_why_no_clone", lambda config: None)
     file = tmp_path / "published/mine/results/page.html"
     (file.parents[1] / "data").mkdir(parents=True)
     file.parent.mkdir()
@@ -121,6 +129,52 @@ def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_pa
         published.publish(load_config(overrides=[f"root={root}"]))
         assert file.exists()
     assert {*copies} == {"published/mine"} and len(pushed) == len(copies)
+
+
+def test_a_root_whose_files_no_clone_has_is_not_published(tmp_path, monkeypatch):
+    network, outside = "def network(n_classes, image_size): ...", tmp_path / "outside"
+    baseline = (
+        "mine: {model: {name: 'of_mine:network'}, method: erm, optimiser: {name: adam, lr: 0.001}, "
+        "batch_size: 8, origin: a test}"
+    )
+    studies = (
+        "title: Mine\nstudies: {mine: {title: Mine, meaning: mine, metrics: accuracy, roles: {target: 3}, "
+        "rows: [{splits: [train, val, test], group: id, cells: [[0], [1], [2]]}]}}"
+    )
+    files = {"lab/mine.yaml": baseline, "of_mine.py": network, "lab/studies.yaml": studies}
+    files[".dvc/config"] = (REPOSITORY / ".dvc/config").read_text()
+    photos(outside)
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    write(folder, files)
+    before = folder / "published/out/results/page.html"
+    before.parent.mkdir(parents=True)
+    before.touch()
+    shutil.copytree(outside, "photos")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".dvc")
+    overrides = ["root=out", "sources=embedded", "studies=[zgo]", "baselines=[small_cnn, mine]"]
+    overrides += ["baselines_from=[./lab/mine.yaml]", "studies_from=[lab/studies.yaml]"]
+    config = load_config(None, [*overrides, "textures=[photos]"])
+    problems = {
+        "studies_from: lab/studies.yaml": "lab/studies.yaml",
+        "baselines_from: lab/mine.yaml": "lab/mine.yaml",
+        "textures: photos/Slate 2.png": "photos/Slate 2.png",
+        "textures: photos/felt.jpg": "photos",
+        "of_mine.py": "of_mine.py",
+    }
+    for problem, path in problems.items():
+        with refused(f"not published: {problem} is not in git; `git add` and"):
+            published.publish(config)
+        git(folder, "add", path)
+    assert published._why_no_clone(config) is None
+    for name in (outside, "../outside"):
+        elsewhere = load_config(None, [*overrides, f"textures=['{name}']"])
+        with refused(f"not published: textures: {name} is outside this folder; copy it"):
+            published.publish(elsewhere)
+    assert before.exists()
 
 
 @pytest.mark.integration
@@ -153,6 +207,100 @@ def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repo
     page = clone / "src/diagvib/report/page.py"
     page.write_text(page.read_text().replace("import", "MORE = 1\nimport", 1))
     assert "made by another version of the code" in diagvib(clone, "pull", COPY)
+
+
+def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch):
+    """Without what is drawn, which may be other; an edited file is named."""
+    for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG"):
+        monkeypatch.setenv(f"DVC_{name}_DIR", str(tmp_path / name))
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    outs = [f"{COPY}/{name}" for name in ("results/runs", "results/report.html", PROVENANCE)]
+    stage = {"cmd": "true", "wdir": "../..", "outs": [{out: {"remote": PUBLISHED}} for out in outs]}
+    files = {
+        ".dvc/config": (REPOSITORY / ".dvc/config").read_text(),
+        ".gitignore": f"{COPY}/results\n{COPY}/data\n{COPY}/{PROVENANCE}\n/.dvc/*\n!/.dvc/config\n",
+        f"{COPY}/config.yaml": f"root: {COPY}\n",
+        f"{COPY}/dvc.yaml": json.dumps({"stages": {"all": stage}}),
+        **{f"{COPY}/results/runs/{name}": name for name in "ab"},
+    }
+    runs, page, records = (Path(out) for out in outs)
+    image = Path(COPY, "data/images/a.parquet")
+
+    def publish_and_pull(version: str) -> None:
+        monkeypatch.chdir(origin)
+        commit(COPY)
+        published.dvc("push", f"{COPY}/dvc.yaml")
+        git(origin, "add", ".")
+        git(origin, "commit", "--quiet", "-m", version)
+        if clone.exists():
+            git(clone, "pull", "--quiet")
+        else:
+            git(tmp_path, "clone", "--quiet", str(origin), str(clone))
+        monkeypatch.chdir(clone)
+        published.pull(COPY)
+        unpack(COPY)
+        assert (page.read_text(), records.read_text()) == tuple(
+            (origin / path).read_text() for path in (page, records)
+        )
+
+    for path, text in files.items():
+        (origin / path).parent.mkdir(parents=True, exist_ok=True)
+        (origin / path).write_text(text)
+    (origin / page).write_text("first")
+    (origin / records).write_text("{}")
+    git(origin, "init", "--quiet")
+    publish_and_pull("first")
+    image.parent.mkdir(parents=True)
+    image.touch()
+    (runs / "a").unlink()
+    published.pull(COPY)
+    assert (runs / "a").exists() and image.exists()
+    (origin / page).write_text("second")
+    publish_and_pull("second")
+    assert not image.exists()
+    (origin / records).write_text('{"b": {}}')
+    publish_and_pull("third")
+    (runs / "a").write_text("mine")
+    with refused(f"{runs}/a; `dvc checkout --force -R {COPY}` replaces them; then pull"):
+        published.pull(COPY)
+
+
+def test_what_is_not_whole_is_made_again(tmp_path):
+    config = load_config(None, [f"root={tmp_path}", "studies=[zgo]", "bindings=[shape-hue]"])
+    layout, (scene,), names = Layout(tmp_path), config.scenes, ("zgo", "shape-hue")
+    files = {
+        layout.raw(scene): load_scene(scene).raw_files("official"),
+        layout.prepared(scene): ["digits.npz"],
+        layout.images(*names): ["0/train.parquet", "4/test.parquet"],
+    }
+    paths = [folder / name for folder, texts in files.items() for name in texts]
+    for path in (*paths, layout.recipes(*names)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for folder, texts in files.items():
+        write_digests(folder, texts, recipes={"digests": {}}, image_size=64)
+    assert not [*published.missing_jobs(config)]
+    stages = {paths[0]: "fetch", paths[-3]: "prepare", paths[-2]: "render", paths[-1]: "render"}
+    for path, stage in stages.items():
+        path.unlink()
+        assert [name for name, _ in published.missing_jobs(config)] == [stage]
+        path.touch()
+
+
+def test_another_version_is_named_only_where_all_is_as_published(monkeypatch):
+    files = {"modified": [], "deleted": [], "anew": []}
+
+    def incomplete(config):
+        raise DiagvibError("4 jobs are left")
+
+    monkeypatch.setattr(published, "check_complete", incomplete)
+    monkeypatch.setattr(published, "_changed_files", lambda root: files)
+    config = load_config(None, [f"root={COPY}"])
+    assert "made by another version of the code or of its packages: 4" in published.jobs_left(
+        config
+    )
+    files["anew"].append("a")
+    assert "not all is as it was published: 4 jobs are left" in published.jobs_left(config)
 
 
 def test_the_repositorys_stay_small():
@@ -236,7 +384,10 @@ KINDS = {
 }
 
 
-def test_the_page_on_sharing_names_the_columns_that_files_have(output, monkeypatch):
+def test_the_page_on_sharing_names_the_columns_that_files_have(output, tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     text = (REPOSITORY / "docs/data.md").read_text()
     rows = re.findall(r"^\| (`.+?) \| (\w+) \| ([RIPV ]+) \|", text, re.M)
     for letter, path in KINDS.items():
@@ -255,5 +406,7 @@ def test_the_page_on_sharing_names_the_columns_that_files_have(output, monkeypat
     )
     names = {}
     exec(code.replace("zgo/shape-hue", "zgo/hue-shape"), names)
-    assert len(names["predictions"]) == len(names["images"])
+    tables = [names[name] for name in ("images", "predictions", "frame", "dataset")]
+    assert len({*map(len, tables)}) == 1
+    assert names["frame"]["image"][0] == names["dataset"]["image"][0] == names["image"].tobytes()
     assert names["image"].shape == (64, 64, 3)

@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import random
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import torch
 
 from conftest import refused
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, read_json
+from diagvib.foundation.files import DIGESTS_FILE, definition_path, read_json
 from diagvib.foundation.seeding import named_generator
 from diagvib.images.files import BATCH, render_batches
 from diagvib.scenes import known_scenes, load_scene
@@ -248,6 +249,17 @@ def test_a_scene_that_cannot_be_used_is_named(tmp_path, monkeypatch, name, says)
         load_scene(name)
     assert says in str(error.value) and "\n" not in str(error.value)
     assert load_scene("own_scene:Good").factors == load_scene("squares:Squares").factors
+
+
+def test_a_scene_whose_folder_snakemake_cannot_use_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = definition_path("photos/waterbirds")
+    shutil.copy(folder / "scene.yaml", "birds {x}.yaml")
+    text = (folder / "studies.yaml").read_text()
+    Path("studies.yaml").write_text(re.sub(r"scene: .*", 'scene: "birds {x}.yaml"', text))
+    (study, *_) = load_studies(["studies.yaml"]).keys() - load_studies().keys()
+    with refused(f"study {study}: scene: birds {{x}}.yaml: rename the file; Snakemake cannot"):
+        load_config(None, ["studies_from=[studies.yaml]", f"studies=[{study}]"])
 
 
 def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):

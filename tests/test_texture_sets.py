@@ -15,6 +15,8 @@ import diagvib
 from conftest import REPOSITORY, refused
 from diagvib.commands.export import export
 from diagvib.foundation.files import definition_path, file_sha256, read_json, read_metadata
+from diagvib.foundation.validation import validated
+from diagvib.library.loading import _Textures
 from diagvib.scenes import has_textures, load_scene
 from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
@@ -120,6 +122,17 @@ def test_they_replace_the_published_ones(texture_folder):
     for factor in factors:  # these stay those of the published sample
         assert set(datasets[0].table[factor].to_pylist()) == set(paper.table[factor].to_pylist())
     assert not datasets[0].comparable
+
+
+def test_a_folder_is_the_same_however_it_is_written(texture_folder):
+    (texture_folder / "mine.yaml").write_text(CONFIG)
+    for text in ("surfaces", "./surfaces", "surfaces/", "lab/../surfaces"):
+        config = load_config("mine.yaml", [f"textures=[published, {text}]"])
+        assert config.scenes == ["digits+published+surfaces"], text
+    assert validated(_Textures, Path("surfaces"), "") == ["surfaces"]
+    assert validated(_Textures, ["./surfaces/"], "") == ["surfaces"]
+    with refused("textures: surfaces is listed twice"):
+        load_config("mine.yaml", ["textures=[surfaces, ./surfaces/]"])
 
 
 def test_the_default_is_as_it_was():
@@ -307,6 +320,7 @@ def test_textures_need_a_study_that_has_some(texture_folder):
             r"diagvib.load: textures.0: 'my\+surfaces' cannot be used; name a",
         ),
         ("zgo", [Path("my+surfaces")], "diagvib.load: textures.0: "),
+        ("zgo", ["my {x}"], r"textures.0: 'my {x}' cannot be used; .* without '\+', ':', '{', '}'"),
     ],
 )
 def test_the_library_refuses_textures_as_a_configuration_does(study, textures, says):

@@ -132,7 +132,7 @@ def verify(config: Config = None, root: Root = None) -> None:
     from diagvib.workflow.ledger import print_verified, verify
 
     root_folder, _ = _ledger(config, root)
-    if not print_verified(verify(root_folder)):
+    if not print_verified(verify(root_folder), root_folder):
         raise typer.Exit(1)
 
 

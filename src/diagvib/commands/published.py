@@ -5,21 +5,28 @@ again, the same, when it is pulled."""
 import json
 import os
 import shutil
+import subprocess
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, read_yaml
-from diagvib.scenes import load_scene
-from diagvib.scenes.prepared import is_prepared
+from diagvib.foundation.files import DIGESTS_FILE, read_json, read_yaml
+from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.workflow.dvc import changes, dvc, lock_of, stages_of, why_no_ledger
-from diagvib.workflow.ledger import check_complete, record
-from diagvib.workflow.records import copy_records
-from diagvib.workflow.root_stages import PUBLISHED, config_of
+from diagvib.workflow.dvc import (
+    dvc,
+    is_without_git,
+    lock_of,
+    outs_of,
+    stages_of,
+    why_no_ledger,
+)
+from diagvib.workflow.ledger import changed_files, check_complete, record
+from diagvib.workflow.records import PROVENANCE, copy_records
+from diagvib.workflow.root_stages import PUBLISHED, code_files, config_of
 
 STORE = Path(PUBLISHED, "store")
 # All published roots together, as git keeps them.
@@ -28,14 +35,15 @@ MOST_MB = 30
 
 def publish(config: ResolvedConfiguration) -> str:
     """Copy a finished root to the folder of published ones, record it there and push it to STORE.
-    Returns a summary for the user. DiagvibError if it is not complete."""
+    Returns a summary for the user. DiagvibError if it is not complete, or no clone has the files
+    that it names."""
     root = config.root
     if root == ".":
         raise DiagvibError(
             "root: . is too large for git; push it to a store of yours (docs/remotes.md)"
         )
     copy = f"{PUBLISHED}/{Path(os.path.abspath(root)).name}"
-    if reason := why_no_ledger(copy):
+    if reason := why_no_ledger(copy) or _why_no_clone(config):
         raise DiagvibError(f"not published: {reason}")
     replaced = ""
     if Path(root).resolve() != Path(copy).resolve():  # however it is written, also as a link
@@ -59,6 +67,29 @@ def publish(config: ResolvedConfiguration) -> str:
         f"published in {copy}{replaced}; {len(unused):,} files of earlier versions left out. {PUBLISHED}: {count:,} files, "
         f"{size / 1e6:.1f} MB in git{excess}. `git add {PUBLISHED}` and `git commit` share it"
     )
+
+
+def _why_no_clone(config: ResolvedConfiguration) -> str | None:
+    """Which of the user's own files, that a configuration names or is run with, a clone would lack;
+    None if it has them all, or there is no git here."""
+    keys = ("studies_from", "baselines_from", "textures")
+    named = [(f"{key}: ", os.path.normpath(path)) for key in keys for path in getattr(config, key)]
+    named = [name for name in named if name[1] not in PUBLISHED_TEXTURES]
+    for label, path in named:
+        if Path(path).is_absolute() or path.startswith(".."):
+            return f"{label}{path} is outside this folder; copy it here, and name the copy"
+    if is_without_git():
+        return None
+    scenes = [load_scene(name) for name in config.scenes if has_textures(name)]
+    named += [("textures: ", str(photo)) for scene in scenes for photo in scene.photos.values()]
+    named += [("", path) for path in sorted(code_files(config))]
+    command = ["git", "ls-files", "-z"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    tracked = {*listing.split("\0")}
+    for label, path in named:
+        if path not in tracked and not Path(path).is_dir():
+            return f"{label}{path} is not in git; `git add` and `git commit` it first"
+    return None
 
 
 def _unused_objects() -> list[Path]:
@@ -87,18 +118,33 @@ def git_size(folder: Path) -> tuple[int, int]:
 
 
 def pull(root: str) -> ResolvedConfiguration:
-    """Bring the stored files of a published root, unless all are there; returns its configuration.
-    DiagvibError if there is no such root, or a file to replace that was made again here."""
+    """Bring the stored files of a published root that are absent or not those of its ledger, unless
+    the workflow has made them since; returns its configuration. If the root was published again,
+    what is drawn is removed, to be drawn anew. DiagvibError if there is no such root, or a file to
+    replace that was made or edited here."""
     if not lock_of(root).exists():
         names = ", ".join(published_roots()) or f"none in {PUBLISHED}"
         raise DiagvibError(f"{lock_of(root)}: no such file; published roots: {names}")
-    if changes(root, "--granular").get("deleted"):
+    files = _changed_files(root)
+    # Snakemake's records alone are made anew by no workflow: others were published.
+    replaced = files["modified"] or files["anew"] == [str(Path(root, PROVENANCE))]
+    if replaced:
+        drawn = {Path(root, "data", name) for name in ("prepared", "recipes", "images")}
+        for folder in drawn - {*outs_of(root)}:
+            shutil.rmtree(folder, ignore_errors=True)
+    if replaced or files["deleted"]:
         try:
             dvc("pull", stages_of(root))
         except DiagvibError as error:
-            remedy = f"; `dvc checkout --force -R {root}` replaces them" * ("unsaved" in str(error))
+            remedy = f"; `dvc checkout --force -R {root}` replaces them; then pull again" * (
+                "unsaved" in str(error)
+            )
             raise DiagvibError(f"{error}{remedy}") from None
     return load_config(config_of(root))
+
+
+def _changed_files(root: str) -> dict[str, list[str]]:
+    return changed_files(root, lock_of(root).stat().st_mtime)
 
 
 def jobs_left(config: ResolvedConfiguration) -> str:
@@ -108,6 +154,8 @@ def jobs_left(config: ResolvedConfiguration) -> str:
     try:
         check_complete(config)
     except DiagvibError as error:
+        if any(_changed_files(root).values()):
+            return f"{root}: not all is as it was published: {error}"
         return (
             f"{root}: is there, but made by another version of the code or of its packages: {error}, or check "
             f"out the commit that published it (`git log {lock_of(root)}`)"
@@ -125,13 +173,23 @@ def missing_jobs(config: ResolvedConfiguration) -> Iterator[tuple[str, dict]]:
     layout = Layout(config.root)
     for scene in config.scenes:
         has_sources = bool(load_scene(scene).raw_files(config.sources))
-        if has_sources and not (layout.raw(scene) / DIGESTS_FILE).exists():
+        if has_sources and not _is_whole(layout.raw(scene)):
             yield "fetch", {"scene": scene}
-        if not is_prepared(layout.prepared(scene)):
+        if not _is_whole(layout.prepared(scene)):
             yield "prepare", {"scene": scene}
     tuned = [(config.tuning.study, name) for name in config.tuning.bindings if config.tuned_first]
     for study, binding in dict.fromkeys([*config.datasets, *tuned]):
         if not layout.recipes(study, binding).exists():
             yield "draw", {"study": study, "binding": binding}
-        if config.images == "parquet" and not layout.digests(study, binding).exists():
+        if config.images == "parquet" and not _is_whole(layout.images(study, binding)):
             yield "render", {"study": study, "binding": binding}
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder has its digests, and every file that they name."""
+    try:
+        digests = read_json(folder / DIGESTS_FILE)
+    except DiagvibError:
+        return False
+    # Those of images also say what these were made from.
+    return all((folder / name).exists() for name in digests if isinstance(digests[name], str))

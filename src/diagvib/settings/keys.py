@@ -1,5 +1,6 @@
 """The keys of a configuration. `config/schema/config.schema.yaml` is generated from this."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,12 +32,15 @@ Samples = Count
 # One seed is not written down, as before there were more.
 Seeds = Annotated[Count, Field(exclude_if=lambda seeds: seeds == 1)]
 Sources = Literal["official", "embedded"]
+# As scenes are named after it: `a` for `./a/`.
 Textures = Annotated[
     str,
     TextLike(
-        r"[^+:\x00-\x1f\x7f]{1,1000}",
-        "name a folder, a list of files or `published`, without '+', ':' or control characters",
+        r"[^+:{}\x00-\x1f\x7f]{1,1000}",
+        "name a folder, a list of files or `published`, without '+', ':', '{', '}' or control "
+        "characters",
     ),
+    AfterValidator(os.path.normpath),
 ]
 # Only a shell replaces these two.
 _WRITTEN_OUT = r"(?!~|.*\$\w)"

@@ -200,11 +200,17 @@ def _check_scenes(studies: list[Study]) -> None:
     for study in studies:
         with within(f"study {study.name}"):
             load_scene(study.scene)
-        first_study = folders.setdefault(folder_name(study.scene).casefold(), study)
+        folder = folder_name(study.scene)
+        if {*folder} & {*"{}"}:
+            raise DiagvibError(
+                f"study {study.name}: scene: {study.scene}: rename the file; Snakemake cannot use a "
+                "name with '{' or '}'"
+            )
+        first_study = folders.setdefault(folder.casefold(), study)
         if first_study.scene != study.scene:
             raise DiagvibError(
                 f"studies {first_study.name} and {study.name}: their scenes {first_study.scene} and "
-                f"{study.scene} would share the folder {folder_name(study.scene)}; rename one"
+                f"{study.scene} would share the folder {folder}; rename one"
             )
 
 

@@ -37,6 +37,7 @@ from diagvib.workflow.root_stages import (
     config_of,
     configuration_text,
     in_repository,
+    is_published,
     write_ignored,
     write_root_stages,
 )
@@ -113,7 +114,7 @@ def check_recorded(root: str) -> None:
     if changed := [path for path in modified if not Path(path).is_relative_to(tuning)]:
         raise DiagvibError(
             f"{some_names(changed, _MOST_FILES)}: recorded in {lock_of(root)}, but changed since by something "
-            f"other than the workflow. Nothing was started. {_remedy(changed[0])}"
+            f"other than the workflow. Nothing was started. {_remedy(root, changed[0])}"
         )
 
 
@@ -147,9 +148,9 @@ def verify(root: str = ".") -> dict[str, list[str]]:
         return changed_files(root, lock.stat().st_mtime, DVC_SITE_CACHE_DIR=fresh)
 
 
-def print_verified(differences: dict[str, list[str]]) -> bool:
-    """Say what `verify` found; returns whether nothing recorded was changed (deleted files are no
-    damage)."""
+def print_verified(differences: dict[str, list[str]], root: str = ".") -> bool:
+    """Say what `verify` found in a root; returns whether nothing recorded was changed (deleted
+    files are no damage)."""
     for path in differences["modified"]:
         print(f"changed  {path}")
     for path in differences["deleted"][:_MOST_FILES]:
@@ -160,17 +161,20 @@ def print_verified(differences: dict[str, list[str]]) -> bool:
         "recorded yet"
     )
     if differences["modified"]:
-        print(_remedy(differences["modified"][0]))
+        print(_remedy(root, differences["modified"][0]))
     return not differences["modified"]
 
 
-def _remedy(path: str) -> str:
+def _remedy(root: str, path: str) -> str:
     """For a recorded file that was changed. DVC checks out no file that looks as it was, whatever its
-    bytes."""
-    name = quote(path)
+    bytes; and removes one whose recorded content was never fetched."""
+    name, option = quote(path), f" -R {quote(root)}" * (root != ".")
+    update = f"After `git pull`: `dvc pull{option}`; after `git checkout`: `dvc checkout{option}`"
+    if is_published(root):
+        update = f"After `git pull` or `git checkout`: `diagvib pull {quote(root)}`"
     return (
-        f"After `git checkout` or `git pull`: `dvc checkout`. Otherwise `rm {name}`; then `dvc checkout {name}` "
-        "restores the recorded content, or `snakemake` makes it again"
+        f"{update}. Otherwise `rm {name}`; then `dvc checkout {name}` restores the recorded content, "
+        "or `snakemake` makes it again"
     )
 
 

@@ -70,13 +70,8 @@ def write_root_stages(root: str, config: Configuration) -> None:
     dependencies |= {*config.textures} - {*PUBLISHED_TEXTURES}
     if in_repository():
         dependencies |= _main_dependencies(main_file["stages"].values())
-    pairs = ((study, baseline.name) for study in config.studies for baseline in config.baselines)
-    codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
-    for study, name in product(config.studies, config.networks.values()):
-        codes.append(stage_code(config, "encode", study=study, baseline=name))
-    files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
-    below = {os.path.relpath(path) for path in files if path.absolute().is_relative_to(Path.cwd())}
-    dependencies |= {path for path in below if not path.startswith(("src/", "config/", ".venv/"))}
+    files = code_files(config)
+    dependencies |= {path for path in files if not path.startswith(("src/", "config/"))}
     command = "snakemake --cores all --configfile" if in_repository() else "diagvib run"
     stage = {
         "wdir": os.path.relpath(".", root),
@@ -91,6 +86,18 @@ def write_root_stages(root: str, config: Configuration) -> None:
     plots = [plot for plot in main_file["plots"] if Path(root, *_plotted(plot)).exists()]
     content = {"stages": {"all": stage}, **({"plots": plots} if plots else {})}
     write_text(stages_of(root), comment + _yaml(content))
+
+
+def code_files(config: Configuration) -> set[str]:
+    """The files below the current folder with the code of a configuration's runs and figures, as
+    relative paths; without those of installed packages."""
+    pairs = ((study, baseline.name) for study in config.studies for baseline in config.baselines)
+    codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
+    for study, name in product(config.studies, config.networks.values()):
+        codes.append(stage_code(config, "encode", study=study, baseline=name))
+    files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
+    below = {os.path.relpath(path) for path in files if path.absolute().is_relative_to(Path.cwd())}
+    return {path for path in below if not {*Path(path).parts} & {".venv", "site-packages"}}
 
 
 def _main_dependencies(main_stages: Iterable[dict]) -> set[str]:
