@@ -291,6 +291,16 @@ def test_what_was_not_timed_is_scaled_by_operations_from_what_was(measured, caps
     assert "2 of them scaled by operations" in output
 
 
+def test_a_filled_gpu_is_not_judged_by_a_process_alone(measured, tmp_path):
+    """Nor is a smaller step taken faster than any that was measured."""
+    filled = [row(f"{step} resnet18", 100, processes=15) for step in ("train", "predict")]
+    files = [measured, result_file(tmp_path / "filled.json", *filled)]
+    config = small_config("samples=5", ALL_SHARED, "baselines=[resnet18, vae]")
+    plan = estimate(config, "cuda", 1, files)
+    assert plan["by_operations"] == {"train vae": "resnet18"}
+    assert plan["seconds"]["train vae"] == pytest.approx(plan["seconds"]["train resnet18"])
+
+
 def test_the_table_of_operations_is_of_the_baselines_as_they_are():
     with multiply_adds.TABLE.open(newline="") as file:
         rows = {row["baseline"]: row for row in csv.DictReader(file)}
