@@ -69,11 +69,13 @@ def page_table() -> str:
     which has the medians of their variances."""
     lines, variances = [], with_median_gains(pooled(read_components()))
     for (protocol, number, study), variance in variances.iterrows():
-        of = variance["base"], is_gain(number)
+        accuracies = variance["base"], is_gain(number)
         run = variance_of_means(variance, 1), variance["low"], variance["high"]
         counts = []
         for effect in EFFECTS:
-            count, low, high = (count_text(samples_needed(effect / 100, part, *of)) for part in run)
+            count, low, high = (
+                count_text(samples_needed(effect / 100, part, *accuracies)) for part in run
+            )
             counts.append(f"{count} ({low} to {high})")
         deviations = [f"{100 * np.sqrt(variance[source]):.1f}" for source in ("samples", "seeds")]
         lines.append([protocol, number, study, *deviations, *counts])

@@ -12,7 +12,7 @@ rule tune:
         f"{LOGS}/tune/{{baseline}}.log",
     benchmark:
         f"{LOGS}/benchmarks/tune/{{baseline}}.tsv"
-    threads: CONFIG.training.threads * GPU_SHARES.most
+    threads: CONFIG.training.threads * GPU_SHARES.processes_alone
     resources:
         gpu_share=GPU_SHARES.alone,
     params:

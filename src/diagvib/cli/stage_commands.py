@@ -97,8 +97,8 @@ def _take_slot(
     """Before anything loads torch, which sees this device alone; of no GPU for the device cpu."""
     names = devices.split(",") if devices else config.devices if config else "all"
     names = validated(keys.Devices, names, "--devices")
-    found = slot_devices(None if names == "all" else names)
-    if available := [slot for slot in found if device != "cpu" or not slot.address]:
+    slots = slot_devices(None if names == "all" else names)
+    if available := [slot for slot in slots if device != "cpu" or not slot.address]:
         take_slot(share, available)
 
 

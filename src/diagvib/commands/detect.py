@@ -66,20 +66,23 @@ def power(
     return float((ndtr((effect - edges) / deviation) + ndtr((-effect - edges) / deviation)).mean())
 
 
-def samples_needed(effect: float, variance: float, *of: object) -> int | None:
+def samples_needed(effect: float, variance: float, *accuracies: object) -> int | None:
     """The fewest dataset samples that show an effect in POWER of all cases; None if MOST_SAMPLES do
-    not. of: as in `power`."""
+    not. accuracies: as in `power`."""
     counts = range(FEWEST, MOST_SAMPLES + 1)
-    return next((n for n in counts if power(effect, variance, n, *of) >= POWER), None)
+    return next((n for n in counts if power(effect, variance, n, *accuracies) >= POWER), None)
 
 
-def smallest_effect(variance: float, samples: int, *of: object) -> float | None:
+def smallest_effect(variance: float, samples: int, *accuracies: object) -> float | None:
     """The effect that these samples show in POWER of all cases, to a tenth of a point; None if there
-    are too few samples for an interval, or if a difference of accuracies cannot be as large. of: as in `power`."""
+    are too few samples for an interval, or if a difference of accuracies cannot be as large.
+    accuracies: as in `power`."""
     if samples < FEWEST:
         return None
     effects = np.arange(1, 1001) / 1000
-    return next((float(e) for e in effects if power(e, variance, samples, *of) >= POWER), None)
+    return next(
+        (float(e) for e in effects if power(e, variance, samples, *accuracies) >= POWER), None
+    )
 
 
 def variance_of_means(variances: Mapping[str, float], seeds: int) -> float:
@@ -116,14 +119,16 @@ def needed_as_measured(
     the interval of the variance of single runs; and the effect that these samples and seeds show.
     effect: a fraction; variances: of `pooled`."""
     for names, variance in variances.iterrows():
-        of = variance["base"], is_gain(names[1])
+        accuracies = variance["base"], is_gain(names[1])
         needed = {
-            f"samples_{count}": samples_needed(effect, variance_of_means(variance, count), *of)
+            f"samples_{count}": samples_needed(
+                effect, variance_of_means(variance, count), *accuracies
+            )
             for count in SEEDS
         }
         for end in ("low", "high"):
-            needed[f"samples_1_{end}"] = samples_needed(effect, variance[end], *of)
-        shown = smallest_effect(variance_of_means(variance, seeds), samples, *of)
+            needed[f"samples_1_{end}"] = samples_needed(effect, variance[end], *accuracies)
+        shown = smallest_effect(variance_of_means(variance, seeds), samples, *accuracies)
         sources = ("samples", "seeds")
         deviations = {f"sd_{source}": float(np.sqrt(variance[source])) for source in sources}
         yield {**dict(zip(_KIND, names, strict=True)), **deviations, **needed, "shown": shown}

@@ -67,8 +67,8 @@ def estimate(
     of_job = job_processes(config, device == "cuda")
     # A GPU is thought to hold as many jobs as the one on which so many processes were measured.
     at_most = max(1, MOST_PROCESSES // of_job) if device == "cuda" else len(jobs)
-    shared = rates.up_to(of_job * min(at_most, ceil(len(jobs) / gpus)))
-    timings = _timings(config, device, shared) if timed else {}
+    gpu_rates = rates.up_to(of_job * min(at_most, ceil(len(jobs) / gpus)))
+    timings = _timings(config, device, gpu_rates) if timed else {}
     networks = {entry.name: entry.network for entry in config.baselines}
     encoded = len({(networks[name], *dataset) for name, *dataset in jobs if networks[name]})
     runs = Counter(name for name, *_ in jobs for _ in range(config.runs_per_job))
@@ -83,13 +83,13 @@ def estimate(
     if weights:
         disk["weights"] = sum(size * runs[name] for name, size in weights.items())
     counts = {"draw": len(pairs), "render": len(pairs) if config.images == "parquet" else 0}
-    speeds = _speeds(config, device, shared, timings)
+    speeds = _speeds(config, device, gpu_rates, timings)
     trained = _train_seconds(
         config, sizes, speeds, timings, min(at_once(config, device), len(jobs))
     )
     seconds = {"render": _render_seconds(config, images, rates), **trained}
-    alone = _speeds(config, device, rates.up_to(of_job), timings)
-    longest = _longest_job(config, sizes, alone, timings)
+    job_speeds = _speeds(config, device, rates.up_to(of_job), timings)
+    longest = _longest_job(config, sizes, job_speeds, timings)
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
@@ -326,8 +326,10 @@ def _scaled(
         return None
     fastest = [inf, inf]
     if device == "cuda":  # a process alone leaves it waiting, also with smaller steps
-        most = max(rows[0].processes or 1 for rows in timed.values())
-        timed = {name: rows for name, rows in timed.items() if (rows[0].processes or 1) == most}
+        processes = max(rows[0].processes or 1 for rows in timed.values())
+        timed = {
+            name: rows for name, rows in timed.items() if (rows[0].processes or 1) == processes
+        }
         fastest = [
             max(row.images_per_second for row in step) for step in zip(*timed.values(), strict=True)
         ]
@@ -485,8 +487,8 @@ def _times(plan: dict, config: Configuration) -> dict[str, str]:
         for stage, reference in plan["by_operations"].items()
     }
     for stage, steps in plan["timed"].items():
-        alone = " by one process" * (plan["device"] == "cuda")
-        notes[stage] = f", timed on this machine in {steps} steps{alone}"
+        processes_note = " by one process" * (plan["device"] == "cuda")
+        notes[stage] = f", timed on this machine in {steps} steps{processes_note}"
         if copies := plan["repeats"].get(stage):
             notes[stage] += f", at most: epochs with copies are up to {copies:.1f} times as long"
     rows = {

@@ -73,20 +73,24 @@ def _why_no_clone(config: ResolvedConfiguration) -> str | None:
     """Which of the user's own files, that a configuration names or is run with, a clone would lack;
     None if it has them all, or there is no git here."""
     keys = ("studies_from", "baselines_from", "textures")
-    named = [(f"{key}: ", os.path.normpath(path)) for key in keys for path in getattr(config, key)]
-    named = [name for name in named if name[1] not in PUBLISHED_TEXTURES]
-    for label, path in named:
+    user_files = [
+        (f"{key}: ", os.path.normpath(path)) for key in keys for path in getattr(config, key)
+    ]
+    user_files = [name for name in user_files if name[1] not in PUBLISHED_TEXTURES]
+    for label, path in user_files:
         if Path(path).is_absolute() or path.startswith(".."):
             return f"{label}{path} is outside this folder; copy it here, and name the copy"
     if is_without_git():
         return None
     scenes = [load_scene(name) for name in config.scenes if has_textures(name)]
-    named += [("textures: ", str(photo)) for scene in scenes for photo in scene.photos.values()]
-    named += [("", path) for path in sorted(code_files(config))]
+    user_files += [
+        ("textures: ", str(photo)) for scene in scenes for photo in scene.photos.values()
+    ]
+    user_files += [("", path) for path in sorted(code_files(config))]
     command = ["git", "ls-files", "-z"]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     tracked = {*listing.split("\0")}
-    for label, path in named:
+    for label, path in user_files:
         if path not in tracked and not Path(path).is_dir():
             return f"{label}{path} is not in git; `git add` and `git commit` it first"
     return None
@@ -129,8 +133,8 @@ def pull(root: str) -> ResolvedConfiguration:
     # Snakemake's records alone are made anew by no workflow: others were published.
     replaced = files["modified"] or files["anew"] == [str(Path(root, PROVENANCE))]
     if replaced:
-        drawn = {Path(root, "data", name) for name in ("prepared", "recipes", "images")}
-        for folder in drawn - {*outs_of(root)}:
+        drawn_folders = {Path(root, "data", name) for name in ("prepared", "recipes", "images")}
+        for folder in drawn_folders - {*outs_of(root)}:
             shutil.rmtree(folder, ignore_errors=True)
     if replaced or files["deleted"]:
         try:

@@ -16,13 +16,13 @@ from diagvib.studies.study import SPLITS
 
 class GpuShares(NamedTuple):
     """devices: of which jobs take shares. train: percent of one that a job takes which trains runs;
-    processes: how many it trains at once, at most; most: for a job that has a device to itself.
+    processes: how many it trains at once, at most; processes_alone: for a job that has a device to itself.
     alone: percent for such a job."""
 
     devices: list[Device]
     train: int
     processes: int
-    most: int
+    processes_alone: int
 
     @property
     def alone(self) -> int:
@@ -54,11 +54,11 @@ def gpu_shares(config: Configuration, cores: int | None = None) -> GpuShares:
         )
         need = (3 * images * config.image_size**2 + BESIDE_IMAGES) / 2**30
         fitting = max(1, min(fitting, int(memory / need)))
-    most = fitting if cores is None else min(fitting, cores // (threads * len(gpus)))
-    most = config.processes or max(1, most)
-    processes = config.processes or min(job_processes(config, True), most)
+    processes_alone = fitting if cores is None else min(fitting, cores // (threads * len(gpus)))
+    processes_alone = config.processes or max(1, processes_alone)
+    processes = config.processes or min(job_processes(config, True), processes_alone)
     jobs = max(1, fitting // processes) if memory else 1
-    return GpuShares(devices, 100 // jobs, processes, most)
+    return GpuShares(devices, 100 // jobs, processes, processes_alone)
 
 
 def job_processes(config: Configuration, on_gpu: bool) -> int:

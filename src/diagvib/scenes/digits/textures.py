@@ -94,7 +94,7 @@ def read_photo(path: Path) -> np.ndarray:
     TIFF with colours), or too many pixels."""
     try:
         with Image.open(path) as file:
-            second = _SECOND_BYTES.get(file.tile[0][3]) if file.format == "PNG" else None
+            second_bytes = _SECOND_BYTES.get(file.tile[0][3]) if file.format == "PNG" else None
             if file.format == "TIFF":
                 _check_samples(file.tag_v2)
             image = ImageOps.exif_transpose(file)
@@ -105,14 +105,14 @@ def read_photo(path: Path) -> np.ndarray:
                 if image.getextrema()[0] < 0:
                     raise ValueError(_SIGNED)
                 return _opaque(np.asarray(image).astype(np.uint16), clear)
-            if "A" in image.getbands() or (clear is not None and not second):
+            if "A" in image.getbands() or (clear is not None and not second_bytes):
                 image = image.convert("RGBA")
                 if image.getextrema()[3][0] < 255:
                     raise ValueError(_TRANSPARENT)
             pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
-            if not second:
+            if not second_bytes:
                 return pixels
-            return _opaque(pixels * np.uint16(256) + _second_bytes(path, *second), clear)
+            return _opaque(pixels * np.uint16(256) + _second_bytes(path, *second_bytes), clear)
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first") from None
     except Image.DecompressionBombError:
