@@ -16,7 +16,7 @@ from conftest import REPOSITORY, refused
 from diagvib.commands.export import export
 from diagvib.foundation.files import definition_path, file_sha256, read_json, read_metadata
 from diagvib.foundation.validation import validated
-from diagvib.library.loading import _Textures
+from diagvib.library.loading import TexturePaths
 from diagvib.scenes import has_textures, load_scene
 from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
@@ -129,8 +129,8 @@ def test_a_folder_is_the_same_however_it_is_written(texture_folder):
     for text in ("surfaces", "./surfaces", "surfaces/", "lab/../surfaces"):
         config = load_config("mine.yaml", [f"textures=[published, {text}]"])
         assert config.scenes == ["digits+published+surfaces"], text
-    assert validated(_Textures, Path("surfaces"), "") == ["surfaces"]
-    assert validated(_Textures, ["./surfaces/"], "") == ["surfaces"]
+    assert validated(TexturePaths, Path("surfaces"), "") == ["surfaces"]
+    assert validated(TexturePaths, ["./surfaces/"], "") == ["surfaces"]
     with refused("textures: surfaces is listed twice"):
         load_config("mine.yaml", ["textures=[surfaces, ./surfaces/]"])
 

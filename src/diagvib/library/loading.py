@@ -37,7 +37,7 @@ _Paths = Annotated[Sequence[_Path], BeforeValidator(listed)]
 _Texture = Annotated[
     Textures, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)
 ]
-_Textures = Annotated[Sequence[_Texture], BeforeValidator(listed)]
+TexturePaths = Annotated[Sequence[_Texture], BeforeValidator(listed)]
 _Mapping = BeforeValidator(lambda value: dict(value) if isinstance(value, Mapping) else value)
 _Integer = BeforeValidator(lambda value: int(value) if isinstance(value, np.integer) else value)
 _Dtype = Annotated[
@@ -116,7 +116,7 @@ def load(
     metadata: Literal["dict", "tensor"] = "dict",
     classes: Literal["all", "sample"] = "all",
     studies_from: _Paths = (),
-    textures: _Textures = (),
+    textures: TexturePaths = (),
 ) -> StudyDataset:
     """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
