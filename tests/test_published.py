@@ -117,7 +117,7 @@ def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_pa
         published.publish(load_config(overrides=["root=mine"]))
     assert not Path("published").exists()
     monkeypatch.setattr(published, "why_no_ledger", lambda root: None)
-    monkeypatch.setattr(published, "_why_no_clone", lambda config: None)
+    monkeypatch.setattr(published, "why_no_clone", lambda config: None)
     file = tmp_path / "published/mine/results/page.html"
     (file.parents[1] / "data").mkdir(parents=True)
     file.parent.mkdir()
@@ -169,7 +169,7 @@ def test_a_root_whose_files_no_clone_has_is_not_published(tmp_path, monkeypatch)
         with refused(f"not published: {problem} is not in git; `git add` and"):
             published.publish(config)
         git(folder, "add", path)
-    assert published._why_no_clone(config) is None
+    assert published.why_no_clone(config) is None
     for name in (outside, "../outside"):
         elsewhere = load_config(None, [*overrides, f"textures=['{name}']"])
         with refused(f"not published: textures: {name} is outside this folder; copy it"):

@@ -43,7 +43,7 @@ def publish(config: ResolvedConfiguration) -> str:
             "root: . is too large for git; push it to a store of yours (docs/remotes.md)"
         )
     copy = f"{PUBLISHED}/{Path(os.path.abspath(root)).name}"
-    if reason := why_no_ledger(copy) or _why_no_clone(config):
+    if reason := why_no_ledger(copy) or why_no_clone(config):
         raise DiagvibError(f"not published: {reason}")
     replaced = ""
     if Path(root).resolve() != Path(copy).resolve():  # however it is written, also as a link
@@ -69,7 +69,7 @@ def publish(config: ResolvedConfiguration) -> str:
     )
 
 
-def _why_no_clone(config: ResolvedConfiguration) -> str | None:
+def why_no_clone(config: ResolvedConfiguration) -> str | None:
     """Which of the user's own files, that a configuration names or is run with, a clone would lack;
     None if it has them all, or there is no git here."""
     keys = ("studies_from", "baselines_from", "textures")
