@@ -295,7 +295,7 @@ def test_every_photo_stands_once_in_each_row_that_it_fits(checkout):
     assert not train.is_monotonic_increasing, "in random order"
 
 
-def test_a_view_of_files_has_the_changed_version_of_each_photo(tmp_path):
+def test_a_view_of_files_has_the_changed_version_of_each_photo(font, tmp_path):
     write_photos(tmp_path / "photos/train", item=2)
     write_photos(tmp_path / "photos/train_style", item=2, shift=1)
     definition = read_yaml(definition_path("imagenet_w/imagenet.yaml")) | {"folder": "photos"}

@@ -414,7 +414,7 @@ def test_a_copy_without_git_is_verified(copied):
 
 def test_one_repair_is_advised_and_it_works(copied, capsys):
     flip_a_bit(Path(RUN), keep_time=True)
-    assert not ledger.print_verified(verify(ROOT))
+    assert not ledger.print_verified(verify(ROOT), ROOT)
     remedy = capsys.readouterr().out.splitlines()[-1]
     flip_a_bit(Path(RUN))
     Path(RUN).write_bytes(Path(RUN).read_bytes() + b"more")
