@@ -24,7 +24,7 @@ import typer  # noqa: E402
 from result_file import save_result  # noqa: E402
 from simulated_designs import AS_FITTED, World, accuracies_by_seed, truths  # noqa: E402
 
-from diagvib.results.uncertainty import half_width, sample_interval, unlike  # noqa: E402
+from diagvib.results.uncertainty import allowance, half_width, sample_interval  # noqa: E402
 from diagvib.results.variation import Component, components  # noqa: E402
 
 SAMPLES, SEEDS = (3, 5), (3, 5)
@@ -99,15 +99,11 @@ def _as_samples(drawn: np.ndarray, halves: np.ndarray | None = None) -> np.ndarr
     if halves is None:
         ends = np.array([sample_interval(*drawn[..., at]) for at in range(drawn.shape[-1])]).T
         return ends[:, ~np.isnan(ends[0])]
-    ends, first = [], np.arange(len(drawn)) == 0
+    ends, signs = [], np.where(np.arange(len(drawn)) == 0, 1, -1)
     for terms, half in zip(np.moveaxis(drawn, -1, 0), halves, strict=True):
         means = terms.mean(axis=1)
-        fall, rise = unlike(means, terms.shape[1])
-        below, above = (
-            max(half, np.linalg.norm(np.where(first, *ways)))
-            for ways in ((fall, rise), (rise, fall))
-        )
-        middle = means[0] - means[1:].sum()
+        below, above = np.maximum(half, allowance(means, signs, terms.shape[1]))
+        middle = signs @ means
         ends.append(np.clip([middle - below, middle + above], 1 - len(drawn), 1))
     return np.array(ends).T
 

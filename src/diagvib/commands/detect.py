@@ -12,7 +12,7 @@ from rich.table import Table
 from scipy.special import chdtri, ndtr
 
 from diagvib.foundation.files import definition_path
-from diagvib.results.uncertainty import CONFIDENCE, FEWEST, half_width, unlike
+from diagvib.results.uncertainty import CONFIDENCE, FEWEST, allowance, half_width
 
 POWER = 0.8
 SEEDS = (1, 3, 5)
@@ -57,11 +57,12 @@ def power(
     """How often the 95 % interval (`sample_interval`) of a mean over samples with this variance
     excludes 0, or another number. effect: the true distance; gain: it is that of two accuracies, base and
     base + effect, paired by sample; otherwise that of one, base, from a fixed number."""
-    deviation, means = np.sqrt(variance / samples), np.array([base + effect, base][1 - gain :])
-    fall, rise = unlike(means.clip(0, 1), samples)
-    allowance = np.hypot(fall[0], rise[1]) if gain else max(fall[0], rise[0])
+    deviation, means = np.sqrt(variance / samples), [base + effect, base] if gain else [base]
+    below, above = allowance(np.clip(means, 0, 1), np.array([1, -1][: len(means)]), samples)
     spreads = np.sqrt(chdtri(samples - 1, _QUANTILES) / (samples - 1))
-    edges = np.maximum(half_width(samples - 1) * spreads * deviation, allowance)
+    edges = np.maximum(
+        half_width(samples - 1) * spreads * deviation, below if gain else max(below, above)
+    )
     deviation = max(deviation, 1e-9)
     return float((ndtr((effect - edges) / deviation) + ndtr((-effect - edges) / deviation)).mean())
 

@@ -89,9 +89,9 @@ def sample_interval(
 
     plus, minus: float[samples] or float[terms, samples], between 0 and 1, NaN for a missing run
     (then the sample is left out); the interval is that of the sum of `plus` less that of `minus`.
-    It is Student's t of that sum, so what the terms share cancels, and at least what `unlike` allows
-    for each term, combined as by Zou and Donner (2008). (nan, nan) for fewer than FEWEST samples, or
-    equal values further than EDGE from 0 and 1. How often it contains the truth in simulations:
+    It is Student's t of that sum, so what the terms share cancels, and at least `allowance`. (nan,
+    nan) for fewer than FEWEST samples, or equal values further than EDGE from 0 and 1. How often it
+    contains the truth in simulations:
     benchmarks/README.md.
     """
     first_values, second_values = (
@@ -112,11 +112,17 @@ def sample_interval(
         return np.nan, np.nan
     if accuracies:
         bounds = -len(second_values), len(first_values)
-        fall, rise = unlike(means, n)
-        below = max(below, np.linalg.norm(np.where(signs > 0, fall, rise)))
-        above = max(above, np.linalg.norm(np.where(signs > 0, rise, fall)))
+        below, above = np.maximum([below, above], allowance(means, signs, n))
     low, high = np.round([mean - below, mean + above], 12)
     return tuple(np.clip([low, high], *(bounds or (-np.inf, np.inf))).tolist())
+
+
+def allowance(means: np.ndarray, signs: np.ndarray, n: int) -> tuple[float, float]:
+    """How far the interval of a sum of terms reaches below and above it at least: what `unlike` allows
+    for each term, combined as by Zou and Donner (2008). signs: 1 or -1 of each term."""
+    fall, rise = unlike(means, n)
+    ways = np.where(signs > 0, [fall, rise], [rise, fall])
+    return tuple(np.linalg.norm(way) for way in ways)
 
 
 def unlike(means: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
