@@ -20,7 +20,7 @@ MIRROR = f"--mirror {shlex.quote(CONFIG.mirror)}" if CONFIG.mirror else ""
 SWITCHES = " ".join(
     ["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights", *["--tensorboard"] * CONFIG.tensorboard]
 )
-DEVICES = "" if CONFIG.devices == "all" else f"--devices {','.join(CONFIG.devices)}"
+DEVICES = "" if CONFIG.devices == "all" else f"--devices {shlex.quote(','.join(CONFIG.devices))}"
 PROCESSES = f"--processes {CONFIG.processes}" if CONFIG.processes else ""
 RUN_COUNT = f", {CONFIG.runs_per_job} runs" if CONFIG.seeds > 1 else ""
 TUNING_STUDY = CONFIG.tuning.study

@@ -92,7 +92,7 @@ LENGTHS = {
     "docs/reproduce": 400,
     "docs/your_network": 550,
     "docs/your_photos": 700,
-    "profiles/README": 750,
+    "profiles/README": 870,
 }
 
 

@@ -1,6 +1,7 @@
 """A command for each stage, which Snakemake calls: its arguments are those of the stage's function."""
 
 import inspect
+import sys
 from functools import wraps
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ from typing import Annotated
 from diagvib import stages
 from diagvib.cli.application import STAGES, Config, Override, Root, register
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.slots import slot_devices, take_slot
+from diagvib.foundation.slots import Device, slot_devices, take_slot
 from diagvib.foundation.validation import Name, validated
 from diagvib.scenes import load_scene
 from diagvib.settings import keys
@@ -79,7 +80,10 @@ def _stage(stage: str, example: str, **several: object) -> None:
         job_arguments = _jobs(resolved, arguments) if several else [arguments]
         if gpu_share:
             device = arguments["device"] or (resolved.device if resolved else "auto")
-            _take_slot(gpu_share, devices, resolved, device)
+            slot = _take_slot(gpu_share, devices, resolved, device)
+            if slot and slot.machine:
+                _run_elsewhere(slot.machine, stage, Layout(root), settings, job_arguments[0])
+                return
         run_stage(stage, Layout(root), resolved, settings, *job_arguments)
 
     _, _, *arguments = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
@@ -93,13 +97,37 @@ def _stage(stage: str, example: str, **several: object) -> None:
 
 def _take_slot(
     share: int, devices: str | None, config: keys.Configuration | None, device: str
-) -> None:
+) -> Device | None:
     """Before anything loads torch, which sees this device alone; of no GPU for the device cpu."""
     names = devices.split(",") if devices else config.devices if config else "all"
     names = validated(keys.Devices, names, "--devices")
     slots = slot_devices(None if names == "all" else names)
     if available := [slot for slot in slots if device != "cpu" or not slot.address]:
-        take_slot(share, available)
+        return take_slot(share, available)
+    return None
+
+
+def _run_elsewhere(
+    machine: str, stage: str, layout: Layout, settings: Path | None, arguments: dict
+) -> None:
+    """Run a job, as Snakemake gives it, on another machine, on whose devices it takes a slot."""
+    from diagvib.workflow.machines import run_on
+
+    if settings is None:
+        raise DiagvibError(f"devices: {machine}: only jobs with --settings run on other machines")
+    line = sys.argv[1:]
+    position = line.index("--devices")
+    del line[position : position + 2]
+    names = {key: arguments[key] for key in _FOLDERS if key in arguments}
+    run_on(machine, layout, read_settings(settings, stage), names, settings, line)
+
+
+@register(STAGES, "receive s3://bucket/folder", hidden=True)
+def receive(store: str) -> None:
+    """Run the job that another machine sends by way of a store."""
+    from diagvib.workflow.machines import receive
+
+    sys.exit(receive(store))
 
 
 def _option(argument: inspect.Parameter, several: dict[str, object]) -> inspect.Parameter:

@@ -39,10 +39,11 @@ MOST_PROCESSES = 15
 @dataclass(frozen=True)
 class Device:
     """A device of which jobs take shares. name: as in a configuration; address: of a GPU, for
-    CUDA_VISIBLE_DEVICES, or empty."""
+    CUDA_VISIBLE_DEVICES, or empty; machine: the command that runs a job elsewhere, or empty."""
 
     name: str
     address: str = ""
+    machine: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.address})" if self.address else self.name
@@ -55,16 +56,19 @@ class Device:
 
 
 def slot_devices(names: Sequence[str] | None) -> list[Device]:
-    """The devices of these names: cuda:N, or cpu, which may be there several times. None: all GPUs.
-    DiagvibError for a GPU that is not there."""
-    gpus = visible_gpus() if names is None or any(name != "cpu" for name in names) else []
+    """The devices of these names: cuda:N; or cpu or the command of another machine, which may be
+    there several times. None: all GPUs. DiagvibError for a GPU that is not there."""
+    of_gpu = names is None or any(name.startswith("cuda:") for name in names)
+    gpus = visible_gpus() if of_gpu else []
     if names is None:
         names = [f"cuda:{number}" for number in range(len(gpus))]
     devices = []
     for position, name in enumerate(names):
         number = name.partition(":")[2]
-        if name == "cpu":
-            devices.append(Device(f"cpu:{[*names[:position]].count('cpu')}"))
+        if not name.startswith("cuda:"):
+            machine = name if name != "cpu" else ""
+            count = [*names[:position]].count(name)
+            devices.append(Device(f"{name}:{count}", machine=machine))
         elif int(number) < len(gpus):
             devices.append(Device(name, gpus[int(number)]))
         else:
@@ -89,8 +93,11 @@ def take_slot(share: int, devices: Sequence[Device]) -> Device:
         waits = True
         time.sleep(_SECONDS)
     os.close(queue)
-    os.environ[VISIBLE] = device.address
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that a number means what the driver lists
+    if not device.machine:
+        os.environ[VISIBLE] = device.address
+        os.environ["CUDA_DEVICE_ORDER"] = (
+            "PCI_BUS_ID"  # so that a number means what the driver lists
+        )
     os.environ[SLOT] = f"{share} % of {device}"
     say(f"takes {os.environ[SLOT]}")
     return device

@@ -21,7 +21,7 @@ from diagvib.models.registry import MODELS, family
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import MARK
 from diagvib.settings.frozen_networks import is_frozen
-from diagvib.settings.jobs import stage_settings
+from diagvib.settings.jobs import Encode, Train, Tune, stage_settings
 from diagvib.settings.keys import Configuration
 from diagvib.settings.model_settings import prepared_input
 from diagvib.settings.resolve import with_baseline
@@ -65,6 +65,14 @@ def stage_code(
         entries += metric_set_modules().values()
         entries += map(Path, study_files(config.studies_from))
     return entries_code(stage, tuple(entries))
+
+
+def job_code(stage: str, job: Encode | Train | Tune) -> str:
+    """The digest of the code that one job of a stage depends on, from its settings alone; with its
+    scene's, whether or not it renders images."""
+    settings = of_encoder(job.settings) if stage == "encode" else job.settings
+    entries = [*baseline_entries(settings), *load_scene(job.scene).entries]
+    return entries_code(stage, tuple(entries)).digest
 
 
 @cache

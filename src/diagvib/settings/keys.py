@@ -57,12 +57,17 @@ Root = Annotated[
 
 
 _SlotDevice = Annotated[
-    str, TextLike(r"cpu|cuda:\d{1,3}", "name cpu, or a GPU by its number, like cuda:0")
+    str,
+    TextLike(
+        r"cpu|cuda:\d{1,3}|[^\s,{}]+( [^\s,{}]+)+",
+        "name cpu; a GPU by its number, like cuda:0; or the command that runs a line of shell on another "
+        "machine, like `ssh gpu1`",
+    ),
 ]
 
 
 def _gpus_once(devices: list[str]) -> list[str]:
-    no_item_twice([device for device in devices if device != "cpu"])
+    no_item_twice([device for device in devices if device.startswith("cuda:")])
     return devices
 
 
@@ -279,7 +284,8 @@ class Configuration(Experiment):
     """where networks are trained and digits drawn, with equal pixels; auto: cuda if there is a GPU"""
     devices: Devices
     """whose shares the jobs take in turn: all, every GPU of the machine; or a list like [cuda:0, cuda:3],
-    counted as `nvidia-smi` and CUDA_VISIBLE_DEVICES do, or [cpu, cpu] to try it without a GPU"""
+    counted as `nvidia-smi` and CUDA_VISIBLE_DEVICES do, or [cpu, cpu] to try it without a GPU; also commands that reach
+    machines which share no disk with this one, like [ssh gpu1, ssh gpu2] (profiles/README.md)"""
     processes: Annotated[int, Field(ge=1, le=1024)] | None
     """how many runs of a job are trained at once, in processes of their own; null: one on a CPU, on a
     GPU as many as its memory holds. This changes no result"""

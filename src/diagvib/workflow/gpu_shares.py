@@ -70,8 +70,8 @@ def _devices(config: Configuration) -> list[Device]:
     if config.devices == "all":
         unlisted = [Device("cuda:0", "0")] * (config.device == "cuda")
         return (slot_devices(None) or unlisted) if likely_gpu(config.device) else []
-    kinds = {name.partition(":")[0] for name in config.devices}
-    if config.device != "auto" and kinds != {config.device}:
+    kinds = {name.partition(":")[0] for name in config.devices if " " not in name}
+    if config.device != "auto" and kinds - {config.device}:
         raise DiagvibError(
             f"devices: {', '.join(config.devices)} and device: {config.device} contradict each other; "
             "leave one of them out"
