@@ -27,6 +27,7 @@ from diagvib.workflow.records import snakemake_records
 _DIGEST = re.compile(r"'([0-9a-f]{64})'")
 # What a job computes; other files say when, where and by which code.
 _CONTENT = ("*.parquet", "*.npy", "*.npz", "*.pt", "*.safetensors")
+_TUNED = (".csv", ".yaml")
 
 
 def main(
@@ -34,7 +35,7 @@ def main(
     new: Annotated[Path, typer.Argument(help="A checkout of the newer code.")],
     config: Annotated[Path, typer.Argument(help="A small configuration.")],
     commit: Annotated[str, typer.Option(help="Of the older code.")],
-    target: Annotated[str, typer.Option(help="recipes, images or runs.")] = "runs",
+    target: Annotated[str, typer.Option(help="recipes, images, runs or tuned.")] = "runs",
     table: Annotated[Path, typer.Option(help="Where the lines go.")] = EQUAL_CODE,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +77,8 @@ def made(checkout: Path, config: Path, folder: Path, target: str) -> dict[str, t
         kept = read_json(record)
         codes = [match[1] for text in kept["params"] if (match := _DIGEST.fullmatch(text))]
         path = folder / output
-        files = [path] if path.suffix == ".parquet" else sorted(contents(path.parent))
+        alone = path.suffix in (".parquet", *_TUNED)
+        files = [path] if alone else sorted(contents(path.parent))
         for file in sorted(path.parent.glob("*/run.json"))[:1] + [path] * (
             kept["rule"] == "encode"
         ):

@@ -11,7 +11,10 @@ import synthetic_runs
 from conftest import refused
 from diagvib.cli import app
 from diagvib.commands.compare import compare_results, compare_sentence, write_comparison
+from diagvib.foundation.files import read_json, write_json
+from synthetic_images import write_dataset
 from synthetic_runs import PER_CLASS, expected_runs, run_of, write_run
+from test_runs import train
 
 EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)
 
@@ -106,6 +109,53 @@ def test_what_the_runs_were_made_with_is_compared_too(folders, tmp_path):
     _, _, last = page.partition("made with, where it differs")
     assert page.count("where it differs") == 1 and "A and B" in page and "A and C" in page
     assert '<th scope="row">small_cnn</th><td>settings.batch_size</td>' in last
+
+
+def test_runs_that_were_trained_again_elsewhere_say_where(folders, tmp_path, monkeypatch):
+    """And are not taken for runs of other settings."""
+    others = shutil.copytree(folders[1], tmp_path / "others")
+    assert "Of 12 runs with the same settings, images and code in A and B, all have" in repeats(
+        *folders
+    )
+    defaults = synthetic_runs.right
+    monkeypatch.setattr(
+        synthetic_runs, "right", lambda run, group: defaults(run, group) + (group == "ood")
+    )
+    for run in EXPECTED[-3:]:
+        write_run(folders[1] / "runs", run)
+    text = (
+        "3 have other predictions, with accuracies up to 5.0 points apart: 3 trained where nothing"
+    )
+    assert text in repeats(*folders)
+    for path in folders[1].rglob("run.json"):
+        record(path, device="NVIDIA H200", precision="bf16", versions={"torch": "2.12.0"})
+    for path in folders[0].rglob("run.json"):
+        record(path, machine="AMD EPYC, 2 cores", versions={"torch": "2.11.0"})
+    trained = (
+        "3 trained on AMD EPYC (A) and NVIDIA H200 (B), in fp32 (A) and bf16 (B), with torch 2.11.0"
+    )
+    assert trained in repeats(*folders)
+    for path in others.rglob("run.json"):
+        record(path, settings={"batch_size": 7})
+    assert repeats(folders[0], others) == ""
+
+
+def test_real_runs_repeat_to_the_byte_but_with_other_threads(tmp_path):
+    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
+    for folder, threads in (("one", 1), ("again", 1), ("two", 2)):
+        out = f"{folder}/small_cnn/zgo/hue-shape"
+        train(tmp_path, out, samples=[0], threads=threads, precision="fp32")
+    assert "all have the same" in repeats(tmp_path / "one", tmp_path / "again")
+    text = repeats(tmp_path / "one", tmp_path / "two")
+    assert "1 has other predictions" in text and "1 trained with threads 1 (A) and 2 (B)" in text
+
+
+def repeats(*folders) -> str:
+    return compare_results(*folders).attrs["repeats"]
+
+
+def record(path, **changes) -> None:
+    write_json(path, read_json(path) | changes)
 
 
 def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders, tmp_path):

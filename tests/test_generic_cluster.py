@@ -53,4 +53,4 @@ def test_jobs_are_submitted_by_a_sites_command(tmp_path):
     assert hashes(repository / "toy") == hashes(undisturbed)
     requests = sorted((repository / "asked").read_text().splitlines())
     # Two trainings take turns on one GPU, for the sum of their times.
-    assert [line for line in requests if line.split()[0] == "5"] == ["5 32000 240 1"]
+    assert [line for line in requests if line.split()[0] == "5"] == ["5 32000 60 1"]

@@ -174,6 +174,24 @@ def test_what_came_with_git_is_fetched_before_it_is_checked_out(root, remedy, ca
     assert remedy in capsys.readouterr().out
 
 
+def test_runs_that_were_trained_again_elsewhere_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = Path("lab/results/runs/erm/zgo/hue-shape/0")
+    write_json(run / "run.json", {"device": "NVIDIA H200", "machine": "AMD EPYC, 2 cores"})
+    anew = [str(run / name) for name in ("predictions.parquet", "run.json")]
+    anew.append("lab/results/runs/erm/zgo/hue-shape/1/predictions.parquet")  # not finished yet
+    differences = {"modified": [], "deleted": [], "anew": anew}
+    assert ledger.print_verified(differences, "lab")
+    message = capsys.readouterr().out
+    assert (
+        "other predictions than those recorded: 1 of the runs made again, on NVIDIA H200" in message
+    )
+    assert "--rev HEAD --out recorded_runs . lab/results/runs`" in message
+    assert "`diagvib compare recorded_runs lab`" in message
+    assert ledger.print_verified({**differences, "anew": anew[1:2]}, "lab")
+    assert "predictions" not in capsys.readouterr().out
+
+
 def test_a_root_depends_on_all_files_of_the_user(tmp_path, monkeypatch):
     """Named by a relative path, and code of frozen networks, too. What a baseline file says stays
     there."""

@@ -3,9 +3,14 @@ named on the command line wins, and is explained."""
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from conftest import REPOSITORY
+from diagvib.commands import plan
+from diagvib.foundation.files import read_yaml
+from diagvib.settings.resolve import load_config
 from stand_in import command, repository_with_stand_in, snakemake
 from toy import call, count
 
@@ -37,6 +42,26 @@ def planned(self, workflow, *arguments, **options):
 DAG.__init__ = planned
 main(sys.argv[1:])
 """
+
+
+@pytest.mark.parametrize("cluster", ["slurm", "generic"])
+def test_trainings_ask_for_more_time_than_was_measured_and_a_group_for_a_day(cluster, monkeypatch):
+    profile = read_yaml(REPOSITORY / f"profiles/{cluster}/config.yaml")
+    runtime = profile["set-resources"]["train"]["runtime"]
+
+    def minutes(baseline: str, attempt: int = 1) -> int:  # as Snakemake evaluates it
+        names = {"wildcards": SimpleNamespace(baseline=baseline), "attempt": attempt}
+        return eval(runtime, names)
+
+    monkeypatch.setattr(plan, "likely_gpu", lambda name: True)
+    measured = plan.job_seconds(load_config(None, ["baselines=[small_cnn, resnet18]"]))
+    assert len(measured) == 2
+    for baseline, seconds in measured.items():
+        assert 60 * minutes(baseline) > 2 * seconds
+    paper = [baseline.name for baseline in load_config().baselines]
+    assert minutes("another") not in map(minutes, paper)
+    longest = max(minutes(baseline, 3) for baseline in [*paper, "another"])
+    assert longest * profile["group-components"]["training"] <= 24 * 60
 
 
 @pytest.fixture(scope="module")

@@ -75,13 +75,14 @@ def test_results_do_not_depend_on_how_many_run_at_once(images, undisturbed, tmp_
     assert not [*(joint_root / "data/checkpoints").rglob("*.pt")]
 
 
-def test_a_failure_leaves_the_others(root, undisturbed, monkeypatch):
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_failure_leaves_the_others(root, processes):
     spoilt = root / "data/images/zgo/hue-shape/1/val.parquet"
     spoilt.write_bytes(spoilt.read_bytes() + b"x")
     config = load_config(None, CHANGES)
     job = stage_settings(config, "train", JOB[1], JOB[0])
     with refused(r"1/val\.parquet: damaged") as error:
-        stages.train(Layout(root), job, *JOB, "cpu", processes=3)
+        stages.train(Layout(root), job, *JOB, "cpu", processes=processes)
     assert "failed, too" not in str(error.value)
     runs = root / "results/runs/small_cnn/zgo/hue-shape"
     assert sorted(path.parent.name for path in runs.glob("*/run.json")) == ["0", "2"]

@@ -274,10 +274,12 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
         pd.testing.assert_frame_equal(before, later, check_dtype=False)
 
 
-def test_several_versions_of_a_package_are_named():
-    output = {"device": ["cpu", "cuda"], "numpy": ["2.0"], "torch": ["2.4", "2.5"]}
-    message = "The runs were made with several versions of packages: torch 2.4, 2.5."
-    assert mixed_note(output) == message and mixed_note(output | {"torch": ["2.4"]}) == ""
+def test_several_versions_of_a_package_and_several_devices_are_named():
+    output = {"device": ["cpu"], "machine": ["a, 2 cores", "b"], "torch": ["2.4", "2.5"]}
+    message = "Not all runs were made with the same packages and devices: torch 2.4, 2.5"
+    assert mixed_note(output) == f"{message}." and mixed_note(output | {"torch": ["2.4"]}) == ""
+    output |= {"device": ["NVIDIA H200", "cpu"], "precision": ["bf16", "fp32"]}
+    assert mixed_note(output) == f"{message}; device NVIDIA H200, cpu; precision bf16, fp32."
 
 
 def test_when_where_and_from_which_commit_runs_were_made_is_told():

@@ -34,20 +34,20 @@ class Interrupted(Exception):
 
 
 class Interruption(Callback):
-    """Stops the training at a step or at the end of an epoch, counted from 1."""
+    """Stops the training at a step or at the end of an epoch, counted from 1, by an error."""
 
-    def __init__(self, step=None, epoch=None):
-        self.step, self.epoch = step, epoch
+    def __init__(self, step=None, epoch=None, error=Interrupted):
+        self.step, self.epoch, self.error = step, epoch, error
         self.steps = 0
 
     def on_step(self, images):
         self.steps += 1
         if self.steps == self.step:
-            raise Interrupted
+            raise self.error
 
     def on_epoch(self, row):
         if row["epoch"] == self.epoch:
-            raise Interrupted
+            raise self.error
 
 
 @pytest.fixture(scope="module")

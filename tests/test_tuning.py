@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from conftest import refused
@@ -142,6 +143,20 @@ def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, mo
     trained.clear()
     tune(root, *SHORT, "training.seed=2")
     assert len(trained) == 4, "results for another seed do not count"
+
+
+def test_a_training_without_memory_goes_on_when_there_is_some(root, monkeypatch):
+    """Its neighbours on a GPU may have had it."""
+    full = Interruption(epoch=1, error=torch.OutOfMemoryError("CUDA out of memory"))
+    callbacks = iter([full, Callback(), Callback(), Callback()])
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "training_callback", lambda *_: nullcontext(next(callbacks)))
+        first = tune(root, *SHORT)
+    assert [*first["status"]].count("out of memory") == 1
+    trained = trainings(monkeypatch)
+    assert set(tune(root, *SHORT)["status"]) == {"ok"}
+    assert [epochs for _, epochs in trained] == [1], "the second of its two"
+    assert not list((root / "data/tuning/small_cnn").rglob("*.pt"))
 
 
 def test_a_tuning_may_have_fewer_epochs(root):

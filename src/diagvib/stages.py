@@ -23,7 +23,7 @@ from diagvib.foundation.devices import core_count, likely_gpu, machine, resolve_
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_digests
 from diagvib.foundation.messages import say
-from diagvib.foundation.parallel import side_by_side
+from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.foundation.progress import counting
 from diagvib.foundation.slots import runs_at_once
 from diagvib.scenes import load_scene
@@ -258,10 +258,11 @@ def train(
     runs, folder, job = job.runs(*names), layout.runs(*names), job.with_tuned(baseline, layout)
     training = partial(train_in_turn, layout, job, device, mirror, (keep_weights, tensorboard))
     processes = processes or _processes(layout, job, runs, device)
+    trainings = {run.name: [run] for run in runs}
     if min(processes, len(runs)) == 1:
-        training(runs)
+        in_turn(training, trainings)
     else:
-        side_by_side(training, {run.name: [run] for run in runs}, processes)
+        side_by_side(training, trainings, processes)
     write_digests(folder, [f"{run.folder}/{file}" for run in runs for file in RUN_FILES])
 
 

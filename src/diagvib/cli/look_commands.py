@@ -39,7 +39,8 @@ def compare(
     if len(letters) < len(other_roots):
         raise DiagvibError(f"{other_roots[25]}: at most 25 folders can be compared with the first")
     tables = {
-        letter: compare_results(runs_a, root, stages.cores()) for letter, root in letters.items()
+        letter: compare_results(runs_a, root, stages.cores(), letter)
+        for letter, root in letters.items()
     }
     for letter, table in tables.items():
         for shown_table in shown(table, letter):

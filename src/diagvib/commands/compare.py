@@ -1,6 +1,7 @@
 """Two results folders compared: another code version, another seed, another machine."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
+from diagvib.provenance.conditions import other_conditions
+from diagvib.provenance.finished import differing
 from diagvib.results.read_runs import Collected, read_runs
 from diagvib.results.reader_tables import (
     Table,
@@ -29,13 +32,18 @@ _MADE_WITH = (
     "settings",
     "training",
     "seed",
+    "threads",
     "device",
+    "machine",
     "precision",
     "versions",
     "code",
     "images",
     "git",
 )
+# Of runs that could have the same bytes.
+_SAME = ("settings", "training", "code", "images")
+_PREDICTED = "predictions.parquet"
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Results compared</title>
 <style>:root{{color-scheme:light dark}}body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem}}
@@ -46,18 +54,21 @@ th,td{{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid #8884
 """
 
 
-def compare_results(reference_root: Path, other_root: Path, threads: int = 1) -> pd.DataFrame:
+def compare_results(
+    reference_root: Path, other_root: Path, threads: int = 1, letter: str = "B"
+) -> pd.DataFrame:
     """Every cell of P_ij in either folder: a, b, their standard errors and n, difference (b minus
     a) and verdict.
 
     reference_root, other_root: results folders (or their `runs`), a and b; threads: the most
-    processes that read. Where both folders have the same dataset samples and seeds, the difference
-    is paired by these, over n common samples; low, high: its `sample_interval`. Verdict: same
-    (equal in every common run) | differs (the interval excludes zero, as in about one in twenty
-    cells that do not differ) | cannot tell (it does not, or there is none) | only A | only B | no
-    common sample | missing.
+    processes that read; letter: of the second folder, for readers. Where both folders have the same
+    dataset samples and seeds, the difference is paired by these, over n common samples; low, high:
+    its `sample_interval`. Verdict: same (equal in every common run) | differs (the interval
+    excludes zero, as in about one in twenty cells that do not differ) | cannot tell (it does not,
+    or there is none) | only A | only B | no common sample | missing.
     `attrs["damaged"]` names runs that could not be read, `attrs["changes"]` what the runs were made
-    with: rows of `_changes`. DiagvibError for folders without runs.
+    with: rows of `_changes`, `attrs["repeats"]` what `_repeats` says. DiagvibError for folders
+    without runs.
     """
     folders = [runs_folder(path) for path in (reference_root, other_root)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
@@ -69,11 +80,45 @@ def compare_results(reference_root: Path, other_root: Path, threads: int = 1) ->
     table = _compare(_long(a, groups), _long(b, groups))
     table.attrs["damaged"] = [
         f"{name}: {line}"
-        for name, frame in (("A", a), ("B", b))
+        for name, frame in (("A", a), (letter, b))
         for line in describe_missing(frame[frame["status"] != "missing"])
     ]
     table.attrs["changes"] = _changes(*collected)
+    table.attrs["repeats"] = _repeats(*collected, ("A", letter))
     return table
+
+
+def _repeats(reference_runs: Collected, other_runs: Collected, letters: tuple[str, str]) -> str:
+    """Whether the runs that both folders have of the same settings, images and code have the same
+    predictions; if not, how far accuracies are apart, and which conditions of training differ.
+    Empty without such runs. letters: of the folders, for readers."""
+    both = [reference_runs, other_runs]
+    accuracies = [collected.frame.filter(regex="_accuracy$") for collected in both]
+    gaps = (accuracies[1] - accuracies[0]).abs().max(axis=1)
+    records = zip(*(collected.provenance for collected in both), gaps, strict=True)
+    repeats = [
+        (a, b, gap)
+        for a, b, gap in records
+        if a and b and not differing(a, {key: b.get(key) for key in _SAME})
+    ]
+    if not repeats:
+        return ""
+    count = f"{len(repeats)} run{'s' * (len(repeats) != 1)}"
+    start = f"Of {count} with the same settings, images and code in {' and '.join(letters)}"
+    apart = [repeat for repeat in repeats if len({r["files"][_PREDICTED] for r in repeat[:2]}) > 1]
+    if not apart:
+        return f"{start}, all have the same predictions, byte for byte."
+    reasons = Counter(other_conditions(a, b, letters) for a, b, _ in apart)
+    trained = "; ".join(
+        f"{number} trained {reason or 'where nothing that they record differs'}"
+        for reason, number in reasons.most_common()
+    )
+    return (
+        f"{start}, {len(apart)} {'has' if len(apart) == 1 else 'have'} other predictions, with "
+        f"accuracies up to {100 * max(gap for *_, gap in apart):.1f} points apart: {trained}. Rounding "
+        "depends on hardware, packages and threads, and on a GPU on chance; in training it can grow to "
+        "what another seed changes."
+    )
 
 
 def _changes(reference_runs: Collected, other_runs: Collected) -> list[list[str]]:
@@ -212,7 +257,8 @@ def shown(table: pd.DataFrame, letter: str = "B") -> list[Table]:
     ]
     heads = [*CELL_KEYS, "A", letter, f"{letter} - A", "95 % interval", "n", "verdict"]
     title = f"A and {letter} compared (percent)"
-    cells = Table(title, heads, rows, [compare_sentence(table)])
+    notes = [compare_sentence(table), *filter(None, [table.attrs["repeats"]])]
+    cells = Table(title, heads, rows, notes)
     changes = table.attrs["changes"]
     heading = f"What the runs of A and {letter} were made with, where it differs"
     provenance_table = Table(heading, ["baselines", "key", "A", letter], changes)

@@ -91,6 +91,25 @@ def side_by_side(function: Callable[[T], None], things: Mapping[str, T], process
         for child in children.values():
             child.process.terminate()
             child.process.join()
+    _raise_first(errors)
+
+
+def in_turn(function: Callable[[T], None], things: Mapping[str, T]) -> None:
+    """function(thing) for each of the named things, one after the other in this process. A failure,
+    which is a DiagvibError, is printed and leaves the others, as in `side_by_side`."""
+    errors = {}
+    for name, thing in things.items():
+        try:
+            function(thing)
+        except DiagvibError as error:
+            errors[name] = str(error)
+            if len(things) > 1:
+                say(f"{name}: failed: {error}")
+    _raise_first(errors)
+
+
+def _raise_first(errors: Mapping[str, str]) -> None:
+    """DiagvibError, naming all that failed, if there are any. errors: messages by name."""
     if errors:
         error, *later = errors
         failures = f"; {', '.join(later)} failed, too" * bool(later)

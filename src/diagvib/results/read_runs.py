@@ -350,12 +350,13 @@ def versions(collected: Collected) -> dict:
 
 
 def mixed_note(versions: dict[str, list[str]]) -> str:
-    """A sentence that names the packages of which runs used several versions; empty if there are
-    none. versions: as from `versions`."""
+    """A sentence that names the packages, devices and precisions of which runs used several; empty
+    if there are none. versions: as from `versions`."""
+    packages = [name for name in versions if name not in (*_CIRCUMSTANCES, _COMMIT)]
     several = [
-        f"{name} {', '.join(values)}"
-        for name, values in versions.items()
-        if len(values) > 1 and name not in (*_CIRCUMSTANCES, _COMMIT)
+        f"{name} {', '.join(versions[name])}"
+        for name in [*packages, "device", "precision"]
+        if len(versions.get(name, ())) > 1
     ]
-    text = "The runs were made with several versions of packages"
+    text = "Not all runs were made with the same packages and devices"
     return f"{text}: {'; '.join(several)}." if several else ""

@@ -112,9 +112,10 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
                 name = f"{run.name}, {trial.name} ({count} of {total})"
                 trained = train_trial(trial_job, run, loaded, checkpoint, name)
                 outcome = {"digest": checkpoint.digest, **trained}
-                if outcome["status"] != "out of memory":  # another process may be to blame
+                if outcome["status"] != "out of memory":
                     write_json(result, outcome)
-            checkpoint.remove()
+            if outcome["status"] != "out of memory":  # else another process may be to blame
+                checkpoint.remove()
             yield run, trial, outcome
 
 

@@ -12,12 +12,15 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, some_names
-from diagvib.foundation.files import shipped_path
+from diagvib.foundation.files import read_json, shipped_path
 from diagvib.foundation.messages import say
+from diagvib.provenance.conditions import trained_on
+from diagvib.provenance.finished import RUN_RECORD
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import command_for, load_config
@@ -160,9 +163,28 @@ def print_verified(differences: dict[str, list[str]], root: str = ".") -> bool:
         f"{changed:,} recorded files are changed, {missing:,} absent, {anew:,} made again by the workflow and not "
         "recorded yet"
     )
+    if other_runs := _other_runs(differences["anew"], root):
+        print(other_runs)
     if differences["modified"]:
         print(_remedy(root, differences["modified"][0]))
     return not differences["modified"]
+
+
+def _other_runs(paths: Sequence[str], root: str) -> str:
+    """Of the files that were made again: where runs were trained whose predictions are not those
+    recorded, and how to compare them. Empty without any."""
+    files = [Path(path) for path in paths if path.endswith("/predictions.parquet")]
+    finished = [path for file in files if (path := file.with_name(RUN_RECORD)).exists()]
+    if not finished:
+        return ""
+    places = sorted({trained_on(read_json(path)) for path in finished})
+    runs, recorded = quote(str(Layout(root).all_runs)), "recorded_runs"
+    return (
+        f"other predictions than those recorded: {len(finished):,} of the runs made again, on "
+        f"{' and '.join(places)}. Of the same settings and code, only CPUs of one kind, with the same "
+        f"packages and threads, make the same bytes. `dvc get --rev HEAD --out {recorded} . {runs}` and "
+        f"`diagvib compare {recorded} {quote(root)}` say how far they are apart"
+    )
 
 
 def _remedy(root: str, path: str) -> str:
