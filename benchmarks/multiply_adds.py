@@ -7,7 +7,7 @@ import typer
 from torchvision.models import get_model_weights
 
 from diagvib.commands.multiply_adds import COLUMNS, TABLE, count, settings_digest
-from diagvib.commands.plan import MEASURED_SIZE
+from diagvib.commands.plan_speeds import MEASURED_SIZE
 from diagvib.foundation.files import definition_path, read_yaml, write_text
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.model_settings import published_weights

@@ -10,15 +10,14 @@ import pytest
 
 from conftest import refused
 from diagvib.commands import plan as plan_module
-from diagvib.commands.plan import (
+from diagvib.commands.plan import estimate
+from diagvib.commands.plan_sizes import (
     IMAGE_BYTES,
     OTHER_RUN_BYTES,
     PREDICTION_BYTES,
     RECIPE_BYTES,
-    duration,
-    estimate,
-    print_plan,
 )
+from diagvib.commands.plan_table import duration, print_plan
 from diagvib.commands.rates import newest_files, read_rates
 from diagvib.foundation.files import definition_path
 from diagvib.scenes import load_scene

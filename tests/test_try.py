@@ -12,7 +12,8 @@ from diagvib import cli
 from diagvib.commands.dry_run import dry_run
 from diagvib.commands.new_photos import look, write
 from diagvib.commands.photo_columns import Columns
-from diagvib.commands.plan import estimate, print_plan
+from diagvib.commands.plan import estimate
+from diagvib.commands.plan_table import print_plan
 from diagvib.commands.try_baseline import with_one_baseline
 from diagvib.foundation.files import write_json
 from diagvib.scenes import load_scene

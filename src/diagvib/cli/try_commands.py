@@ -193,7 +193,8 @@ def plan(
 ) -> None:
     """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
     from diagvib.commands import detect as needs
-    from diagvib.commands.plan import estimate, print_plan
+    from diagvib.commands.plan import estimate
+    from diagvib.commands.plan_table import print_plan
 
     resolved = load_config(config, override)
     if detect:

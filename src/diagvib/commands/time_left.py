@@ -8,7 +8,8 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
-from diagvib.commands.plan import duration, job_seconds
+from diagvib.commands.plan_table import duration
+from diagvib.commands.plan_times import job_seconds
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.messages import say
 from diagvib.settings.keys import ResolvedConfiguration

@@ -7,7 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from diagvib.commands.dry_run import DryRun, with_present_tuning
-from diagvib.commands.plan import at_once, duration, epochs_from, epochs_of, split_sizes
+from diagvib.commands.plan_sizes import split_sizes
+from diagvib.commands.plan_speeds import epochs_from, epochs_of
+from diagvib.commands.plan_table import duration
+from diagvib.commands.plan_times import at_once
 from diagvib.foundation.errors import one_line
 from diagvib.methods.registry import declaration
 from diagvib.scenes.scene import ABILITIES

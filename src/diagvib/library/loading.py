@@ -11,17 +11,15 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Name, checked
-from diagvib.library.finished_root import finished_images, study_files
+from diagvib.library.bound_study import bound_study
+from diagvib.library.finished_root import FinishedRoot, study_files
 from diagvib.library.rendering import Rendering
 from diagvib.library.study_dataset import Image, StudyDataset
-from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
+from diagvib.scenes import PUBLISHED_TEXTURES
 from diagvib.settings.keys import ImageCount, ImageSize, Sources, Textures
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import check_textures
-from diagvib.studies.binding import bind_its_own
-from diagvib.studies.study import SPLITS, load_study
+from diagvib.studies.study import SPLITS
 
 _MOST_SAMPLES = 32_767  # what the column `sample` of a recipe holds
 Split = Literal["train", "val", "test", "all"]
@@ -146,27 +144,18 @@ def load(
     DiagvibError for unknown names, unavailable sources, missing or damaged files, and, if `root` is
     given, for arguments about rendering.
     """
-    studies_from = studies_from or study_files(root)
-    definition = load_study(study, studies_from, textures or PUBLISHED_TEXTURES)
-    scene = load_scene(definition.scene)
-    if sample and scene.replicates == "seeds":
-        raise DiagvibError(
-            f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
-            "is one set of photos; repetitions differ in their training seeds alone"
-        )
-    bound = bind_its_own(definition, binding, scene.factors)
-    splits = SPLITS if split == "all" else (split,)
-    rendering = Rendering(sources, mirror, counts, image_size, device, textures or None)
-    if root is None:
-        if mirror and not mirror.is_dir():
-            raise DiagvibError(f"diagvib.load: mirror: {mirror}: no such folder")
-        check_textures(textures or PUBLISHED_TEXTURES, [definition.scene])
-        images = rendering.images(definition, bound, sample, splits, studies_from)
-    else:
-        rendering.check_unused(root)
-        definition, images = finished_images(Layout(root), definition, bound, sample, splits)
+    source: Rendering | FinishedRoot = Rendering(
+        sources, mirror, counts, image_size, device, textures or None
+    )
+    if root is not None:
+        source.check_unused(root)
+        source = FinishedRoot(Layout(root))
+    bound = bound_study(
+        study, binding, studies_from or study_files(root), textures or PUBLISHED_TEXTURES
+    )
+    bound.check_sample(sample)
+    bound, images = source.images(bound, sample, SPLITS if split == "all" else (split,))
     return StudyDataset(
-        definition,
         bound,
         split,
         sample,

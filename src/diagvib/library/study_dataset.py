@@ -16,10 +16,10 @@ from torch.utils.data import Dataset
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images, class_indices
+from diagvib.library.bound_study import BoundStudy
 from diagvib.results.evaluation import evaluate
-from diagvib.studies.binding import Binding
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.study import SPLITS, Study
+from diagvib.studies.study import SPLITS
 
 Image = TypeVar("Image", covariant=True)
 Metadata = TypeVar("Metadata", covariant=True)
@@ -47,8 +47,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
 
     def __init__(
         self,
-        study: Study,
-        binding: Binding,
+        bound: BoundStudy,
         split: str,
         sample: int,
         images: Images,
@@ -58,6 +57,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         sample_classes: bool = False,
     ):
         """sample_classes: number those of the dataset sample alone."""
+        study, binding = bound.study, bound.binding
         self.study, self.binding, self.split, self.sample = study.name, binding.name, split, sample
         if "y" in binding.cues:
             raise DiagvibError(f"binding {binding.name}: y is the target's class; rename this cue")

@@ -42,6 +42,14 @@ def has_textures(scene: str) -> bool:
     return scene.startswith(f"{_TEXTURED}+")
 
 
+def check_textures(textures: Sequence[str], scenes: Sequence[str]) -> None:
+    """DiagvibError unless the textures change some scene's images."""
+    if tuple(textures) != PUBLISHED_TEXTURES and not any(map(has_textures, scenes)):
+        raise DiagvibError(
+            f"textures: the images of {', '.join(scenes)} have none; leave this key out"
+        )
+
+
 def load_scene(name: str) -> Scene:
     """A scene by name. DiagvibError for an unknown one, and for a user's own that cannot be
     imported, or whose factors or columns cannot be used."""

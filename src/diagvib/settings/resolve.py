@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
@@ -10,7 +9,7 @@ from shlex import quote
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.files import definition_path, named_in, parse_yaml, read_yaml
 from diagvib.foundation.validation import read_valid, validated
-from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
+from diagvib.scenes import PUBLISHED_TEXTURES, check_textures, load_scene
 from diagvib.settings.baseline_checks import check_baseline, check_selection
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.keys import (
@@ -212,14 +211,6 @@ def _check_scenes(studies: list[Study]) -> None:
                 f"studies {first_study.name} and {study.name}: their scenes {first_study.scene} and "
                 f"{study.scene} would share the folder {folder}; rename one"
             )
-
-
-def check_textures(textures: Sequence[str], scenes: Sequence[str]) -> None:
-    """DiagvibError unless the textures change some scene's images."""
-    if tuple(textures) != PUBLISHED_TEXTURES and not any(map(has_textures, scenes)):
-        raise DiagvibError(
-            f"textures: the images of {', '.join(scenes)} have none; leave this key out"
-        )
 
 
 def _check_seeds(config: Configuration) -> None:
