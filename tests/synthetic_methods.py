@@ -28,6 +28,12 @@ def changed(name: str, lr: float | None = None, **keys) -> dict:
     return {**settings, "optimiser": {**settings["optimiser"], "lr": lr}} if lr else settings
 
 
+def linear(method, n_classes: int, features: int = 2) -> Method:
+    """A method on so many features, with a linear layer as its network."""
+    model = {"name": "linear", "options": {"features": features}}
+    return make_baseline(settings_of(model, method), n_classes, 0, 0)
+
+
 class TwoPhases(Method):
     """An encoder with noise trained alone, then a head with dropout on the frozen encoder; two
     optimisers at first."""

@@ -24,10 +24,10 @@ from diagvib.studies.preference import cue_label
 from diagvib.studies.study import (
     load_studies,
     load_study,
-    parse_study,
 )
 from reports import make_report
 from synthetic_runs import configured, expected_runs, settings, tabulated, write_cells
+from synthetic_studies import changed_study, definition_of
 
 DIGITS = load_scene("digits")
 DOGS = ("bulldog", "corgi", "dachshund", "labrador")
@@ -213,8 +213,7 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
 
 def dogs(study: str, scene: str = "dogs", **changed):
     """One of the paper's studies with photographs, under another name."""
-    definition = load_study(study).model_dump(exclude={"name"})
-    return parse_study(f"{study}-photos", {**definition, "scene": scene, **changed})
+    return changed_study(study, f"{study}-photos", scene=scene, **changed)
 
 
 SIX = [f"{kind}-{level}" for kind in ("o2o", "m2m") for level in ("easy", "medium", "hard")]
@@ -294,7 +293,7 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     assert not len(beside_the_paper(comparable=False)) and not len(
         beside_the_paper(binding="background-breed")
     )
-    rows = load_study("o2o-easy").model_dump()["rows"]
+    rows = definition_of("o2o-easy")["rows"]
     rows[0]["weight"] = 3000.0
     assert not len(beside_the_paper(["o2o-easy"], rows=rows)), (
         "a different share of images is a different study"

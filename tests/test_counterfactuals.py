@@ -44,12 +44,10 @@ def batches():
     )
 
 
-@pytest.fixture
-def method(batches, request):
-    settings = settings_of(method=request.param)
-    output = make_baseline(settings, 10, SIZE, 1)
-    output.setup(batches.training_data())
-    return output
+def made(batches, name="lle", **options):
+    method = make_baseline(settings_of(method={"name": name, **options}), 10, SIZE, 1)
+    method.setup(batches.training_data())
+    return method
 
 
 def test_an_exchanged_image_shows_the_donors_cue(batches):
@@ -71,8 +69,8 @@ def test_boxes_are_of_whole_pixels(batches, monkeypatch):
         fresh.object_boxes(torch.tensor([0]))
 
 
-@pytest.mark.parametrize("method", ["lle"], indirect=True)
-def test_lle_exchanges_one_cue_of_an_image_or_none(batches, method):
+def test_lle_exchanges_one_cue_of_an_image_or_none(batches):
+    method = made(batches)
     torch.manual_seed(0)
     batch = batches.batch(torch.arange(40))
     changed, shift = method.shifted(batch)
@@ -85,10 +83,9 @@ def test_lle_exchanges_one_cue_of_an_image_or_none(batches, method):
     assert torch.equal(batch.pixels, batches.pixels[:40]), "the images themselves stay"
 
 
-@pytest.mark.parametrize("method", ["lle"], indirect=True)
-def test_lle_is_one_head_where_the_shift_is_certain(batches, method):
+def test_lle_is_one_head_where_the_shift_is_certain(batches):
     """And the mean of all where it is not."""
-    method.eval()
+    method = made(batches).eval()
     batch = batches.batch(torch.arange(8))
     torch.nn.init.normal_(method.heads[1].weight)
     logits = [head(method.model.features(batch.inputs)) for head in method.heads]
@@ -101,8 +98,7 @@ def test_lle_is_one_head_where_the_shift_is_certain(batches, method):
 
 @pytest.mark.parametrize("detach", [True, False])
 def test_the_shift_predictor_reaches_the_features_only_if_asked(batches, detach):
-    method = make_baseline(settings_of(method={"name": "lle", "detach": detach}), 10, SIZE, 1)
-    method.setup(batches.training_data())
+    method = made(batches, detach=detach)
     torch.nn.init.normal_(method.shift.weight)
     results = []
 
@@ -120,8 +116,7 @@ def test_the_shift_predictor_reaches_the_features_only_if_asked(batches, detach)
 
 def test_a_step_of_lle(batches):
     """The loss of each image's own head, and that of the shift; donors show another class."""
-    method = make_baseline(settings_of(method="lle"), 10, SIZE, 1)
-    method.setup(batches.training_data())
+    method = made(batches)
     torch.nn.init.normal_(method.shift.weight)
     batch, used = batches.batch(torch.arange(16)), []
     torch.manual_seed(3)
@@ -150,9 +145,7 @@ def test_a_step_of_lle(batches):
 @pytest.mark.parametrize("ablation", ["ensemble", "shift_classifier", "augmix"])
 def test_what_is_left_of_lle_without_a_part(batches, ablation):
     """One head, or the mean of all; no shift is predicted; and AugMix's loss of all three views."""
-    method = make_baseline(settings_of(method={"name": "lle", "ablation": ablation}), 10, SIZE, 1)
-    method.setup(batches.training_data())
-    method.eval()
+    method = made(batches, ablation=ablation).eval()
     for number, head in enumerate(method.heads):
         head.bias.data[number] += 1
     batch, used = batches.batch(torch.arange(16)), []
@@ -178,9 +171,9 @@ def test_what_is_left_of_lle_without_a_part(batches, ablation):
     assert torch.allclose(used[0], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["lle"], indirect=True)
-def test_lle_augments_what_it_exchanges(batches, method):
+def test_lle_augments_what_it_exchanges(batches):
     """Or the augmentation would tell which images were changed."""
+    method = made(batches)
     batch, shift, output = batches.batch(torch.arange(2)), torch.tensor([0, 1]), []
     for augment in (lambda pixels: pixels, lambda pixels: 255 - pixels):
         method.data = replace(method.data, augment=augment)
@@ -191,8 +184,8 @@ def test_lle_augments_what_it_exchanges(batches, method):
     )
 
 
-@pytest.mark.parametrize("method", ["cf_f"], indirect=True)
-def test_cf_f_keeps_the_box_or_all_but_it(batches, method):
+def test_cf_f_keeps_the_box_or_all_but_it(batches):
+    method = made(batches, "cf_f")
     torch.manual_seed(0)
     batch = batches.batch(torch.arange(40))
     factual, counterfactual = method.changed(batch)
@@ -207,9 +200,8 @@ def test_cf_f_keeps_the_box_or_all_but_it(batches, method):
     assert torch.stack(colours).std(0).min() > 0.2, "a colour for each image"
 
 
-@pytest.mark.parametrize("method", ["cf_f"], indirect=True)
-def test_cf_f_adds_three_losses(batches, method):
-    method.eval()
+def test_cf_f_adds_three_losses(batches):
+    method = made(batches, "cf_f").eval()
     batch, used = batches.batch(torch.arange(8)), []
     torch.manual_seed(3)
     factual, counterfactual = method.changed(batch)

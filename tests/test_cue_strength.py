@@ -23,9 +23,10 @@ from diagvib.results.metric_sets.cue_strength import (
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
-from diagvib.studies.study import load_studies, load_study, parse_study
+from diagvib.studies.study import Study, load_studies, load_study
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, tabulated, write_run
+from synthetic_studies import changed_study, own_study
 
 SHARES = {
     "zgo": 0,
@@ -127,40 +128,36 @@ def frame() -> pd.DataFrame:
     return cue_strength(runs(CURVES), SHIPPED)
 
 
+# Studies of one curve -> accuracy where the cue misleads.
+CURVE = {"zgo": 0.1, "fgo-5": 0.4, "fgo-20": 0.8}
+
+
+def on_scene(scene: str) -> list[Study]:
+    """Those studies with another scene."""
+    return [changed_study(name, f"own-{name}", scene=scene) for name in CURVE]
+
+
+def curve_of(studies: list[Study]) -> dict[str, float]:
+    return dict(zip((item.name for item in studies), CURVE.values(), strict=True))
+
+
 def test_curves_of_two_scenes_stand_beside_each_other():
-    names = ("zgo", "fgo-5", "fgo-20")
-    plain = {name: load_study(name).model_dump(exclude={"name"}) for name in names}
-    squares = [
-        parse_study(f"squares-{name}", {**single, "scene": "squares:Squares"})
-        for name, single in plain.items()
-    ]
-    subject = dict(zip(names, (0.1, 0.4, 0.8), strict=True))
-    curves = {
-        "shape-hue": subject,
-        "colour-corner": {f"squares-{name}": value for name, value in subject.items()},
-    }
-    known_studies = KnownStudies(definitions=(*map(load_study, names), *squares))
+    mine = on_scene("squares:Squares")
+    curves = {"shape-hue": CURVE, "colour-corner": curve_of(mine)}
+    known_studies = KnownStudies(definitions=(*map(load_study, CURVE), *mine))
     strengths = cue_strength(runs(curves), known_studies)
-    assert strengths["study"].to_list() == [*subject, *(f"squares-{name}" for name in subject)]
+    assert strengths["study"].to_list() == [*CURVE, *curve_of(mine)]
 
 
 def test_scenes_with_factors_of_the_same_names_are_not_mixed():
     """The first curve is shown, with a reference of its own scene."""
-    names = ("zgo", "fgo-5", "fgo-20")
-    plain = {name: load_study(name).model_dump(exclude={"name"}) for name in names}
-    scene = "diagvib.scenes.digits.scene:Digits"
-    mine = [
-        parse_study(f"own-{name}", {**single, "scene": scene}) for name, single in plain.items()
-    ]
-    known_studies = KnownStudies(definitions=(*map(load_study, ("zso", *names)), *mine))
-    values = (0.1, 0.4, 0.8)
-    part = dict(zip((item.name for item in mine), values, strict=True))
-    control = {"shape": {"zso": 0.9}}
+    mine = on_scene("diagvib.scenes.digits.scene:Digits")
+    known_studies = KnownStudies(definitions=(*map(load_study, ("zso", *CURVE)), *mine))
+    part, control = curve_of(mine), {"shape": {"zso": 0.9}}
     curves = cue_strength(runs({**control, "shape-hue": {"zgo": 0.2, **part}}), known_studies)
     assert curves["study"].to_list() == [*part] and curves["without"].isna().all()
-    shipped = dict(zip(names, values, strict=True))
-    curves = cue_strength(runs({**control, "shape-hue": {**shipped, **part}}), known_studies)
-    assert curves["study"].to_list() == [*names]
+    curves = cue_strength(runs({**control, "shape-hue": {**CURVE, **part}}), known_studies)
+    assert curves["study"].to_list() == [*CURVE]
     assert curves["without"].to_list() == pytest.approx([0.91] * 3)
 
 
@@ -197,10 +194,10 @@ def test_studies_with_another_number_of_classes_are_no_points_of_a_curve():
         {"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}},
         {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}},
     ]
-    six = {"title": "six", "meaning": "six", "roles": {"target": 6, "cue": 6}, "rows": rows}
-    studies = load_studies() | {"six": parse_study("six", six)}
+    six = own_study(rows, "six", roles={"target": 6, "cue": 6}, metrics="shortcut")
+    studies = load_studies() | {"six": six}
     curve = runs({"shape-hue": CURVES["shape-hue"] | {"six": 0.5}})
-    assert dose(studies["six"]) == (1, 0)
+    assert dose(six) == (1, 0)
     curves = cue_strength(curve.iloc[::-1], KnownStudies(definitions=tuple(studies.values())))
     assert curves.empty, "the first, six, has the only point of its curve"
     curves = cue_strength(curve, KnownStudies(definitions=tuple(studies.values())))

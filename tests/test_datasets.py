@@ -23,7 +23,8 @@ from diagvib.settings.resolve import load_config
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import read_recipes
-from diagvib.studies.study import load_study, parse_study
+from diagvib.studies.study import load_study
+from synthetic_studies import changed_study
 from toy import images_here
 
 
@@ -72,9 +73,8 @@ def test_files_say_what_made_them(layout):
 
 def test_a_study_as_drawn_lacks_what_its_file_has_now(layout):
     record = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
-    zgo = load_study("zgo")
-    now = {**zgo.model_dump(exclude={"name"}), "spread": {"cue": 0.5}}
-    assert study_as_drawn(parse_study("zgo", now), record, Path("test.parquet")) == zgo
+    now = changed_study("zgo", "zgo", spread={"cue": 0.5})
+    assert study_as_drawn(now, record, Path("test.parquet")) == load_study("zgo")
 
 
 def test_recipes_for_other_sources_are_refused(layout, tmp_path):

@@ -23,7 +23,8 @@ from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.studies.recipes import Draw, draw_recipes
 from diagvib.studies.scarcity import check_counts, whole_shares
-from diagvib.studies.study import load_study, parse_study
+from diagvib.studies.study import load_study
+from synthetic_studies import changed_study, own_study
 from test_average import DOGS as BREEDS
 from test_average import accuracies_of
 
@@ -211,35 +212,25 @@ def test_shares_that_are_whole_stay_whole():
 
 def test_a_share_of_one_image_is_dealt():
     """1/26 of 26 images, though its proportion is rounded where proportions are compared."""
-    rows = [("common", 12, "same"), ("rare", 1, "other")]
+    splits = {"splits": ["train", "val", "test"]}
     rows = [
-        {
-            "splits": ["train", "val", "test"],
-            "group": group,
-            "weight": weight,
-            "cells": {"cue": cue},
-        }
-        for group, weight, cue in rows
+        {**splits, "group": "common", "weight": 12, "cells": {"cue": "same"}},
+        {**splits, "group": "rare", "weight": 1, "cells": {"cue": "other"}},
     ]
-    description = {"title": "t", "meaning": "m", "scene": "dogs", "metrics": "accuracy"}
-    study = parse_study("mine", {**description, "roles": {"target": 2, "cue": 2}, "rows": rows})
-    counts, binding = (
-        {"train": 61, "val": 27, "test": 26},
-        bind(study, "breed-background", DOGS.factors),
-    )
+    study, counts = own_study(rows, scene="dogs"), {"train": 61, "val": 27, "test": 26}
+    binding = bind(study, "breed-background", DOGS.factors)
     check_counts(study, counts)
     dealt = Draw(study, binding, SAMPLE, counts, DOGS, None).deal(np.random.default_rng(0))
     assert sorted(dealt["test", None]) == [1, 1, 12, 12]
 
 
 def test_weights_need_not_add_up_to_one():
-    subject = load_study("zgo").model_dump(exclude={"name"})
     rows = [{"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}}]
     rows += [
         {"splits": ["test"], "group": "ood", "weight": w, "cells": [c]}
         for w, c in ((10, [0, 1]), (1, [1, 0]))
     ]
-    study = parse_study("mine", {**subject, "rows": rows})
+    study = changed_study("zgo", rows=rows)
     with refused("counts.ood: .* may have none; raise the number to ([0-9]+)") as no:
         check_counts(study, {"train": 9, "id": 9, "ood": 2})
     minimum = int(re.search("to ([0-9]+) or", str(no.value))[1])

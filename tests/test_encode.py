@@ -3,7 +3,7 @@ itself for training heads."""
 
 import gc
 import json
-import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
@@ -45,6 +45,7 @@ from synthetic_methods import settings_of
 
 CPU = torch.device("cpu")
 RUN = Run("mine", "zgo", "hue-shape", 0)
+PHOTO_INPUT = {"mean": [0.5] * 3, "std": [0.5] * 3}
 
 
 def frozen(method="erm", name="small_cnn", **model) -> dict:
@@ -64,30 +65,42 @@ def encoded(images, folder, settings=None, samples=1) -> FeatureFiles:
     return FeatureFiles(folder)
 
 
+def network_of(settings, images):
+    return load_network(Encoding(encoder_settings(settings), CPU), images)
+
+
+def run_on(files, settings, folder, epochs=1, **options) -> Path:
+    """A run on features; its folder."""
+    job = Job(settings, Protocol(epochs, None, 3), CPU, files, **options)
+    train_runs(job, [RUN], Folders(folder / "runs", folder / "checkpoints"))
+    return folder / "runs/0"
+
+
 @pytest.mark.parametrize(
-    ("model", "close"),
+    ("model", "close", "sample"),
     [
-        ({"input": {"mean": [0.5] * 3, "std": [0.25] * 3}}, 1e-6),
-        ({"dtype": "float16"}, 1e-3),
-        ({"runtime": "onnxruntime"}, 1e-6),
-        ({"compute": "bf16"}, 4e-3),
+        ({"input": {"mean": [0.5] * 3, "std": [0.25] * 3}}, 1e-6, 0),
+        ({"dtype": "float16"}, 1e-3, 0),
+        ({"runtime": "onnxruntime"}, 1e-6, 0),
+        ({"compute": "bf16"}, 4e-3, 0),
+        ({}, 1e-6, 1),
     ],
 )
-def test_features_are_the_networks_own(images, tmp_path, model, close):
-    """Of images scaled by the training images, or by what `input` says."""
-    scaling = Scaling.of_parts([images.load(0, "train").pixels])
+def test_features_are_the_networks_own(images, tmp_path, model, close, sample):
+    """Of images scaled by the training images of their sample, or by what `input` says."""
+    scaling = Scaling.of_parts([images.load(sample, "train").pixels])
     if "input" in model:
         scaling = Scaling((127.5,) * 3, (63.75,) * 3)
-    network = load_network(Encoding(encoder_settings(frozen(**model)), CPU), images)
-    inputs = images.load(0, "test").pixels - torch.tensor(scaling.mean)
+    network = network_of(frozen(**model), images)
+    inputs = images.load(sample, "test").pixels - torch.tensor(scaling.mean)
     inputs = inputs / torch.tensor(scaling.std)
     with torch.no_grad():
         subject = network.features(inputs.permute(0, 3, 1, 2))
-    features = encoded(images, tmp_path, frozen(**model)).load(0, "test")
+    features = encoded(images, tmp_path, frozen(**model), sample + 1).load(sample, "test")
     assert features.pixels.dtype == getattr(torch, model.get("dtype", "float32"))
     assert (features.pixels - subject).abs().max() <= 4 * close * subject.abs().max()
-    assert features.table.equals(images.table(0, "test"))
-    assert features.metadata["roles"] == images.metadata(0, "test")["roles"]
+    assert features.table.equals(images.table(sample, "test"))
+    assert features.metadata["roles"] == images.metadata(sample, "test")["roles"]
 
 
 def test_a_network_that_onnxruntime_cannot_run_is_refused_by_its_operation():
@@ -127,6 +140,15 @@ def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):
         encoded(images, tmp_path, frozen(layer="four"))
 
 
+BLACK = torch.zeros(7, 6, 6, 3, dtype=torch.uint8)
+
+
+def layer_of(body, features, layer="0") -> Encoder:
+    """The encoder of a layer of a network with so many features, on unscaled images."""
+    network = Network(body, torch.nn.Linear(features, 2))
+    return Encoder(network, (0.0,) * 3, (1.0,) * 3, layer=layer)
+
+
 @pytest.mark.parametrize("shape", [(7, 5, 3), (7, 4, 4, 3)])
 def test_channels_that_come_last_are_not_averaged(shape):
     """Of tokens, and of maps as in Swin."""
@@ -137,14 +159,13 @@ def test_channels_that_come_last_are_not_averaged(shape):
             return output
 
     body = torch.nn.Sequential(Fixed(), torch.nn.Flatten(), torch.nn.Linear(output[0].numel(), 2))
-    encoder = Encoder(Network(body, torch.nn.Linear(2, 2)), (0.0,) * 3, (1.0,) * 3, layer="0")
-    features = encoder(torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
+    features = layer_of(body, 2)(BLACK)
     assert torch.allclose(features, output.flatten(1, -2).mean(1))
 
 
 def test_a_layer_is_read_before_the_next_operation_changes_it():
     body = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1), torch.nn.ReLU(inplace=True))
-    encoder = Encoder(Network(body, torch.nn.Linear(5, 2)), (0.0,) * 3, (1.0,) * 3, layer="0")
+    encoder = layer_of(body, 5)
     pixels = torch.randint(256, (7, 6, 6, 3), dtype=torch.uint8)
     expected = body[0](encoder.inputs(pixels)).mean((2, 3))
     assert expected.min() < 0 and torch.allclose(encoder(pixels), expected)
@@ -156,10 +177,8 @@ def test_a_layer_that_gives_no_features_is_named():
     body = torch.nn.Sequential(torch.nn.Flatten(2), torch.nn.Linear(36, 3), attention)
     body.append(Chosen(0)).append(torch.nn.Flatten())
     for layer in ("2", "2.out_proj"):  # returns a tuple; is never called
-        network = Network(body, torch.nn.Linear(9, 2))
-        encoder = Encoder(network, (0.0,) * 3, (1.0,) * 3, layer=layer)
         with refused(f"model.layer: {layer} gives no features; name a"):
-            encoder(torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
+            layer_of(body, 9, layer)(BLACK)
 
 
 class Chosen(torch.nn.Module):
@@ -175,10 +194,10 @@ class Chosen(torch.nn.Module):
 
 def test_a_layers_maps_are_not_kept():
     """Also if one network has had several encoders, as for several dataset samples."""
-    network = Network(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1)), torch.nn.Linear(5, 2))
-    encoders = [Encoder(network, (0.0,) * 3, (1.0,) * 3, layer="0") for _ in range(2)]
+    body = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1))
+    encoders = [layer_of(body, 5) for _ in range(2)]
     for _ in range(3):
-        features = encoders[1](torch.zeros(7, 6, 6, 3, dtype=torch.uint8))
+        features = encoders[1](BLACK)
     assert features.shape == (7, 5)
     gc.collect()
     maps = [x for x in gc.get_objects() if type(x) is torch.Tensor and x.shape == (7, 5, 6, 6)]
@@ -192,7 +211,7 @@ def test_heads_on_features_are_those_trained_through_the_network(images, tmp_pat
     """Bit for bit: the same head, on the same batches, with the frozen network in every step."""
     settings, protocol = frozen(method), Protocol(3, None, 7, "fp32")
     files = encoded(images, tmp_path, settings)
-    frozen_body = load_network(Encoding(encoder_settings(settings), CPU), images)
+    frozen_body = network_of(settings, images)
     frozen_body.requires_grad_(False).to(memory_format=torch.channels_last)
 
     class Through(Network):
@@ -227,8 +246,8 @@ def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypat
     path = several.path(0, "train")
     pq.write_table(pq.read_table(path), path, row_group_size=128)
     # With this mean, nothing else reads the images.
-    options = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3}
-    settings = Encoding(encoder_settings(frozen(input=options)), CPU)
+    settings = frozen(input={**PHOTO_INPUT, "size": 32})
+    settings = Encoding(encoder_settings(settings), CPU)
     monkeypatch.setattr(encoding, "ROWS_PER_STATE", 256)
     encode(settings, several, 1, tmp_path / "whole")
     chunks, read = ImageFiles.chunks, []
@@ -268,15 +287,19 @@ def make(n_classes, image_size):
 """
 
 
+@pytest.fixture
+def pooled_net(tmp_path, monkeypatch):
+    (tmp_path / "pooled_net.py").write_text(POOLED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
 @pytest.mark.parametrize(("groups", "chunk"), [(128, 128), (2 * BATCH, BATCH)])
 def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_before(
-    groups, chunk, tmp_path, monkeypatch
+    groups, chunk, tmp_path, pooled_net
 ):
     """With a network whose features are means of pixels, so that those of a mixture are mixed. The
     image before is that of the chunk, whatever the row groups of the file."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "pooled_net.py").write_text(POOLED)
     images = ImageFiles(tmp_path / "images")
     write_dataset(images.folder, "zgo", "hue-shape", 0, counts=(BATCH + 140, 32, 40))
     path = images.path(0, "train")
@@ -338,30 +361,18 @@ def test_other_training_images_scale_all_splits_anew(tmp_path):
 def test_a_run_on_features(images, tmp_path):
     settings = frozen(head={"mlp": 16})
     files = encoded(images, tmp_path / "features", settings)
-    job = Job(settings, Protocol(2, None, 3), CPU, files, keep_weights=True)
-    train_runs(job, [RUN], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
-    message = read_json(tmp_path / "runs/0/run.json")
+    run = run_on(files, settings, tmp_path, epochs=2, keep_weights=True)
+    message = read_json(run / "run.json")
     assert message["settings"] == settings
     assert message["images"]["test"] == files.metadata(0, "test")["sha256"]
-    weights = torch.load(tmp_path / "runs/0/weights.pt", weights_only=True)
+    weights = torch.load(run / "weights.pt", weights_only=True)
     assert weights["model.body.0.weight"].shape == (16, 2048)
 
 
-OWN_NETWORK = """
-import torch
-
-def make(n_classes, image_size):
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * image_size**2, n_classes))
-"""
-
-
 def test_a_published_head_is_that_of_the_network_which_saw_the_images(
-    images, tmp_path, monkeypatch
+    images, tmp_path, pooled_net, monkeypatch
 ):
     """Its size may depend on theirs. On a GPU, no feature is rounded to TF32."""
-    (tmp_path / "flat_net.py").write_text(OWN_NETWORK)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     compute, rounded = Encoder.compute, []
 
     def noted(self, inputs):
@@ -369,11 +380,9 @@ def test_a_published_head_is_that_of_the_network_which_saw_the_images(
         return compute(self, inputs)
 
     monkeypatch.setattr(Encoder, "compute", noted)
-    settings = frozen("diagvib.methods.views:Published", "flat_net:make", head="published")
+    settings = frozen("diagvib.methods.views:Published", "pooled_net:make", head="published")
     files = encoded(images, tmp_path / "features", settings)
-    job = Job(settings, Protocol(1, None, 3), CPU, files)
-    train_runs(job, [RUN], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
-    assert (tmp_path / "runs/0/run.json").exists() and set(rounded) == {False}
+    assert (run_on(files, settings, tmp_path) / "run.json").exists() and set(rounded) == {False}
 
 
 def test_methods_that_need_pixels_or_learning_features_are_refused():
@@ -401,6 +410,14 @@ def test_methods_that_need_pixels_or_learning_features_are_refused():
     [
         ({"head": "linear"}, "head: this is for features; it needs frozen: true"),
         ({"frozen": True, "input": {"mean": [0.5] * 3}}, "input.std: give both mean and std"),
+        (
+            {"frozen": True, "input": {**PHOTO_INPUT, "size": 72, "resize": 64}},
+            "input.resize: smaller than size, 72",
+        ),
+        (
+            {"frozen": True, "input": {"interpolation": "bicubic"}},
+            "input.interpolation: without size, images are not resized",
+        ),
         ({"weights": {"file": "mine.pth"}}, "weights.sha256: weights are trusted only by"),
     ],
 )
@@ -455,20 +472,8 @@ def test_views_with_another_cue_need_a_cue_that_can_be_drawn(study, view, images
         check_baseline(frozen(views=[view]), config, [study])
 
 
-def test_a_square_is_not_larger_than_the_photo_it_is_cut_from():
-    options = {"size": 72, "resize": 64, "mean": [0.5] * 3, "std": [0.5] * 3}
-    with refused("model.input.resize: smaller than size, 72"):
-        frozen(input=options)
-
-
-def test_without_a_size_nothing_is_interpolated():
-    with refused("model.input.interpolation: without size, images are not resized"):
-        frozen(input={"interpolation": "bicubic"})
-
-
 def test_photos_alone_are_prepared_for_a_network():
-    options = {"size": 64, "resize": 72, "mean": [0.5] * 3, "std": [0.5] * 3}
-    settings, config = frozen(input=options), load_config()
+    settings, config = frozen(input={**PHOTO_INPUT, "size": 64, "resize": 72}), load_config()
     check_baseline(settings, config, ["dogs-o2o-easy"])
     with refused("zgo: model.input.resize: this is for photos"):
         check_baseline(settings, config, ["zgo"])
@@ -518,8 +523,7 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
     digest = file_sha256(path)
 
     def loaded(name="shufflenet_v2_x0_5", **weights):
-        settings = encoder_settings(frozen(name=name, weights=weights))
-        return load_network(Encoding(settings, CPU), images)
+        return network_of(frozen(name=name, weights=weights), images)
 
     for location in ({"package": "weights_of_a_net"}, {"file": str(path)}):
         state = loaded(**location, sha256=digest[:12]).body.state_dict()
@@ -533,37 +537,6 @@ def test_weights_come_from_an_installed_package_or_a_file(package, images):
     ):
         with refused(message):
             loaded(**inputs)
-
-
-def test_names_decide_which_tensor_is_which(package, images, tmp_path):
-    """Also with a prefix, and in another order; only names that are all others give way to order."""
-    saved, _ = package
-    with_names = {
-        "plain": saved,
-        "sorted": dict(sorted(saved.items())),
-        "prefixed": {f"module.{key}": value for key, value in sorted(saved.items())},
-        "twice": {f"module.net.{key}": value for key, value in reversed(saved.items())},
-        "without its last layer": {k: value for k, value in saved.items() if k[:3] != "fc."},
-    }
-
-    def loaded(state):
-        path = tmp_path / "state.pth"
-        torch.save(state, path)
-        weights = {"file": str(path), "sha256": file_sha256(path)}
-        settings = encoder_settings(frozen(name="shufflenet_v2_x0_5", weights=weights))
-        return load_network(Encoding(settings, CPU), images)
-
-    for state in with_names.values():
-        loaded_state = loaded(state).body.state_dict()
-        assert all(torch.equal(saved[key], value) for key, value in loaded_state.items())
-    left = next(iter(saved))
-    outlier = {key.replace(left, "x"): value for key, value in saved.items()}
-    for state, message in (
-        (outlier, rf"another model: .*do not fit: body\.{re.escape(left)}, x$"),
-        ({"model": saved}, "no dict of tensors; perhaps they are under 'model'"),
-    ):
-        with refused(message):
-            loaded(state)
 
 
 def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch):
@@ -600,17 +573,6 @@ def test_lle_on_features_of_images_with_another_images_cue(tmp_path, monkeypatch
     job = Job(settings, Protocol(1, None, 3), CPU, files)
     train_runs(job, [Run("mine", *names, 0)], Folders(tmp_path / "runs", tmp_path / "unused"))
     assert (tmp_path / "runs/0/metrics.json").exists()
-
-
-def test_each_sample_is_scaled_by_its_own_training_images(images, tmp_path):
-    scaling = Scaling.of_parts([images.load(1, "train").pixels])
-    network = load_network(Encoding(encoder_settings(frozen()), CPU), images)
-    inputs = images.load(1, "test").pixels - torch.tensor(scaling.mean)
-    inputs = inputs / torch.tensor(scaling.std)
-    with torch.no_grad():
-        subject = network.features(inputs.permute(0, 3, 1, 2))
-    features = encoded(images, tmp_path, samples=2).load(1, "test").pixels
-    assert (features - subject).abs().max() <= 4e-6 * subject.abs().max()
 
 
 def test_every_chunk_is_mixed_by_a_share_of_its_own():

@@ -12,7 +12,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.resolve import load_config
 from diagvib.studies.recipes import quotas_of
 from diagvib.studies.scarcity import check_counts
-from diagvib.studies.study import parse_study
+from synthetic_studies import own_study
 
 HUE = "bindings=[shape-hue]"
 MINE = """
@@ -144,7 +144,5 @@ def test_the_least_number_of_training_images_is_rounded_up():
     """Of 1 / 0.42 = 2.38 images."""
     row = {"splits": ["train", "val", "test"], "group": "all"}
     rows = [{**row, "weight": 0.58, "cells": [[0, 0]]}, {**row, "weight": 0.42, "cells": [[1, 1]]}]
-    mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
-    study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})
     with refused("none of target class 1; raise the number to 3 or more"):
-        check_counts(study, {"train": 2, "test": 100})
+        check_counts(own_study(rows), {"train": 2, "test": 100})

@@ -25,7 +25,8 @@ from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
-from diagvib.studies.study import SPLITS, load_studies, load_study, parse_study
+from diagvib.studies.study import SPLITS, load_study
+from synthetic_studies import changed_study
 from test_photo_sets import COUNTS as PHOTO_COUNTS
 from test_photo_sets import STUDIES, made, rows
 from toy import images_here
@@ -55,6 +56,12 @@ def config(tmp_path_factory) -> dict:
 
 
 @pytest.fixture(scope="module")
+def images(config) -> Path:
+    """The folder with those of ZGO's two samples."""
+    return Layout(Path(config.root)).images("zgo", "shape-hue")
+
+
+@pytest.fixture(scope="module")
 def exported(config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     with pytest.MonkeyPatch.context() as patch:
@@ -63,20 +70,18 @@ def exported(config, tmp_path_factory):
 
 
 @pytest.mark.integration
-def test_the_hubs_library_reads_the_same_pixels_and_classes(config, exported, tmp_path):
+def test_the_hubs_library_reads_the_same_pixels_and_classes(images, exported, tmp_path):
     from datasets import load_dataset
 
     dataset = load_dataset(str(exported[0]), "zgo-shape-hue-1", cache_dir=tmp_path)
-    folder = Layout(Path(config.root)).images("zgo", "shape-hue")
     for split, part in {"train": "train", "validation": "val", "test": "test"}.items():
-        images, hub = read_images(folder / f"1/{part}.parquet"), dataset[split]
-        assert np.array_equal(
-            np.stack([np.asarray(image) for image in hub["image"]]), images.pixels
-        )
-        assert hub.features["shape"].names == list(images.factors["shape"])
-        assert hub["shape"] == images.labels("shape").tolist()
+        rendered, hub = read_images(images / f"1/{part}.parquet"), dataset[split]
+        pixels = np.stack([np.asarray(image) for image in hub["image"]])
+        assert np.array_equal(pixels, rendered.pixels)
+        assert hub.features["shape"].names == list(rendered.factors["shape"])
+        assert hub["shape"] == rendered.labels("shape").tolist()
         for column in ("group", "hue_degrees"):
-            assert hub[column] == images.table[column].to_pylist()
+            assert hub[column] == rendered.table[column].to_pylist()
         assert not {"sample", "split"} & set(hub.column_names)
 
 
@@ -93,18 +98,18 @@ def test_the_card_names_every_dataset(exported):
 
 
 @pytest.mark.integration
-def test_croissant_has_the_same_pixels_and_what_the_card_says(config, exported):
+def test_croissant_has_the_same_pixels_and_what_the_card_says(images, exported):
     import mlcroissant
 
     folder, output = exported
     result = mlcroissant.Dataset(folder / "croissant.json")
     assert not result.metadata.ctx.issues.errors
     assert len(result.metadata.record_sets) == len(output) * len(SPLITS)
-    images = read_images(Layout(Path(config.root)).images("zgo", "shape-hue") / "1/test.parquet")
+    rendered = read_images(images / "1/test.parquet")
     rows = [*result.records("zgo-shape-hue-1/test")]
     pixels = np.stack([np.asarray(row["zgo-shape-hue-1/test/image"]) for row in rows])
-    assert np.array_equal(pixels, images.pixels)
-    assert [row["zgo-shape-hue-1/test/shape"] for row in rows] == images.labels("shape").tolist()
+    assert np.array_equal(pixels, rendered.pixels)
+    assert [row["zgo-shape-hue-1/test/shape"] for row in rows] == rendered.labels("shape").tolist()
     card = " ".join((folder / "README.md").read_text().split())
     description = result.metadata
     for fact in [
@@ -118,33 +123,29 @@ def test_croissant_has_the_same_pixels_and_what_the_card_says(config, exported):
     )
 
 
-def test_png_files_are_photos_of_the_same_classes_and_splits(config, exported, tmp_path):
+def test_png_files_are_photos_of_the_same_classes_and_splits(images, exported, tmp_path):
     folder = exported[0] / "zgo/shape-hue/1/png"
     scene = load_scene(str(folder / "photos.yaml"))
     scene.fetch(tmp_path / "raw", None)
     scene.make(tmp_path / "raw", tmp_path / "prepared", "official")
     photos = scene.catalogue(tmp_path / "prepared").photos.set_index("path")
     table = pd.read_csv(folder / "metadata.csv").set_index("img_filename")
-    folder_of_images = Layout(Path(config.root)).images("zgo", "shape-hue") / "1"
-    parts = [read_images(folder_of_images / f"{split}.parquet").table for split in SPLITS]
-    names = pa.concat_tables(parts).to_pandas()
+    parts = {split: read_images(images / f"1/{split}.parquet") for split in SPLITS}
+    names = pa.concat_tables([part.table for part in parts.values()]).to_pandas()
     folder_ = {factor: in_order(names[factor], scene.factors[factor]) for factor in scene.factors}
-    for number, split in enumerate(SPLITS):
-        images = read_images(
-            Layout(Path(config.root)).images("zgo", "shape-hue") / f"1/{split}.parquet"
-        )
-        paths = [f"{split}/{n:06}.png" for n in range(len(images.pixels))]
+    for number, (split, part) in enumerate(parts.items()):
+        paths = [f"{split}/{n:06}.png" for n in range(len(part.pixels))]
         assert list(photos.index[photos["split"] == split]) == paths
         assert (table.loc[paths, "split"] == number).all()
         for column, factor in {"y": "shape", "place": "hue"}.items():
             numbers = {name: position for position, name in enumerate(folder_[factor])}
             assert table.loc[paths, column].tolist() == [
-                numbers[name] for name in images.table[factor].to_pylist()
+                numbers[name] for name in part.table[factor].to_pylist()
             ]
         for factor in scene.factors:
-            assert photos.loc[paths, factor].tolist() == images.table[factor].to_pylist()
+            assert photos.loc[paths, factor].tolist() == part.table[factor].to_pylist()
         last = np.asarray(Image.open(folder / paths[-1]))
-        assert np.array_equal(last, images.pixels[-1])
+        assert np.array_equal(last, part.pixels[-1])
 
 
 @pytest.mark.integration
@@ -194,13 +195,18 @@ def test_classes_of_the_png_table_are_numbered_without_gaps(exported, tmp_path):
     assert (pairs == 1).all().all() and len(pairs) > table["hue"].nunique()
 
 
+def copy_changed(folder, copy, dataset, change) -> None:
+    """Copy a dataset of an export to another folder, with its tables changed."""
+    (copy / dataset.folder).mkdir(parents=True)
+    for split in SPLITS:
+        path = f"{dataset.folder}/{split}.parquet"
+        change(pd.read_parquet(folder / path)).to_parquet(copy / path)
+
+
 def test_a_factor_that_no_image_varies_is_none_of_the_photos(exported, tmp_path):
     """As a watermark that is absent from all of them."""
     folder, datasets = exported
-    (tmp_path / datasets[-1].folder).mkdir(parents=True)
-    for split in SPLITS:
-        path = f"{datasets[-1].folder}/{split}.parquet"
-        pd.read_parquet(folder / path).assign(texture=2).to_parquet(tmp_path / path)
+    copy_changed(folder, tmp_path, datasets[-1], lambda table: table.assign(texture=2))
     write_pngs(tmp_path, datasets[-1], Digits(), 64, [])
     photos = load_scene(str(tmp_path / datasets[-1].folder / "png/photos.yaml"))
     assert {*photos.factors} == {*Digits.factors} - {"texture"}
@@ -228,6 +234,16 @@ def test_classes_in_another_order_are_exported_again(config, exported, tmp_path,
     assert (after == len(turned) - 1 - before).all()
 
 
+DOGS = "dogs-o2o-easy", "breed-background"
+
+
+def card_of(folder, config, scene, study, binding, **changed) -> str:
+    """The card of one dataset of a study. changed: in the configuration."""
+    single = config.model_copy(update={"studies": [study], **changed})
+    write_card(folder, single, scene, [Exported(study, binding, 0, dict.fromkeys(SPLITS, 9))])
+    return (folder / "README.md").read_text()
+
+
 def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, monkeypatch):
     """As with photos, of which there is one set."""
     monkeypatch.setattr(Digits, "replicates", "seeds", raising=False)
@@ -235,10 +251,7 @@ def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, mon
         "zso-shape-0",
         "zgo-shape-hue-0",
     ]
-    exported = [Exported("zso", "shape", 0, dict.fromkeys(("train", "val", "test"), 1))]
-    official = config.model_copy(update={"sources": "official"})
-    write_card(tmp_path, official, load_scene("digits"), exported)
-    card = (tmp_path / "README.md").read_text()
+    card = card_of(tmp_path, config, Digits(), "zso", "shape", sources="official")
     assert "From photos of whoever made this dataset." in card and "official" not in card
 
 
@@ -256,15 +269,15 @@ def test_a_card_says_nothing_that_is_not_so(config, tmp_path, change, says):
     assert not (tmp_path / "README.md").exists()
 
 
-def test_images_that_have_changed_are_not_exported(config, tmp_path):
-    folder = Layout(Path(config.root)).images("zgo", "shape-hue")
-    content = (folder / "0/val.parquet").read_bytes()
+def test_images_that_have_changed_are_not_exported(config, images, tmp_path):
+    path, alternative = (images / f"{number}/val.parquet" for number in (0, 1))
+    content = path.read_bytes()
     try:
-        (folder / "0/val.parquet").write_bytes((folder / "1/val.parquet").read_bytes())
+        path.write_bytes(alternative.read_bytes())
         with refused("hue/0/val.parquet: changed since it was rendered"):
             export(config.model_copy(update={"studies": ["zgo"]}), tmp_path)
     finally:
-        (folder / "0/val.parquet").write_bytes(content)
+        path.write_bytes(content)
 
 
 def test_another_readme_is_not_lost(config, tmp_path):
@@ -275,11 +288,7 @@ def test_another_readme_is_not_lost(config, tmp_path):
 
 
 def test_the_card_of_photos_does_not_call_them_synthetic(config, tmp_path):
-    name = next(study for study in load_studies() if study.startswith("dogs"))
-    exported = [Exported(name, "breed-background", 0, dict.fromkeys(SPLITS, 9))]
-    card = config.model_copy(update={"studies": [name], "sources": "official"})
-    write_card(tmp_path, card, load_scene("dogs"), exported)
-    text = (tmp_path / "README.md").read_text()
+    text = card_of(tmp_path, config, load_scene("dogs"), *DOGS, sources="official")
     assert "images are made of photos, and share" in text and "synthetic" not in text
 
 
@@ -289,26 +298,20 @@ def test_a_bar_in_a_meaning_or_a_class_ends_no_cell_of_the_cards_tables(
     barred = load_study("zgo").model_copy(update={"meaning": "hue | shape"})
     monkeypatch.setattr(Configuration, "study", lambda *_: barred)
     monkeypatch.setattr(Digits, "factors", {**Digits.factors, "hue": ("a|b", "c")})
-    write_card(
-        tmp_path, config, Digits(), [Exported("zgo", "shape-hue", 0, dict.fromkeys(SPLITS, 9))]
-    )
-    text = (tmp_path / "README.md").read_text()
+    text = card_of(tmp_path, config, Digits(), "zgo", "shape-hue")
     assert r"| zgo | hue \| shape | shortcut |" in text and r"| hue | a\|b, c |" in text
 
 
 def test_texts_of_a_scene_and_a_study_end_no_line_of_the_card_and_are_no_html(
     config, tmp_path, monkeypatch
 ):
-    study = load_study("zgo").model_dump(mode="json", exclude={"name"})
-    study = parse_study("zgo", study | {"title": "a\n\n# b", "meaning": "c\n\n# <b>d</b>"})
+    texts = {"title": "a\n\n# b", "meaning": "c\n\n# <b>d</b>"}
+    study = changed_study("zgo", "zgo", **texts)
     assert study.title == "a # b"
     monkeypatch.setattr(Configuration, "study", lambda *_: study)
     licences = [("X\n\n# Y", "<script>e</script>\n- f")]
     monkeypatch.setattr(Digits, "licences", lambda *_: licences)
-    write_card(
-        tmp_path, config, Digits(), [Exported("zgo", "shape-hue", 0, dict.fromkeys(SPLITS, 9))]
-    )
-    text = (tmp_path / "README.md").read_text()
+    text = card_of(tmp_path, config, Digits(), "zgo", "shape-hue")
     assert "| zgo | c # &#60;b>d&#60;/b> |" in text
     assert "- X  # Y: &#60;script>e&#60;/script> - f" in text.splitlines()
 
@@ -340,10 +343,7 @@ def test_croissant_has_the_hash_of_every_file(exported):
 
 
 def test_the_card_of_stand_ins_for_photos_says_so(config, tmp_path):
-    exported = [Exported("dogs-o2o-easy", "breed-background", 0, dict.fromkeys(SPLITS, 9))]
-    card = config.model_copy(update={"studies": ["dogs-o2o-easy"]})
-    write_card(tmp_path, card, load_scene("dogs"), exported)
-    text = (tmp_path / "README.md").read_text()
+    text = card_of(tmp_path, config, load_scene("dogs"), *DOGS)
     assert "synthetic" in text and "images are made of photos" not in text
 
 
@@ -372,11 +372,8 @@ def test_photos_of_which_some_are_left_out_are_exported(tmp_path, monkeypatch):
 
 def test_no_column_of_a_scene_replaces_the_targets_class(exported, tmp_path):
     folder, datasets = exported
-    (tmp_path / datasets[0].folder).mkdir(parents=True)
-    for split in SPLITS:
-        path = f"{datasets[0].folder}/{split}.parquet"
-        table = pd.read_parquet(folder / path).rename(columns={"hue_degrees": "y"})
-        table.to_parquet(tmp_path / path)
+    columns = {"hue_degrees": "y"}
+    copy_changed(folder, tmp_path, datasets[0], lambda table: table.rename(columns=columns))
     with refused("metadata.csv has a column y of its own"):
         write_pngs(tmp_path, datasets[0], Digits(), 64, [])
 

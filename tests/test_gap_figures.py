@@ -22,9 +22,9 @@ from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.metric_needs import GAP_GROUPS
-from diagvib.studies.study import load_study, parse_study
 from reports import drawn_in, make_report, write_images
 from synthetic_runs import configured, settings, tabulated
+from synthetic_studies import changed_study
 from test_gaps import BINDING, LATER, expected, losing, write
 
 STUDY = "whac-95"
@@ -341,7 +341,7 @@ def test_the_legend_says_in_percent_what_was_trained(tmp_path):
     case = [text.get_text().rpartition(": ")[2].split()[0] for text in legend.get_texts()]
     assert sum(map(float, case)) == pytest.approx(100, abs=0.2) and float(case[0]) > 85
     # In a study judged otherwise, a group called `common` may be any.
-    definition = load_study(STUDY).model_dump(exclude={"name"}) | {"metrics": "accuracy"}
-    known_studies = KnownStudies(definitions=(parse_study(STUDY, definition),))
+    other_metrics = changed_study(STUDY, STUDY, metrics="accuracy")
+    known_studies = KnownStudies(definitions=(other_metrics,))
     (legend,) = contact_sheet(tmp_path, STUDY, BINDING.split("-"), known_studies).legends
     assert legend.get_texts()[0].get_text().startswith("common: ")

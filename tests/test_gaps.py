@@ -17,8 +17,8 @@ from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.results.published import beside_papers, is_comparable
 from diagvib.results.tidy_tables import write_scores
 from diagvib.studies.known_studies import SHIPPED
-from diagvib.studies.study import load_study, parse_study
 from synthetic_runs import configured, expected_runs, run_of, settings, tabulated, write_cells
+from synthetic_studies import changed_study, definition_of
 
 BINDING, LATER = "shape-hue-texture", "position-hue-scale"
 
@@ -225,11 +225,6 @@ def test_one_run_on_other_sources_makes_a_baseline_incomparable():
     assert not is_comparable(runs.iloc[2:])
 
 
-def cars(**changed):
-    """UrbanCars' study under another name."""
-    return parse_study("mine", {**load_study("urbancars").model_dump(exclude={"name"}), **changed})
-
-
 RESNET = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1"}, "selection": "val_worst_group"}
 PAPERS = {
     "erm": settings(**RESNET),
@@ -247,8 +242,9 @@ FRAME = [
 
 
 def beside_the_paper(frame=FRAME, **changed) -> dict[str, list[float]]:
-    """The paper's numbers, in percent, for each baseline. changed: in the study."""
-    names = SimpleNamespace(studies={"mine": cars(**changed)})
+    """The paper's numbers, in percent, for each baseline, beside UrbanCars' study under another
+    name. changed: in the study."""
+    names = SimpleNamespace(studies={"mine": changed_study("urbancars", **changed)})
     values = pd.DataFrame(frame).assign(**dict.fromkeys(MEASURES, 0.5))
     metrics = over_samples(values, MEASURES, PAPERS, METRIC_SET.differences)
     metrics = metrics.assign(metric_set="gaps", note="")
@@ -273,7 +269,7 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
             .to_list()
         ),
     }
-    rows = load_study("urbancars").model_dump()["rows"]
+    rows = definition_of("urbancars")["rows"]
     rows[0]["weight"] *= 2
     assert beside_the_paper(rows=rows) == {}, "other shares of the training images"
     assert beside_the_paper(scene="digits") == {}

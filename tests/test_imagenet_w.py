@@ -24,7 +24,6 @@ from diagvib.commands import imagenet_w
 from diagvib.commands.imagenet_w import load_classifier, photo_set
 from diagvib.commands.table import Choices, methods_table
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.methods.registry import make_baseline
 from diagvib.models.encoder import Encoder
 from diagvib.models.timm_models import timm_input
 from diagvib.models.torchvision_models import torchvision_input
@@ -36,11 +35,13 @@ from diagvib.results.tidy_tables import read_tables
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.answers import answers
 from diagvib.scenes.photos.decoding import Crop
+from diagvib.scenes.photos.scene import Photos
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from imagenet_w_photos import CARTON, CLASSES, blind, cjk_font, write_photos
+from synthetic_methods import linear
 from test_watermark import plain
 from toy import run_here
 
@@ -193,6 +194,22 @@ LEARNED = [
 ]
 
 
+def write_scene(path: Path) -> None:
+    """The scene of the photos of four classes in the folder `photos` beside it."""
+    scene = read_yaml(definition_path("imagenet_w/imagenet.yaml")) | {"folder": "photos"}
+    scene["factors"]["class"] = [*CLASSES]
+    path.write_text(yaml.safe_dump(scene))
+
+
+def prepared_scene(folder: Path) -> Photos:
+    """That scene, prepared in the folder itself."""
+    write_scene(folder / "imagenet.yaml")
+    scene = load_scene(str(folder / "imagenet.yaml"))
+    scene.fetch(folder / "raw", None)
+    scene.make(folder / "raw", folder, "official")
+    return scene
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory, font) -> Path:
     """Runs on plain photos: networks as published, and last layers from theirs."""
@@ -203,9 +220,7 @@ def checkout(tmp_path_factory, font) -> Path:
     for name in ("mixed_same", "mixed_rand"):
         (folders["in9"] / name / "val").rename(top / "photos" / name)
     (folders["in9"] / "in_to_in9.json").rename(top / "photos/in_to_in9.json")
-    scene = read_yaml(definition_path("imagenet_w/imagenet.yaml"))
-    scene["factors"]["class"] = [*CLASSES]
-    (top / "imagenet.yaml").write_text(yaml.safe_dump({**scene, "folder": "photos"}))
+    write_scene(top / "imagenet.yaml")
     studies = read_yaml(definition_path("imagenet_w/studies.yaml"))
     study = studies["studies"]["in-w-last-layer"] | {"scene": str(top / "imagenet.yaml")}
     study["roles"] = {"target": 4, "watermark": 2, "photos": 8}
@@ -298,12 +313,7 @@ def test_every_photo_stands_once_in_each_row_that_it_fits(checkout):
 def test_a_view_of_files_has_the_changed_version_of_each_photo(font, tmp_path):
     write_photos(tmp_path / "photos/train", item=2)
     write_photos(tmp_path / "photos/train_style", item=2, shift=1)
-    definition = read_yaml(definition_path("imagenet_w/imagenet.yaml")) | {"folder": "photos"}
-    definition["factors"]["class"] = [*CLASSES]
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(definition))
-    scene = load_scene(str(tmp_path / "mine.yaml"))
-    scene.fetch(tmp_path / "raw", None)
-    scene.make(tmp_path / "raw", tmp_path, "official")
+    scene = prepared_scene(tmp_path)
     catalogue = scene.catalogue(tmp_path)
     cells = pd.DataFrame({"watermark": ["absent"], "photos": ["train"]})
     recipes = pa.Table.from_pandas(
@@ -325,11 +335,7 @@ def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, f
     photo = np.random.default_rng(0).integers(0, 256, (300, 410, 3), dtype=np.uint8)
     (tmp_path / "photos/val" / CARTON).mkdir(parents=True)
     Image.fromarray(photo).save(tmp_path / "photos/val" / CARTON / "0.png")
-    definition = read_yaml(definition_path("imagenet_w/imagenet.yaml")) | {"folder": "photos"}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(definition))
-    scene = load_scene(str(tmp_path / "mine.yaml"))
-    scene.fetch(tmp_path / "raw", None)
-    scene.make(tmp_path / "raw", tmp_path, "official")
+    scene = prepared_scene(tmp_path)
     render = scene.rendering(tmp_path, 224, CPU, crop=Crop(256, 224))
     cells = pd.DataFrame({"watermark": ["absent", "present"]})
     recipes = pa.Table.from_pandas(
@@ -424,12 +430,23 @@ def test_logits_that_are_no_numbers_are_refused():
         answers(photos, lambda rows: torch.full((1, 2), torch.nan), ["x", "y"], "x", {})
 
 
-def test_a_file_with_several_layers_behind_the_features_is_another_network(tmp_path):
+@pytest.mark.parametrize(
+    ("last", "n_classes", "says"),
+    [
+        (nn.Linear(512, 4), 5, "resnet18 has 4 classes, but 5 are needed"),
+        (
+            nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4)),
+            4,
+            "holds the weights of another model",
+        ),
+    ],
+)
+def test_a_file_of_another_network_is_refused(tmp_path, last, n_classes, says):
     net = models.get_model("resnet18")
-    net.fc = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4))
-    torch.save(net.state_dict(), tmp_path / "mlp.pth")
-    with refused("holds the weights of another model"):
-        load_classifier("resnet18", str(tmp_path / "mlp.pth"), 4, 64, None)
+    net.fc = last
+    torch.save(net.state_dict(), tmp_path / "own.pth")
+    with refused(says):
+        load_classifier("resnet18", str(tmp_path / "own.pth"), n_classes, 64, None)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +454,12 @@ def test_a_file_with_several_layers_behind_the_features_is_another_network(tmp_p
     [
         ("resnet18", {}, lambda state: {"n_averaged": torch.tensor(3), **prefixed(state)}),
         ("resnet18", {}, lambda state: uncounted(state)),
-        ("resnet18", {}, lambda state: dict(enumerate_names(uncounted(state)))),
+        (
+            "resnet18",
+            {},
+            lambda state: {f"port.{n}": v for n, v in enumerate(uncounted(state).values())},
+        ),
+        ("resnet18", {}, lambda state: state),
         ("vit_b_32", {"image_size": 64}, lambda state: state),
         ("googlenet", {"init_weights": False}, lambda state: state),
     ],
@@ -446,11 +468,11 @@ def test_files_of_every_kind_are_loaded(tmp_path, name, options, changed):
     net = models.get_model(name, num_classes=4, **options).eval()
     path = tmp_path / "own.pth.tar"
     torch.save(changed(net.state_dict()), path)
-    encoder, crop, _ = load_classifier(name, str(path), 4, 64, None)
+    encoder, crop, weights = load_classifier(name, str(path), 4, 64, None)
     images = torch.rand(2, 3, 64, 64)
     with torch.inference_mode():
         assert torch.allclose(encoder.network.eval()(images), net(images), atol=1e-5)
-    assert crop == Crop(73, 64)
+    assert weights == path.name and crop == Crop(73, 64)
 
 
 def prefixed(state):
@@ -459,10 +481,6 @@ def prefixed(state):
 
 def uncounted(state):
     return {key: value for key, value in state.items() if "num_batches" not in key}
-
-
-def enumerate_names(state):
-    return ((f"port.{number}", value) for number, value in enumerate(state.values()))
 
 
 def test_weights_of_ones_own_have_no_published_numbers():
@@ -507,9 +525,7 @@ def test_only_the_shipped_last_layers_have_published_numbers():
 
 
 def method_of(name: str, views: dict[str, torch.Tensor], n_classes: int, **options):
-    model = {"name": "linear", "options": {"features": 2}}
-    settings = {"model": model, "method": {"name": f"diagvib.methods.views:{name}", **options}}
-    method = make_baseline(settings, n_classes, 0, 0)
+    method = linear({"name": f"diagvib.methods.views:{name}", **options}, n_classes)
     n = len(next(iter(views.values())))
     names = Annotations(classes=tuple(map(str, range(n_classes))))
     batches = Batches(torch.zeros(n, 2), torch.arange(n) % n_classes, CPU, annotations=names)
@@ -519,16 +535,19 @@ def method_of(name: str, views: dict[str, torch.Tensor], n_classes: int, **optio
 
 
 def test_mixed_labels_are_those_of_both_photos():
-    view = torch.tensor([[1, 1, 0.75, 0, 2], [1, 1, 0.5, 0, 0], [1, 1, 1, 0, 1]]).half()
+    view = torch.tensor([[5, 6, 0.75, 0, 2], [7, 8, 0.5, 0, 0], [1, 1, 1, 0, 1]]).half()
     method, batch = method_of("Mixed", {"mixup": view}, 3)
     mixed = method.augment(batch)
-    assert torch.equal(mixed.inputs, torch.ones(3, 2))
+    assert mixed.inputs.tolist() == [[5, 6], [7, 8], [1, 1]]
     assert mixed.labels.tolist() == [[0.75, 0, 0.25], [0.5, 0.5, 0], [0, 0, 1]]
 
 
 def test_a_share_of_photos_is_seen_as_augmented():
-    method, batch = method_of("Augmented", {"cutout": torch.ones(4000, 2)}, 2, p=0.1)
-    assert method.augment(batch).inputs.mean().item() == pytest.approx(0.1, abs=0.03)
+    for p in (0.0, 0.1, 1.0):
+        method, batch = method_of("Augmented", {"cutout": torch.ones(4000, 2)}, 2, p=p)
+        changed = method.augment(batch).inputs
+        assert torch.equal(*changed.T), "all of a photo"
+        assert changed.mean().item() == pytest.approx(p, abs=0.03)
     with refused(r"Augmented needs watermark among the views of model.views"):
         method_of("Augmented", {"cutout": torch.ones(4, 2)}, 2, view="watermark")[0].augment(batch)
 
@@ -566,18 +585,6 @@ def test_photos_are_resized_as_the_weights_want(monkeypatch):
     monkeypatch.setattr(imagenet_w, "make_network", lambda *_: pooled)
     _, crop, _ = load_classifier("regnet_y_32gf", "IMAGENET1K_SWAG_E2E_V1", 4, 64, None)
     assert crop == Crop(384, 384, "bicubic")
-
-
-def test_own_checkpoints_of_known_networks_are_loaded(tmp_path):
-    net = models.get_model("resnet18", num_classes=4).eval()
-    torch.save(net.state_dict(), tmp_path / "own.pth")
-    encoder, crop, weights = load_classifier("resnet18", str(tmp_path / "own.pth"), 4, 64, None)
-    images = torch.rand(2, 3, 64, 64)
-    with torch.inference_mode():
-        assert torch.allclose(encoder.network(images), net(images), atol=1e-5)
-    assert weights == "own.pth" and crop == Crop(73, 64)
-    with refused("resnet18 has 4 classes, but 5 are needed"):
-        load_classifier("resnet18", str(tmp_path / "own.pth"), 5, 64, None)
 
 
 # The paper.

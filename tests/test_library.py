@@ -25,7 +25,7 @@ from diagvib.scenes.cache import cached
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import KnownStudies
-from diagvib.studies.study import parse_study
+from synthetic_studies import own_study
 from toy import images_here
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
@@ -142,9 +142,8 @@ def test_a_class_with_the_name_of_another_metric_is_refused(tmp_path, name):
     scene = {"folder": ".", "table": "t.csv", "factors": {"seen": [name, "z"], "c": ["u", "v"]}}
     (tmp_path / "photos.yaml").write_text(yaml.safe_dump(scene))
     row = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0], [1]]}
-    study = {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2}}
-    study |= {"scene": str(tmp_path / "photos.yaml"), "as_published": True, "rows": [row]}
-    studies = KnownStudies(definitions=(parse_study("mine", study),))
+    keys = {"roles": {"target": 2}, "as_published": True, "scene": str(tmp_path / "photos.yaml")}
+    studies = KnownStudies(definitions=(own_study([row], **keys),))
     table = pa.table({"group": ["id"] * 2, "seen": [name, "z"]})
     with refused(f"two metrics would be called {name}_accuracy; rename the class {name}"):
         evaluate("mine", "seen", 0, "test", table, ["z", "z"], studies)

@@ -13,11 +13,10 @@ from torchvision.transforms.v2 import functional as changes
 
 from diagvib.methods import augmix
 from diagvib.methods.method import Batch, StepOutput
-from diagvib.methods.registry import make_baseline
 from diagvib.training.batches import Batches
 from diagvib.training.running_metrics import RunningMetrics
 from synthetic_images import SIZE, separable
-from synthetic_methods import settings_of
+from synthetic_methods import linear
 from test_methods import CPU, made
 
 
@@ -310,9 +309,7 @@ def test_the_penalty_of_spectral_decoupling(options, expected):
 
 
 def test_augmix_on_features_reads_both_mixtures():
-    linear = {"name": "linear", "options": {"features": 2}}
-    settings = settings_of(linear, "diagvib.methods.views:AugMixed")
-    method = make_baseline(settings, 3, 0, 0)
+    method = linear("diagvib.methods.views:AugMixed", 3)
     views = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))
     method.data = SimpleNamespace(views={"augmix.1": views[1], "augmix.2": views[2]})
     labels = torch.tensor([0, 1, 2, 0])
@@ -321,30 +318,3 @@ def test_augmix_on_features_reads_both_mixtures():
     logits = method.model(views.flatten(0, 1)).unflatten(0, (3, 4))
     expected = method.losses(logits[0], labels) + 12 * augmix.jensen_shannon(logits)
     assert torch.allclose(output.loss, expected)
-
-
-def on_features(name, views, **options):
-    view_settings = {"name": f"diagvib.methods.views:{name}", **options}
-    method = make_baseline(
-        settings_of({"name": "linear", "options": {"features": 2}}, view_settings), 3, 0, 0
-    )
-    method.data = SimpleNamespace(views=views)
-    return method
-
-
-def test_a_mixed_view_has_the_share_of_its_own_label():
-    view = torch.tensor([[5.0, 6.0, 0.75, 0.0, 2.0], [7.0, 8.0, 0.25, 0.0, 0.0]])
-    batch = replace(constant_images(2), inputs=torch.zeros(2, 2), labels=torch.tensor([1, 1]))
-    mixed = on_features("Mixed", {"mixup": view}).augment(batch)
-    assert mixed.inputs.tolist() == [[5, 6], [7, 8]]
-    assert mixed.labels.tolist() == [[0, 0.75, 0.25], [0.75, 0.25, 0]]
-
-
-def test_a_view_replaces_an_image_with_its_probability():
-    view = torch.ones(1000, 2)
-    batch = replace(constant_images(1000, 1), inputs=torch.zeros(1000, 2))
-    torch.manual_seed(0)
-    for p in (0.0, 0.1, 1.0):
-        changed = on_features("Augmented", {"cutout": view}, p=p).augment(batch).inputs
-        assert torch.equal(changed[:, 0], changed[:, 1])
-        assert changed.mean().item() == pytest.approx(p, abs=0.03)

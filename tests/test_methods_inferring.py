@@ -12,10 +12,9 @@ from torch.nn import functional as F
 from diagvib.methods.eiil import inferred_environments
 from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Optimiser
-from diagvib.methods.registry import make_baseline
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.trainer import Trainer
-from synthetic_methods import settings_of
+from synthetic_methods import linear
 from test_methods import PROTOCOL, RUN, annotated, batch_of, known, made
 
 
@@ -197,7 +196,6 @@ def test_jtt_says_so_if_its_first_network_errs_nowhere_or_everywhere(mistakes, s
 
 def test_the_reference_of_eiil_on_features_has_a_learning_rate_of_its_own():
     options = {"name": "diagvib.methods.views:EiilOfLargeBatches", "reference_lr": 0.5}
-    linear = {"name": "linear", "options": {"features": 2}}
-    method = make_baseline(settings_of(linear, options), 3, 0, 0)
+    method = linear(options, 3)
     made = [method.optimisers(phase)["model"] for phase in ("reference", "classify")]
     assert [item.settings["lr"] for item in made] == [0.5, 1e-3]

@@ -21,7 +21,7 @@ from diagvib.methods.self_disagreement import disagreement
 from diagvib.methods.xrm import class_balanced, flip_chance
 from diagvib.models.network import Network
 from synthetic_images import SIZE
-from synthetic_methods import settings_of
+from synthetic_methods import linear, settings_of
 from test_methods import annotated, batch_of, known, made
 from test_methods_inferring import Fixed, caught, probable
 
@@ -133,15 +133,8 @@ def test_weights_of_afr_and_a_step():
     plain, balanced = (image_weights(logits, labels, gamma, item) for item in (False, True))
     assert plain.tolist() == pytest.approx([1 / 7, 4 / 7, 2 / 7])
     assert balanced.tolist() == pytest.approx([1 / 9, 4 / 9, 4 / 9])
-    method = make_baseline(
-        settings_of(
-            {"name": "linear", "options": {"features": 1}},
-            {"name": "afr", "gamma": gamma, "pull": 1.0, "head_epochs": 2, "head_lr": 0.5},
-        ),
-        2,
-        0,
-        0,
-    )
+    options = {"gamma": gamma, "pull": 1.0, "head_epochs": 2, "head_lr": 0.5}
+    method = linear({"name": "afr", **options}, 2, features=1)
     head = method.model.head
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
@@ -166,9 +159,7 @@ def test_self_uses_the_images_whose_prediction_changed_most(monkeypatch):
     """Here those that are certain only in the end, more than one that was certain only before."""
     early, final = torch.full((1, 2), 0.5).log(), torch.tensor([[0.75, 0.25]]).log()
     assert disagreement(early, final).item() == pytest.approx(log(4 / 3) / 2)
-    options = {"name": "self", "finetuned": 2, "steps": 30}
-    settings = settings_of({"name": "linear", "options": {"features": 1}}, options)
-    method, used = make_baseline(settings, 2, 0, 0), []
+    method, used = linear({"name": "self", "finetuned": 2, "steps": 30}, 2, features=1), []
     phases = [
         (phase.name, phase.max_epochs) for phase in method.phases(replace(known([0]), max_epochs=8))
     ]
@@ -340,10 +331,15 @@ def test_prototypes_of_dpe():
 
 
 def test_the_loss_of_a_set_of_prototypes(monkeypatch):
-    losses = []
-    to = "diagvib.methods.dpe.descend"
-    monkeypatch.setattr(to, lambda module, draws, loss, **sgd: losses.append(loss(torch.arange(4))))
-    method = made("dpe", members=3, entropic_scale=3.0, shrinkage=2.0, diversity=5.0)
+    losses, calls = [], []
+
+    def descend(module, draws, loss, **sgd):
+        losses.append(loss(torch.arange(4)))
+        calls.append(sgd)
+
+    monkeypatch.setattr("diagvib.methods.dpe.descend", descend)
+    options = {"entropic_scale": 3.0, "shrinkage": 2.0, "diversity": 5.0, "head_lr": 0.5}
+    method = made("dpe", members=3, **options)
     features, labels = torch.randn(4, method.model.head.in_features), torch.tensor([0, 1, 2, 2])
     for number, member in enumerate(method.members):
         method.add(number, features, labels)
@@ -351,6 +347,7 @@ def test_the_loss_of_a_set_of_prototypes(monkeypatch):
         *earlier, points = [alternative.points for alternative in method.members[: number + 1]]
         size, equals = points.square().sum(1).mean(), overlap(points, earlier)
         assert losses[-1].item() == pytest.approx((fits + 2 * size + 5 * equals).item(), rel=1e-5)
+    assert calls == [{"lr": 0.5, "momentum": 0.9}] * 3
 
 
 def test_each_set_of_prototypes_has_balanced_images_of_its_own(monkeypatch):
@@ -436,12 +433,3 @@ def test_masktune_blackens_what_is_much_hotter_than_the_rest():
 def test_a_network_without_a_map_cannot_be_masked():
     with refused(r"method: masktune .* model mobilenet_v3_small are not a pooled map"):
         make_baseline(settings_of("mobilenet_v3_small", "masktune"), 6, SIZE, 0)
-
-
-def test_prototypes_are_fitted_with_momentum(monkeypatch):
-    calls = []
-    to = "diagvib.methods.dpe.descend"
-    monkeypatch.setattr(to, lambda module, draws, loss, **sgd: calls.append(sgd))
-    method = made("dpe", members=1, head_lr=0.5)
-    method.add(0, torch.randn(4, method.model.head.in_features), torch.tensor([0, 1, 2, 2]))
-    assert calls == [{"lr": 0.5, "momentum": 0.9}]

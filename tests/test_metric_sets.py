@@ -14,7 +14,7 @@ import pytest
 from conftest import REPOSITORY
 from diagvib.foundation.files import read_table
 from diagvib.papers.all_tables import tabulate
-from diagvib.papers.diagvib6.shortcut import baseline_comparisons, means_over_cues
+from diagvib.papers.diagvib6.shortcut import means_over_cues
 from diagvib.report.sheets import sheet_figures
 from diagvib.report.visualisation_sheets import looking_figures, visualisation_figures
 from diagvib.results import TABLE_FILES
@@ -329,16 +329,6 @@ def test_a_sample_that_lacks_a_seed_has_no_combinations(tmp_path, settings, squa
         tables = tabulated(tmp_path, seeds, settings, "accuracy")
         assert len(tables["combinations"]) == combinations
         assert set(tables["accuracy"]["n"]) == {bool(combinations)}
-
-
-def test_baselines_are_compared_on_the_bindings_that_both_have():
-    keys = [("a", "hue-shape"), ("a", "hue-scale"), ("b", "hue-shape")]
-    runs = pd.DataFrame([("zgo", *key, 0, "c") for key in keys])
-    runs.columns = ["study", "baseline", "binding", "sample", "cue"]
-    result = baseline_comparisons(runs.assign(ood_accuracy=[0.5, 0.9, 0.4]))
-    assert result["difference"].tolist() == pytest.approx([0.1]) and result[
-        "bindings"
-    ].tolist() == [1]
 
 
 def test_the_interval_of_one_sample_knows_that_classes_are_of_unequal_size():

@@ -12,7 +12,7 @@ import diagvib
 from conftest import refused
 from diagvib.commands.new_photos import look, write
 from diagvib.commands.photo_columns import Columns, column_values, split_names
-from diagvib.commands.photo_proposal import cells_text, write_sheet
+from diagvib.commands.photo_proposal import Proposal, cells_text, write_sheet
 from diagvib.foundation.files import read_yaml
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.definition import PhotoSet
@@ -36,6 +36,11 @@ def photos(folder: Path, cells: dict[tuple[str, str], int], table: str | None = 
     if table:
         result.assign(person=number // 4, id=number).to_csv(folder / table, index=False)
     return result
+
+
+def proposed(folder: Path, name: str | None = None, table: str | None = None) -> Proposal:
+    """What is proposed of animals and their ground."""
+    return look(folder, table, Columns(target="animal", cues=["ground"]), name)
 
 
 EVEN = {(animal, ground): 40 for animal in ("bird", "cow") for ground in ("sea", "land")}
@@ -78,7 +83,7 @@ def test_as_many_photos_are_drawn_as_there_are(tmp_path, monkeypatch, cells, uni
 
 def test_the_cue_agrees_where_photos_say_so_most_often(tmp_path):
     photos(tmp_path, EVEN | {("bird", "land"): 90, ("cow", "sea"): 75})
-    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"])).classes
+    proposal = proposed(tmp_path).classes
     assert proposal == {"animal": ["bird", "cow"], "ground": ["land", "sea"]}
 
 
@@ -87,12 +92,12 @@ def test_a_proposed_shortcut_is_stronger_than_none(tmp_path):
     names = "abcdefghijkl"
     cells = {(name, name.upper()): 30 for name in names} | {("a", "B"): 30, ("c", "D"): 30}
     photos(tmp_path, cells)
-    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]))
+    proposal = proposed(tmp_path)
     (_, even, _), (_, agree, _) = proposal.studies()
     assert even == pytest.approx(12 / 14) and agree > even
     photos(tmp_path / "more", {(str(n), f"in {n}"): 3 for n in range(40)} | {("1", "in 2"): 3})
     with refused("in 98 % of the combinations ground gives animal away"):
-        look(tmp_path / "more", None, Columns(target="animal", cues=["ground"]))
+        proposed(tmp_path / "more")
 
 
 def test_the_cues_classes_serve_several_of_the_targets_if_it_has_more(tmp_path):
@@ -102,7 +107,7 @@ def test_the_cues_classes_serve_several_of_the_targets_if_it_has_more(tmp_path):
         (animal, ground): 40 for animal in ("bird", "car", "cow") for ground in ("sea", "land")
     }
     photos(tmp_path, cells | dict.fromkeys(often, 120) | {("cow", "sea"): 130})
-    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]))
+    proposal = proposed(tmp_path)
     assert set(proposal.cells()[proposal.agreeing()].index) == often
 
 
@@ -124,7 +129,7 @@ def test_files_are_named_relative_to_the_file_that_names_them(tmp_path, monkeypa
     """So that a folder with all of them can be moved."""
     photos(tmp_path / "mine", EVEN)
     monkeypatch.chdir(tmp_path)
-    proposal = look(Path("mine"), None, Columns(target="animal", cues=["ground"]))
+    proposal = proposed(Path("mine"))
     for path in write(proposal, Path("08:15")).values():
         path.write_text(path.read_text().replace(f"{tmp_path}/08:15/", ""))
     (tmp_path / "elsewhere").mkdir()
@@ -138,7 +143,7 @@ def test_a_photo_that_cannot_be_used_does_not_count_for_that(tmp_path):
     result = photos(tmp_path, dict.fromkeys(EVEN, 40))
     outlier = result.query("animal == 'bird' and ground == 'land'")["path"].iloc[0]
     (tmp_path / outlier).write_text("no photo")
-    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]))
+    proposal = proposed(tmp_path)
     assert proposal.classes == {"animal": ["bird", "cow"], "ground": ["sea", "land"]}
 
 
@@ -167,7 +172,7 @@ def test_group_dro_is_proposed_only_if_it_can_be_trained(tmp_path, monkeypatch):
     train = (np.arange(160) % 2 == 0) & ((table["animal"] != "cow") | (table["ground"] != "sea"))
     table["split"] = np.where(train, "train", np.where(np.arange(160) % 4 < 3, "test", "val"))
     table.to_csv(tmp_path / "mine/labels.csv", index=False)
-    proposal = look(tmp_path / "mine", None, Columns(target="animal", cues=["ground"]))
+    proposal = proposed(tmp_path / "mine")
     paths = write(proposal, Path())
     assert len(read_yaml(paths["configuration"])["baselines"]) == 1
     assert "none to train with" not in cells_text(proposal)
@@ -225,7 +230,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n")
     with refused(r"has the tables labels.csv, other.csv; choose one"):
         look(tmp_path, None, Columns())
-    proposal = look(tmp_path, "labels.csv", Columns(target="animal", cues=["ground"]), "mine")
+    proposal = proposed(tmp_path, "mine", "labels.csv")
     write(proposal, tmp_path)
     with refused(r"mine.yaml: already exists"):
         write(proposal, tmp_path)
@@ -251,7 +256,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     equals = tmp_path / "alike"
     photos(equals, {("bird", "sea"): 30, ("cow", "land"): 30})
     with refused("each animal has its own ground, so nothing tells"):
-        look(equals, None, Columns(target="animal", cues=["ground"]))
+        proposed(equals)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +288,7 @@ def test_photos_that_look_alike_are_named_unless_they_share_a_split(
 
 def test_none_of_the_three_files_is_overwritten(tmp_path):
     photos(tmp_path, EVEN)
-    proposal = look(tmp_path, None, Columns(target="animal", cues=["ground"]), "mine")
+    proposal = proposed(tmp_path, "mine")
     paths = write(proposal, tmp_path)
     for path in paths.values():
         for alternative in {*paths.values()} - {path}:
@@ -299,11 +304,10 @@ def test_a_published_split_is_found_beside_an_empty_column_but_not_guessed(tmp_p
     table = pd.read_csv(tmp_path / "labels.csv")
     with_names = np.array(["train", "val", "test", "train"])[np.arange(len(table)) % 4]
     table.assign(split=with_names, notes="").to_csv(tmp_path / "labels.csv", index=False)
-    columns = Columns(target="animal", cues=["ground"])
-    assert look(tmp_path, None, columns).definition["split"]["column"] == "split"
+    assert proposed(tmp_path).definition["split"]["column"] == "split"
     table.assign(split=with_names, split_id=with_names).to_csv(tmp_path / "labels.csv", index=False)
     with refused("split, split_id could each be the published split"):
-        look(tmp_path, None, columns)
+        proposed(tmp_path)
 
 
 def test_numbers_stand_for_splits_as_in_wilds_and_are_sorted_by_size():

@@ -36,10 +36,14 @@ def curve_rows(cues: int) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(n=3, expected=3)
 
 
+def curves_of(rows: pd.DataFrame, beside_paper: bool = False):
+    """The figure of FAAvg."""
+    return study_curves(rows, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED, beside_paper)
+
+
 def drawn_curves(cues: int = 5, beside_paper: bool = True):
     """Labels of the lines, and y of the dashed one, that of the paper's resnet18."""
-    figure = study_curves(curve_rows(cues), "faavg", ["zso", "zgo", "cgo-1"], SHIPPED, beside_paper)
-    axes = figure.axes[0]
+    axes = curves_of(curve_rows(cues), beside_paper).axes[0]
     lines = {line.get_label(): line.get_ydata() for line in axes.lines}
     bands = {band.get_label(): band for band in axes.collections}
     return lines, bands
@@ -48,8 +52,7 @@ def drawn_curves(cues: int = 5, beside_paper: bool = True):
 def test_a_panel_says_of_how_many_cues_its_curves_are():
     rows = pd.concat([curve_rows(5), curve_rows(1).assign(baseline="other")], ignore_index=True)
     for part, title in ((rows, "hue (1 or 5 of 5 cues)"), (curve_rows(5), "hue")):
-        figure = study_curves(part, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED)
-        assert figure.axes[0].get_title("left") == title
+        assert curves_of(part).axes[0].get_title("left") == title
     notes = study_notes(
         rows.query("study == 'zgo'"), pd.DataFrame(columns=[*RUN_KEYS, "status", "reason"]), SHIPPED
     )
@@ -92,7 +95,7 @@ def test_a_panel_says_of_how_many_cues_it_is_only_if_the_scene_has_more():
 @pytest.mark.parametrize("count", [1, 29])
 def test_a_legend_takes_no_room_from_the_panels(count):
     rows = pd.concat([curve_rows(5).assign(baseline=f"method {i}") for i in range(count)])
-    figure = study_curves(rows, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED)
+    figure = curves_of(rows)
     figure.get_layout_engine().execute(figure)
     (axes,), (legend,) = figure.axes, figure.legends
     inches = figure.dpi_scale_trans.inverted()
@@ -173,7 +176,7 @@ def test_every_class_of_every_factor_is_shown_under_its_name():
 
 def test_points_of_fewer_samples_are_hollow_and_missing_ones_crosses():
     rows = curve_rows(5).assign(n=[3, 2, 0], mean=[0.6, 0.7, np.nan])
-    axes = study_curves(rows, "faavg", ["zso", "zgo", "cgo-1"], SHIPPED).axes[0]
+    axes = curves_of(rows).axes[0]
     dots = [line for line in axes.lines if line.get_linestyle() == "None"]
     hollow, cross = ([item.tolist() for item in line.get_xydata()] for line in dots)
     assert (hollow, cross) == ([[1, 0.7]], [[2, 0]])

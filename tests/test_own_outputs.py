@@ -125,9 +125,8 @@ def test_a_function_of_a_file_is_measured_as_it_is_and_so_are_its_predictions(fo
     table = pd.DataFrame({"file": files, "prediction": rows["prediction"]})
     table.sample(frac=1, random_state=0).to_csv("mine.csv", index=False)
 
-    path, _ = score(
-        Path("mine.csv"), Path("small.yaml"), None, None, ["bindings=[shape-hue]"], "scored"
-    )
+    shape = ["bindings=[shape-hue]"]
+    path, _ = score(Path("mine.csv"), Path("small.yaml"), None, None, shape, "scored")
     config, scored_layout = load_config(path), Layout("scored")
     runs_here(config, scored_layout)
     stages.tabulate(scored_layout, stage_settings(config, "tabulate"), 1)
@@ -396,23 +395,31 @@ def test_a_table_that_is_none_is_refused(tmp_path, text, says):
         read_predictions(tmp_path / "p.csv")
 
 
+FILES = [f"{row:06}.png" for row in range(54)]  # of one dataset: enough of a name
+HUE = ["bindings=[hue-shape]"]
+
+
+def write_predictions(path, files=FILES, predictions="red") -> None:
+    table = pd.DataFrame({"file": files, "prediction": predictions})
+    table.to_csv(path, index=False)
+
+
 def test_files_and_classes_that_do_not_fit_are_named(folder):
     def scored(files, predictions, classes=None):
-        pd.DataFrame({"file": files, "prediction": predictions}).to_csv("p.csv", index=False)
-        return score(Path("p.csv"), Path("small.yaml"), None, classes, ["bindings=[hue-shape]"])
+        write_predictions("p.csv", files, predictions)
+        return score(Path("p.csv"), Path("small.yaml"), None, classes, HUE)
 
-    files = [f"{row:06}.png" for row in range(54)]  # one dataset: enough of a name
     with refused("p.csv: 51 of 54 test images have no prediction: zgo/hue-shape/0/png/test/000003"):
-        scored(files[:3], ["red"] * 3)
+        scored(FILES[:3], ["red"] * 3)
     with refused("2 files are of no image of these studies: x.png, y.png; images are called like"):
-        scored([*files, "x.png", "y.png"], ["red"] * 56)
+        scored([*FILES, "x.png", "y.png"], ["red"] * 56)
     with refused("1 files are of an image that another row is of, too: test/000000.png"):
-        scored([*files, "test/000000.png"], ["red"] * 55)
+        scored([*FILES, "test/000000.png"], ["red"] * 55)
     with refused("zgo hue-shape 0: .*|2 unknown classes: mauve, puce; .* numbers from 0 to 2"):
-        scored(files, ["mauve", "puce"] * 27)
+        scored(FILES, ["mauve", "puce"] * 27)
     with refused("1 unknown prediction: b; give each one a class"):
-        scored(files, ["a", "b"] * 27, "a=red")
-    numbered = Path(scored(files, ["2", "0", "1"] * 18)[0]).with_name("predictions.csv")
+        scored(FILES, ["a", "b"] * 27, "a=red")
+    numbered = Path(scored(FILES, ["2", "0", "1"] * 18)[0]).with_name("predictions.csv")
     present = pd.read_csv(numbered)["prediction"][:3].tolist()
     hues = diagvib.load("zgo", "hue-shape", "test", **SMALL)
     ordered = [name for name in hues.classes if name in hues.table["hue"].to_pylist()]
@@ -435,9 +442,8 @@ def test_keys_of_a_configurations_baselines_do_not_concern_another(folder, chang
     base, path = Path("base.yaml"), Path(f"{stem}.csv")
     base.write_text(yaml.safe_dump({**CONFIG, **changes}))
     load_config(base)
-    files = [f"{row:06}.png" for row in range(54)]
-    pd.DataFrame({"file": files, "prediction": "red"}).to_csv(path, index=False)
-    _, config = score(path, base, None, None, ["bindings=[hue-shape]"])
+    write_predictions(path)
+    _, config = score(path, base, None, None, HUE)
     (baseline,) = config.baselines
     assert baseline.name.startswith("scored_p") and len(baseline.name) < 128
     assert (baseline.name == "scored_p") == (stem == "p")
@@ -459,12 +465,10 @@ def test_the_users_own_files_are_not_overwritten(folder, file, text):
     """Those in the root, and the inputs wherever they are; what a command has written, it may."""
     base, predictions = Path("small.yaml"), Path("root/predictions.csv")
     Path("root").mkdir()
-    pd.DataFrame({"file": [f"{row:06}.png" for row in range(54)], "prediction": "red"}).to_csv(
-        "p.csv", index=False
-    )
+    write_predictions("p.csv")
 
     def scored(path="p.csv", base=base):
-        return score(Path(path), Path(base), None, None, ["bindings=[hue-shape]"], "root")
+        return score(Path(path), Path(base), None, None, HUE, "root")
 
     Path("root", file).write_text(text)
     with refused(f"^root/{file}: would be overwritten; name another folder with --root"):

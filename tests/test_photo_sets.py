@@ -31,7 +31,8 @@ from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import cue_label_names
 from diagvib.studies.recipes import draw_recipes
-from diagvib.studies.study import load_studies, parse_study
+from diagvib.studies.study import load_studies
+from synthetic_studies import own_study
 from test_photos import save
 from toy import copy_of_the_repository, images_here, runs_here, snakemake
 
@@ -139,13 +140,18 @@ def test_splits_and_units_are_kept(tmp_path):
             assert (splits == 1).all() and set(recipes["split"]) == {"train", "val", "test"}
 
 
-def test_what_an_environment_leaves_of_a_lot_is_used_once():
-    photos = pd.DataFrame({"kind": ["a"] * 10, "split": "", "unit": "", "lot": [*"0000011111"]})
-    recipes = photos[["kind"]].assign(
-        split=["train"] * 6 + ["test"] * 4, environment=[*"xxxyyyzzzz"]
-    )
+def lots_used(lots: str, trained: int, environments: str) -> tuple[list[int], str]:
+    """The photos, each of one of these lots, for recipes of which the first so many are trained,
+    each in one of these environments; and their lots."""
+    photos = pd.DataFrame({"kind": ["a"] * len(lots), "split": "", "unit": "", "lot": [*lots]})
+    splits = ["train"] * trained + ["test"] * (len(lots) - trained)
+    recipes = photos[["kind"]].assign(split=splits, environment=[*environments])
     selection = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
-    assert sorted(selection) == list(range(10))
+    return sorted(selection), "".join(photos["lot"][selection])
+
+
+def test_what_an_environment_leaves_of_a_lot_is_used_once():
+    assert lots_used("0000011111", 6, "xxxyyyzzzz")[0] == list(range(10))
 
 
 def test_a_table_in_parquet_lists_the_same(tmp_path):
@@ -357,10 +363,7 @@ def test_units_are_shared_out_by_their_middles():
 
 
 def test_environments_that_are_only_tested_take_what_is_left():
-    photos = pd.DataFrame({"kind": ["a"] * 6, "split": "", "unit": "", "lot": [*"000111"]})
-    recipes = photos[["kind"]].assign(split=["train"] * 3 + ["test"] * 3, environment=[*"zzzaaa"])
-    selection = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
-    assert photos["lot"][selection].to_list() == [*"000111"]
+    assert lots_used("000111", 3, "zzzaaa")[1] == "000111"
 
 
 def test_a_watermark_of_another_text_is_not_the_papers(tmp_path, monkeypatch):
@@ -369,8 +372,7 @@ def test_a_watermark_of_another_text_is_not_the_papers(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{Photos.__module__}.find_font", watermarks.find_font.__wrapped__)
     draws = {"points_to": "land", "text": "##"}
     scene = load_scene(str(made(tmp_path, rows(3), watermark=draws)))
-    scene.fetch(tmp_path / "raw", None)
-    scene.make(tmp_path / "raw", tmp_path / "raw/prepared", "official")
+    listed(scene.path, tmp_path / "raw")
     assert not scene.catalogue(tmp_path / "raw/prepared").comparable
     alternative = load_scene(str(made(tmp_path, rows(3), watermark={**draws, "text": "%%"})))
     with refused("watermark"):
@@ -385,6 +387,13 @@ def test_a_table_in_another_folder_is_part_of_the_state(tmp_path):
     assert scene.state(None) != before
 
 
+def rendered(path: Path, raw: Path, size: int) -> np.ndarray:
+    """The photo 0/003.png of a definition."""
+    photos = listed(path, raw)
+    index = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
+    return load_scene(str(path)).renderer(raw / "prepared", size, CPU)(index)[0].numpy()
+
+
 @pytest.mark.parametrize("key", ["crop", "upright"])
 def test_a_photo_is_cropped_and_turned_unless_it_is_said(tmp_path, key):
     """White on the right, outside the middle square, or on the lower side of a turned camera."""
@@ -396,9 +405,7 @@ def test_a_photo_is_cropped_and_turned_unless_it_is_said(tmp_path, key):
         path = made(folder, rows(1), **{key: inputs})
         photo = Image.fromarray(wide)
         photo.save(folder / "photos/0/003.png", **({"exif": exif} if key == "upright" else {}))
-        photos = listed(path, folder / "raw")
-        index = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
-        image = load_scene(str(path)).renderer(folder / "raw/prepared", 64, CPU)(index)[0].float()
+        image = rendered(path, folder / "raw", 64)
         assert (image[:32, -1].mean() > 200) == (not inputs)
 
 
@@ -472,6 +479,9 @@ def test_an_example_has_all_classes_that_are_asked_for(tmp_path):
     assert (display[1] == display[2]).all() and (display[3] == 127).all()
 
 
+SAME = {"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}
+
+
 def as_published(
     rows: list[dict],
     bound: str,
@@ -489,12 +499,10 @@ def as_published(
     )
     cells = pd.MultiIndex.from_product([*classes.values(), range(2)], names=[*classes, "n"])
     photos = cells.to_frame(index=False).assign(split=split, unit="", lot="")
-    definition = {"title": "Birds", "meaning": "birds", "metrics": metrics, "rows": rows}
-    roles = {
-        "roles": {"target": n_classes, "cue": n_classes},
-        "bound": ["target", "cue"][: bound.count("-") + 1],
-    }
-    study = parse_study("birds", {**definition, **roles, "as_published": all_photos})
+    roles = ["target", "cue"]
+    bound_roles = roles[: bound.count("-") + 1]
+    options = {"roles": dict.fromkeys(roles, n_classes), "bound": bound_roles, "metrics": metrics}
+    study = own_study(rows, "birds", **options, as_published=all_photos)
     binding, sample = bind(study, bound, scene.factors), dataset_sample(0, scene)
     catalogue = PhotoCatalogue("official", True, "", photos)
     counts = {"train": 2, "val": 1, "all": 1}
@@ -506,8 +514,7 @@ def as_published(
 
 
 def test_a_study_as_published_has_the_classes_that_its_cues_point_to():
-    rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
-    recipes, pointing = as_published(rows, "bird-place")
+    recipes, pointing = as_published([SAME], "bird-place")
     result = recipes[["place", "bird"]].drop_duplicates().to_numpy().tolist()
     assert dict(result) == pointing["place"] and len(result) == 2
     in_order = {
@@ -517,42 +524,34 @@ def test_a_study_as_published_has_the_classes_that_its_cues_point_to():
 
 
 def test_a_photo_is_there_once_though_an_unbound_role_differs():
-    cells = [[0, 0], [0, 1], [1, 1]]
-    rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": cells}]
-    recipes, _ = as_published(rows, "bird")
+    recipes, _ = as_published([{**SAME, "cells": [[0, 0], [0, 1], [1, 1]]}], "bird")
     assert recipes.groupby("split").size().to_dict() == dict.fromkeys(["test", "train", "val"], 12)
     assert recipes.groupby("split")["photo"].nunique().eq(12).all()
 
 
 def test_a_cell_with_an_added_cue_has_its_photos():
-    splits = {"splits": ["train", "val", "test"]}
-    rows = [{**splits, "group": "all", "cells": [[0, "added"], [1, "added"], [2, "added"]]}]
-    recipes, _ = as_published(rows, "bird-place", 3)
+    added = [[target, "added"] for target in range(3)]
+    recipes, _ = as_published([{**SAME, "cells": added}], "bird-place", 3)
     result = recipes[["bird", "place"]].drop_duplicates().to_numpy().tolist()
     assert sorted(result) == [["duck", "sea"], ["gull", "wood"], ["wren", "lake"]]
 
 
 def test_photos_have_no_watermark_in_a_study_that_does_not_bind_it():
-    rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
+    watermark = {"points_to": "gull"}
     for all_items in (True, None):
-        recipes, _ = as_published(rows, "bird-place", 2, all_items, watermark={"points_to": "gull"})
+        recipes, _ = as_published([SAME], "bird-place", 2, all_items, watermark=watermark)
         assert set(recipes["watermark"]) == {"absent"}
 
 
 def test_a_published_split_without_photos_is_named():
-    rows = [
-        {"splits": ["train"], "group": "all", "cells": {"cue": "same"}},
-        {"splits": ["val", "test"], "group": "all", "cells": {"cue": "same"}},
-    ]
+    rows = [{**SAME, "splits": splits} for splits in (["train"], ["val", "test"])]
     with refused("study birds: there are no photos of the split val"):
         as_published(rows, "bird-place", split="train")
 
 
 def test_metrics_that_go_by_weights_are_refused_where_all_photos_are_used():
-    rows = [
-        {"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}},
-        {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}},
-    ]
+    misled = {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}}
+    rows = [{**SAME, "group": "id"}, misled]
     with refused("as_published: the metrics `average` go by the rows'"):
         as_published(rows, "bird-place", metrics="average")
 
@@ -568,10 +567,7 @@ def test_photos_are_scaled_to_the_size_of_their_set_first(tmp_path):
     photo = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
     path = made(tmp_path, rows(1))
     Image.fromarray(photo).save(tmp_path / "photos/0/003.png")
-    photos = listed(path, tmp_path / "raw")
-    index = pa.table({"photo": photos.index[photos["path"] == "0/003.png"].to_numpy()})
-    image = load_scene(str(path)).renderer(tmp_path / "raw/prepared", 32, CPU)(index)[0].numpy()
-    assert np.array_equal(image, square(square(photo, 64), 32))
+    assert np.array_equal(rendered(path, tmp_path / "raw", 32), square(square(photo, 64), 32))
 
 
 def test_a_groups_number_stands_for_its_first_class(tmp_path):

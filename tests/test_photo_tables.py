@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+import diagvib
 from conftest import refused
 from diagvib.commands.new_photos import look, write
 from diagvib.commands.photo_columns import Columns
-from diagvib.commands.photo_proposal import cells_text
+from diagvib.commands.photo_proposal import Proposal, cells_text, with_counter_examples
 from diagvib.commands.unpack_photos import unpack
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
@@ -48,6 +49,11 @@ def labels(
         pixels = np.random.default_rng(number).integers(0, 256, (16, 18), np.uint8)
         Image.fromarray(pixels).save(folder / name)
     return table.assign(split=splits) if split else table
+
+
+def proposed(folder: Path, table: str | None = None, cues=("place",), **columns) -> Proposal:
+    """What is proposed of birds and their place."""
+    return look(folder, table, Columns(target="bird", cues=[*cues], **columns), "birds")
 
 
 def as_json_lines(table: pd.DataFrame) -> str:
@@ -92,15 +98,10 @@ def test_photos_in_an_archive_are_to_be_unpacked(tmp_path):
     for name in table["file"]:
         (tmp_path / name).unlink()
     (tmp_path / "photos.zip").touch()
-    columns, says = (
-        Columns(target="bird", cues=["place"]),
-        "no photos in it, but photos.zip; unpack",
-    )
-    with refused(says):
-        look(tmp_path, None, columns, "birds")
-    (tmp_path / "labels.csv").unlink()
-    with refused(says):
-        look(tmp_path, None, columns, "birds")
+    for _ in range(2):
+        with refused("no photos in it, but photos.zip; unpack"):
+            proposed(tmp_path)
+        (tmp_path / "labels.csv").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -109,7 +110,7 @@ def test_each_of_these_tables_is_read(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(TABLES[name](table).encode())
     option = name if name.endswith(".json") else None  # which may be something else
-    proposal = look(tmp_path, option, Columns(target="bird", cues=["place"]), "birds")
+    proposal = proposed(tmp_path, option)
     merged = proposal.photos.merge(table, left_on="path", right_on="file", suffixes=("", "_wanted"))
     assert len(merged) == 4 * N
     expected = merged[["bird_wanted", "place_wanted"]].to_numpy()
@@ -133,7 +134,7 @@ def test_a_table_in_the_folder_of_each_split(tmp_path, name, write_table, above)
     table = labels(tmp_path, above + "{split}/{n:03d}.png", split=False)
     for folder, rows in table.groupby(table["file"].map(os.path.dirname)):
         write_table(bare(rows).rename(columns={"file": "file_name"}), tmp_path / folder / name)
-    proposal = look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+    proposal = proposed(tmp_path)
     assert proposal.definition["split"]["val"] == "validation"
     assert dict(proposal.photos["split"].value_counts()) == {"train": 24, "val": 12, "test": 12}
     scene = load_scene(str(write(proposal, tmp_path / "out")["scene"]))
@@ -147,10 +148,9 @@ def test_one_table_for_each_split_beside_each_other(tmp_path):
     split = table["file"].str.extract("(train|validation|test)")[0]
     for name, rows in table.groupby(split):
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
-    columns = {"target": "bird", "cues": ["place"]}
     with refused(r"such as --table '\*.csv'"):
-        look(tmp_path, None, Columns(**columns), "birds")
-    proposal = look(tmp_path, "*.csv", Columns(**columns), "birds")
+        proposed(tmp_path)
+    proposal = proposed(tmp_path, "*.csv")
     assert dict(proposal.photos["split"].value_counts()) == {"train": 24, "val": 12, "test": 12}
 
 
@@ -177,11 +177,10 @@ def test_photos_inside_parquet_are_unpacked(tmp_path, record, file):
         path = tmp_path / f"inside/{file.format(split)}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(shard, path)
-    columns = {"target": "bird", "cues": ["place"]}
     with refused("the photos are inside the table.*--unpack FOLDER"):
-        look(tmp_path / "inside", None, Columns(**columns))
+        proposed(tmp_path / "inside")
     unpack(tmp_path / "inside", tmp_path / "out")
-    proposal = look(tmp_path / "out", None, Columns(**columns))
+    proposal = proposed(tmp_path / "out")
     assert proposal.cells("split").to_dict() == {
         (split, bird, place): 6 if split == "train" else 3
         for split in ("train", "val", "test")
@@ -211,15 +210,14 @@ def test_the_last_folders_of_a_path_decide_between_photos_of_one_name():
 def test_the_cause_is_said_once(tmp_path, capsys):
     table = labels(tmp_path)
     table.assign(file="x" + table["file"]).to_csv(tmp_path / "t.csv", index=False)
-    columns = {"target": "bird", "cues": ["place"]}
     with refused(r"no column has names of photos.*file \(ximages/train_0"):
-        look(tmp_path, None, Columns(**columns))
+        proposed(tmp_path)
     with refused("of 48 names, such as ximages/train_000.jpg, none is"):
-        look(tmp_path, None, Columns(**columns, file="file"), "birds")
+        proposed(tmp_path, file="file")
     table.to_csv(tmp_path / "t.csv", index=False)
     for name in table["file"][:15]:
         (tmp_path / name).unlink()
-    look(tmp_path, None, Columns(**columns), "birds")
+    proposed(tmp_path)
     lines = [line for line in capsys.readouterr().err.splitlines() if "No such file" in line]
     assert len(lines) == 11 and lines[-1].endswith("left out, 5 more files: No such file")
 
@@ -229,9 +227,9 @@ def test_the_name_that_a_message_proposes_for_a_factor_works(tmp_path, column):
     table = labels(tmp_path, split=False, n=60) if column == "split" else labels(tmp_path)
     table.rename(columns={"place": column}).to_csv(tmp_path / "t.csv", index=False)
     with refused("name it yourself, with --cue ") as error:
-        look(tmp_path, None, Columns(target="bird", cues=[column]), "birds")
+        proposed(tmp_path, cues=[column])
     (cue,) = shlex.split(str(error.value).rpartition("--cue ")[2])
-    proposal = look(tmp_path, None, Columns(target="bird", cues=[cue]), "birds")
+    proposal = proposed(tmp_path, cues=[cue])
     assert proposal.classes == {"bird": ["gull", "wren"], cue.partition("=")[0]: ["land", "sea"]}
     load_scene(str(write(proposal, tmp_path / "out")["scene"])).fetch(tmp_path / "raw", None)
 
@@ -242,13 +240,13 @@ def test_classes_that_look_the_same_are_one_and_missing_values_none(tmp_path):
     table.loc[table["place"] == "land", "place"] = np.array(forms)[np.arange(2 * N) % 4]
     table["bird"] = table["bird"].map({"gull": 0, "wren": 1})
     table.to_csv(tmp_path / "t.csv", index=False)
-    proposal = look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+    proposal = proposed(tmp_path)
     assert sorted(proposal.classes["place"]) == ["sea", "wäl der"]
     assert proposal.classes["bird"] == ["0", "1"] and len(proposal.photos) == 42
     table["place"] = table["place"].str.strip().replace("sea", normalize("NFD", "Wäl der"))
     table.to_csv(tmp_path / "t.csv", index=False)
     with refused("differ only in case"):
-        look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+        proposed(tmp_path)
 
 
 @pytest.mark.parametrize("alternative", ["wa\u0308l der", "wäl\u00a0der", "wäl der ", "Wäl der"])
@@ -262,7 +260,7 @@ def test_two_classes_of_a_set_that_look_the_same_are_refused(alternative):
 def test_folders_without_a_table_need_levels(tmp_path):
     labels(tmp_path, "{split}/{n:03d}.png")
     with refused(r"--levels a \(level 1: test, train, validation\)"):
-        look(tmp_path, None, Columns(target="bird", cues=["place"]), "birds")
+        proposed(tmp_path)
 
 
 def test_what_could_be_read_without_end_is_left_out_and_links_are_named(
@@ -289,14 +287,12 @@ def test_what_could_be_read_without_end_is_left_out_and_links_are_named(
 
 
 def test_the_counts_that_are_offered_for_one_study_alone_can_be_drawn(tmp_path, monkeypatch):
-    import diagvib
-
     monkeypatch.chdir(tmp_path)
     table = labels(tmp_path / "birds", split=False, n=60)
     rare = (table["bird"] == "gull") == (table["place"] == "sea")
     table = table[~rare | (np.arange(len(table)) < 120)]
     table.to_csv(tmp_path / "birds/t.csv", index=False)
-    proposal = look(tmp_path / "birds", None, Columns(target="bird", cues=["place"]))
+    proposal = proposed(tmp_path / "birds")
     paths = write(proposal, Path("out"))
     (study, additions) = re.search(
         r"birds-(\S+) alone could use (\d+):", cells_text(proposal)
@@ -313,8 +309,6 @@ def test_the_counts_that_are_offered_for_one_study_alone_can_be_drawn(tmp_path, 
 
 def test_two_cues_end_in_files_or_in_a_message_about_the_photos(tmp_path):
     """Never in one about a file that is not kept."""
-    from diagvib.commands.photo_proposal import Proposal, with_counter_examples
-
     for trial in range(20, 24):
         generator = np.random.default_rng([1, trial])
         shape = generator.integers(2, 5, 3)

@@ -5,8 +5,9 @@ import torch
 from diagvib.scenes import load_scene
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import cue_label, cue_label_names, image_counts, single_cue_label
-from diagvib.studies.study import load_studies, parse_study
+from diagvib.studies.study import load_studies
 from diagvib.training.running_metrics import cue_preferences
+from synthetic_studies import own_study
 
 
 def test_what_a_cue_mostly_accompanies_comes_before_its_index():
@@ -16,15 +17,15 @@ def test_what_a_cue_mostly_accompanies_comes_before_its_index():
         {**often, "cells": [[0, 1], [1, 0]]},
         {**once, "cells": [[0, 0], [1, 1], [0, 2], [1, 2], [1, 3]]},
     ]
-    mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
-    study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 5}})
+    five = {"roles": {"target": 2, "cue": 5}}
+    study = own_study(rows, **five)
     assert single_cue_label(study, "cue") == (1, 0, None, 1, None), (
         "class 2 is with both equally often, class 4 with none"
     )
     assert list(map(set, cue_label(study, "cue"))) == [{1}, {0}, set(), {1}, set()]
     rows[0]["cells"] = [[0, 0], [1, 2]]
     rows[1]["cells"] = [[0, 1], [1, 1], [1, 0], [0, 2], [1, 3]]
-    tied = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 5}})
+    tied = own_study(rows, **five)
     assert single_cue_label(tied, "cue")[1] is None, (
         "an index says nothing if there are more cue classes"
     )
@@ -42,8 +43,7 @@ def test_in_a_published_split_the_trained_photos_count():
     """Mostly gulls everywhere: no ground stands for wrens, although its index does."""
     rows = [{"splits": ["train", "val", "test"], "group": "all", "cells": {"cue": "same"}}]
     rows += [{**rows[0], "cells": {"cue": "other"}}]
-    mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
-    study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}, "as_published": True})
+    study = own_study(rows, as_published=True)
     assert cue_label(study, "cue") == (frozenset(), frozenset())
     classes = [("gull", "wren"), ("land", "sea")]
     for counts, labels in (
@@ -57,8 +57,9 @@ def test_in_a_published_split_the_trained_photos_count():
         assert single_cue_label(study, "cue", images=images) == labels
         several = [frozenset([label] * (label is not None)) for label in labels]
         assert list(cue_label(study, "cue", images=images)) == [*several]
-    draws = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})
-    assert image_counts(draws, classes, {"gull-land": 5}) is None, "its rows' weights count"
+    assert image_counts(own_study(rows), classes, {"gull-land": 5}) is None, (
+        "its rows' weights count"
+    )
 
 
 def test_shares_of_predictions_that_follow_a_cue():
@@ -82,6 +83,4 @@ def test_a_cue_class_counts_in_all_environments_together():
         {**calls, "environment": "b", "weight": 3.0, "cells": [[1, 0]]},
         {**calls, "environment": "b", "weight": 4.0, "cells": [[0, 1]]},
     ]
-    mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
-    study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 2}})
-    assert single_cue_label(study, "cue") == (1, 0)
+    assert single_cue_label(own_study(rows), "cue") == (1, 0)

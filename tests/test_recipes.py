@@ -23,8 +23,9 @@ from diagvib.studies.recipes import (
     select_recipes,
     write_recipes,
 )
-from diagvib.studies.study import load_study, parse_study
+from diagvib.studies.study import load_study
 from synthetic_sources import digit_catalogue
+from synthetic_studies import changed_study
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
 # Random draws fail a test at this level once in a million; the draws are seeded, so it either
@@ -107,9 +108,7 @@ def test_only_the_name_decides(pool):
 
 def narrow_draw(factor: str, spread: float, pool: DigitCatalogue, number: int = 1) -> pd.DataFrame:
     """ZGO's recipes with this factor as the cue, drawn under its name."""
-    study = parse_study(
-        "zgo", {**load_study("zgo").model_dump(exclude={"name"}), "spread": {"cue": spread}}
-    )
+    study = changed_study("zgo", "zgo", spread={"cue": spread})
     binding = bind(study, f"{'shape' if factor != 'shape' else 'hue'}-{factor}", DIGITS.factors)
     return draw_recipes(study, binding, [dataset_sample(number)], COUNTS, DIGITS, pool).to_pandas()
 
@@ -149,8 +148,7 @@ def test_classes_without_a_spread_are_alike(factor, number, centre, pool):
 
 def test_the_centre_is_that_of_the_classes_that_a_study_uses(pool):
     """Here two, not the dataset sample's three."""
-    options = load_study("zgo").model_dump(exclude={"name"})
-    study = parse_study("two", {**options, "roles": {"target": 2, "cue": 2}, "spread": {"cue": 0}})
+    study = changed_study("zgo", roles={"target": 2, "cue": 2}, spread={"cue": 0})
     binding = bind(study, "shape-scale", DIGITS.factors)
     selection = [numbered_sample(1, DIGITS)]
     result = draw_recipes(study, binding, selection, COUNTS, DIGITS, pool).to_pandas()
@@ -160,10 +158,10 @@ def test_the_centre_is_that_of_the_classes_that_a_study_uses(pool):
 
 def test_spreads_of_two_factors_count_whatever_their_order(pool):
     """Texture's contrast is that of lightness's colours: 0 stays 0."""
-    options, result = load_study("zgo").model_dump(exclude={"name"}), []
+    result = []
     for roles in (("target", "cue"), ("cue", "target")):
         spread = {role: {"target": 0.0, "cue": 0.5}[role] for role in roles}
-        study = parse_study("zgo", {**options, "spread": spread})
+        study = changed_study("zgo", "zgo", spread=spread)
         binding = bind(study, "texture-lightness", DIGITS.factors)
         result.append(draw_recipes(study, binding, [dataset_sample(1)], COUNTS, DIGITS, pool))
     assert result[0].equals(result[1])

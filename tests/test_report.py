@@ -3,9 +3,10 @@ showing what is missing."""
 
 import re
 import shutil
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -37,9 +38,10 @@ from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.scenes.digits.factors import classes
 from diagvib.settings.layout import Run
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
-from diagvib.studies.study import load_study, parse_study
+from diagvib.studies.study import Study
 from reports import drawn_in, make_report, matrix_of, report_data_of, write_images
 from synthetic_runs import accuracy, expected_runs, tabulated, write_pictures, write_run
+from synthetic_studies import changed_study, definition_of
 from test_gap_figures import tables
 
 BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
@@ -116,7 +118,7 @@ def test_a_single_pair_needs_no_matrix(tmp_path):
 
 
 def test_the_page_says_in_numbers_what_the_runs_say(page):
-    text = " ".join(page.replace("\N{NO-BREAK SPACE}", " ").split())
+    text = " ".join(plain(page).split())
     run = {"target": "shape", "cue": "position", "sample": 0}
     right = {study: 100 * accuracy(run | {"study": study}, "ood") for study in ("zgo", "fgo-20")}
     assert right == {"zgo": 0, "fgo-20": 60}  # sample 1: 5 points more
@@ -162,11 +164,20 @@ def test_every_configured_figure_is_there_however_many_processes_draw(
         assert again.read_bytes() == path.read_bytes(), path.name
 
 
+def run_with_pictures(results) -> Path:
+    return results / "runs/small_cnn/zgo/shape-hue/0"
+
+
+def texts_on(sheet) -> list[str]:
+    """Those on a figure of one panel."""
+    (axes,) = sheet.axes
+    return [text.get_text() for text in axes.texts]
+
+
 def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results, page):
-    rows = read_visualisations(results / "runs/small_cnn/zgo/shape-hue/0/exhibits.parquet")
+    rows = read_visualisations(run_with_pictures(results) / "exhibits.parquet")
     rows["prediction"] = rows["prediction"].replace({"first": classes("shape")[0]})
-    (axes,) = visualisation_sheet(rows, ["shape", "hue"], "a title").axes
-    texts = [text.get_text() for text in axes.texts]
+    texts = texts_on(visualisation_sheet(rows, ["shape", "hue"], "a title"))
     assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓" * 2)
     assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts
     _, _, section = page.partition('id="visualisations"')
@@ -174,18 +185,16 @@ def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results, pa
 
 
 def test_where_networks_look_is_shown_beside_the_images(results):
-    folders = dict.fromkeys(("one", "two"), results / "runs/small_cnn/zgo/shape-hue/0")
-    (axes,) = looking_sheet(folders, ["shape", "hue"], "a title").axes
-    texts = [text.get_text() for text in axes.texts]
+    folders = dict.fromkeys(("one", "two"), run_with_pictures(results))
+    texts = texts_on(looking_sheet(folders, ["shape", "hue"], "a title"))
     assert [text for text in texts if text in ("input", "one", "two")] == ["input", "one", "two"]
     assert len([text for text in texts if text[0] in "✓✗"]) == 2 * 4
     assert "| FGO-20 | small_cnn | 50 % (25 %) | 50 % (25 %) | 6 |" in tables_md(results)
 
 
 def test_reconstructions_of_several_autoencoders_stand_below_the_images(results):
-    folders = dict.fromkeys(("one", "two"), results / "runs/small_cnn/zgo/shape-hue/0")
-    (axes,) = reconstruction_sheet(folders, ["shape", "hue"], "a title").axes
-    texts = [text.get_text() for text in axes.texts]
+    folders = dict.fromkeys(("one", "two"), run_with_pictures(results))
+    texts = texts_on(reconstruction_sheet(folders, ["shape", "hue"], "a title"))
     assert [text for text in texts if "of 2" in text] == ["one\n2 of 2", "two\n2 of 2"]
     assert len([text for text in texts if text[0] in "✓✗"]) == 2 * 4
     folders.pop("two")
@@ -193,7 +202,7 @@ def test_reconstructions_of_several_autoencoders_stand_below_the_images(results)
 
 
 def tables_md(root) -> str:
-    return (root / "tables/tables.md").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    return plain((root / "tables/tables.md").read_text())
 
 
 def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
@@ -275,8 +284,8 @@ def test_a_page_without_cues_and_with_seeds_says_so(tmp_path, monkeypatch):
 def test_headlines_need_no_study_but_zgo():
     row = {"baseline": "m", "target": "shape", "cue": "hue", "group": "ood", "study": "zgo"}
     row |= {"mean": 0.5, "stderr": 0.0, "n": 1, "expected": 1}
-    (finding,) = findings_of("shortcut", report_data_with(pd.DataFrame([row])))
-    message = "50\N{NO-BREAK SPACE}% of the test images where hue misleads."
+    finding = finding_in("shortcut", {"p_matrix": pd.DataFrame([row])})
+    message = "50 % of the test images where hue misleads."
     assert finding.text.endswith(message), "and nothing about studies that did not run"
     assert len(finding.accuracies) == 1
 
@@ -287,11 +296,9 @@ def test_the_watermark_has_a_headline_of_its_own():
     names |= {"binding": "class-watermark-photos", "cue": "watermark-photos"}
     values = {"in1k_accuracy": 0.5, "in_w_gap": -0.3, "p_carton": 0.01, "delta_p_carton": 0.79}
     rows = [{**names, "metric": metric, "mean": mean} for metric, mean in values.items()]
-    report_data = SimpleNamespace(
-        known_studies=KnownStudies((study,)), frames={"metrics": pd.DataFrame(rows)}
-    )
-    (finding,) = findings_of("watermark", report_data)
-    message = re.findall("[0-9.]+(?=\N{NO-BREAK SPACE}%)", finding.text)
+    frames = {"metrics": pd.DataFrame(rows)}
+    finding = finding_in("watermark", frames, KnownStudies((study,)))
+    message = re.findall("[0-9.]+(?= %)", finding.text)
     assert message == ["50", "20", "1.00", "80.00"]
     assert [*finding.accuracies.values()] == pytest.approx([0.5, 0.2])
 
@@ -346,45 +353,46 @@ def test_a_study_without_a_shortcut_stands_beside_the_map():
     axes = heat_map(p, "zgo", "m", SHIPPED).axes[0]
     texts = [text.get_text().partition("\n")[0] for text in axes.texts]
     assert sorted(texts) == ["0.10", "0.80"]
-    mine = parse_study("mine", load_study("zso").model_dump(exclude={"name"}))
-    p = p_rows(("zso", "", 0.8), ("mine", "", 0.4))
+    p, mine = p_rows(("zso", "", 0.8), ("mine", "", 0.4)), changed_study("zso")
     axes = heat_map(p, "mine", "m", KnownStudies(definitions=(mine,))).axes[0]
     assert [text.get_text().partition("\n")[0] for text in axes.texts] == ["0.40"]
 
 
+def trained_shares(study: Study) -> Iterable[float]:
+    """What the matrix says in percent of each cell of a study called mine."""
+    known_studies = KnownStudies(definitions=(study,))
+    return study_matrix("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"].values()
+
+
 def test_a_cell_of_several_rows_is_trained_as_often_as_all_of_them_say():
-    definition = load_study("zgo").model_dump(exclude={"name"})
-    (calls, misled), additional = definition["rows"], {"environment": "other", "weight": 3.0}
-    single = parse_study("mine", {**definition, "rows": [calls, {**calls, **additional}, misled]})
-    known_studies = KnownStudies(definitions=(single,))
-    assert set(
-        study_matrix("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"].values()
-    ) == {33.3}
+    (calls, misled), additional = definition_of("zgo")["rows"], {"environment": "other"}
+    additional["weight"] = 3.0
+    single = changed_study("zgo", rows=[calls, calls | additional, misled])
+    assert set(trained_shares(single)) == {33.3}
 
 
 def test_studies_of_one_title_have_their_names_in_the_matrix():
-    definition = load_study("zgo").model_dump(exclude={"name"})
     names = ("mine", "again")
-    studies = tuple(parse_study(name, definition) for name in names)
+    studies = tuple(changed_study("zgo", name) for name in names)
     known_studies = KnownStudies(definitions=studies, configured=names)
     titles = [study_matrix(name, p_rows((name, "hue", 0.1)), known_studies) for name in names]
     assert [matrix["title"] for matrix in titles] == ["ZGO (mine)", "ZGO (again)"]
 
 
 def test_a_rare_cell_is_not_said_to_be_never_trained():
-    study = load_study("fgo-1").model_dump(exclude={"name"})
-    study["rows"][0]["weight"], study["rows"][1]["weight"] = 0.9998, 0.0002
-    known_studies = KnownStudies(definitions=(parse_study("mine", study),))
-    shares = study_matrix("mine", p_rows(("mine", "hue", 0.1)), known_studies)["train"]
-    assert min(shares.values()) > 0
+    rows = definition_of("fgo-1")["rows"]
+    rows[0]["weight"], rows[1]["weight"] = 0.9998, 0.0002
+    assert min(trained_shares(changed_study("fgo-1", rows=rows))) > 0
 
 
-def findings_of(name: str, report_data) -> list[Finding]:
-    return list(METRIC_SETS[name].findings(report_data.frames, report_data.known_studies))
+def finding_in(name: str, frames: dict[str, pd.DataFrame], known_studies=SHIPPED) -> Finding:
+    """The only one of a set of metrics; its text with plain spaces."""
+    (finding,) = METRIC_SETS[name].findings(frames, known_studies)
+    return replace(finding, text=plain(finding.text))
 
 
-def report_data_with(p: pd.DataFrame) -> SimpleNamespace:
-    return SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p})
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def p_rows(*rows: tuple) -> pd.DataFrame:
@@ -412,10 +420,8 @@ def test_a_headline_claims_only_what_its_interval_shows(recovered, says):
     )
     runs = runs.assign(baseline="m", target="shape", cue="hue", status="ok", reason="", ood_n=90)
     runs.loc[0, "reason"] = "predicts 3 for every test image"
-    report_data = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "runs": runs})
-    (finding,) = findings_of("shortcut", report_data)
-    text = finding.text.replace("\N{NO-BREAK SPACE}", " ")
-    assert says in text and text.endswith("Caution: 1 of 6 runs is doubtful.")
+    finding = finding_in("shortcut", {"p_matrix": p, "runs": runs})
+    assert says in finding.text and finding.text.endswith("Caution: 1 of 6 runs is doubtful.")
     assert [*finding.accuracies.values()] == pytest.approx([0.5, np.mean(recovered)])
 
 
@@ -441,8 +447,7 @@ def test_a_mean_over_targets_is_of_those_that_ran_in_every_study():
     metrics = pd.DataFrame(rows, columns=["study", "target", "mean"])
     metrics = metrics.assign(metric_set="shortcut", metric="faavg", baseline="m")
     frames = {"p_matrix": p_rows(("zgo", "hue", 0.1)), "metrics": metrics}
-    message = shortcut_sentences(frames, SHIPPED)[0]
-    message = message.replace("\N{NO-BREAK SPACE}", " ")
+    message = plain(shortcut_sentences(frames, SHIPPED)[0])
     assert (
         message == "m, measured mean over 1 of 2 targets, which ran everywhere: ZSO 90 %, ZGO 10 %."
     )
@@ -459,10 +464,7 @@ def test_the_lowest_pair_is_named():
     p = p_rows(*(("zgo", *cell) for cell in cells))
     metrics = pd.DataFrame([{"metric_set": "shortcut", "metric": "faavg", "mean": 0.3}])
     metrics = metrics.assign(study="zgo", baseline="m", target="shape")
-    report_data = SimpleNamespace(known_studies=SHIPPED, frames={"p_matrix": p, "metrics": metrics})
-    message = shortcut_sentences(report_data.frames, report_data.known_studies)[1].replace(
-        "\N{NO-BREAK SPACE}", " "
-    )
+    message = plain(shortcut_sentences({"p_matrix": p, "metrics": metrics}, SHIPPED)[1])
     assert "below chance in 2 of 3 trained pairs" in message
     assert "The lowest of them is shape by hue, 10 % (m)." in message
 
@@ -477,18 +479,14 @@ def test_the_matrix_tells_how_many_samples_a_cell_is_of():
     assert value == 49.46, "rounded once, by the page"
 
 
-def finding_of(name: str, values: dict, known_studies=SHIPPED, **names):
+def finding_of(name: str, values: dict, **names) -> Finding:
     """The finding from the means of the metrics of baselines."""
     rows = [
         {"baseline": baseline, "metric": metric, "mean": mean, "metric_set": name, **names}
         for baseline, part in values.items()
         for metric, mean in part.items()
     ]
-    report_data = SimpleNamespace(
-        known_studies=known_studies, frames={"metrics": pd.DataFrame(rows)}
-    )
-    (finding,) = findings_of(name, report_data)
-    return finding
+    return finding_in(name, {"metrics": pd.DataFrame(rows)})
 
 
 def test_the_best_of_the_other_baselines_stands_beside_the_first():
@@ -513,7 +511,7 @@ def test_a_baseline_that_has_not_run_takes_no_headline():
 def test_bars_of_a_finding_about_gaps_are_accuracies():
     gaps, judgement = tables()
     frames = {"metrics": gaps.assign(metric_set="gaps"), "whac_a_mole": judgement}
-    (result,) = METRIC_SETS["gaps"].findings(frames, SHIPPED)
+    result = finding_in("gaps", frames)
     assert [*result.accuracies.values()] == pytest.approx([0.93, 0.53, 0.63, 0.27])
 
 

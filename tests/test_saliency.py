@@ -40,25 +40,24 @@ def method():
     return make_baseline(load_settings("small_cnn"), 3, SIZE, seed=0)
 
 
-def read_only(method, retained) -> None:
-    """Let the head read only these cells, bool[4, 4], of the last map."""
+def read_corner(method) -> None:
+    """Let the head read only the first of the last map's 4 x 4 cells."""
     with torch.no_grad():
-        method.model.head.weight.view(3, 128, 4, 4)[..., ~retained] = 0
+        method.model.head.weight.view(3, 128, 16)[..., 1:] = 0
         method.model.head.bias.zero_()
 
 
-def corner() -> torch.Tensor:
-    retained = torch.zeros(4, 4, dtype=torch.bool)
-    retained[0, 0] = True
-    return retained
+def looks_at_corner(location) -> bool:
+    """Whether nothing is found outside it, of each of 20 images."""
+    return torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
 
 
 def test_a_network_that_reads_one_corner_looks_there(batches, method):
-    read_only(method, corner())
+    read_corner(method)
     logits, location = saliency(method, batches, ROWS, PROTOCOL)
     assert location.shape == (20, SIZE, SIZE) and (location >= 0).all()
     assert torch.allclose(location.sum((1, 2)), torch.ones(20), atol=1e-5)
-    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+    assert looks_at_corner(location)
     assert torch.equal(logits.argmax(1), predict(method, batches, PROTOCOL)[0])
 
 
@@ -74,7 +73,7 @@ def test_smooth_grad_cam_plus_plus_is_that_of_a_calculation_by_hand():
 
 
 def test_smooth_saliency_is_where_the_network_looks(batches, method):
-    read_only(method, corner())
+    read_corner(method)
     before = torch.get_rng_state()
     heat = smooth_saliency(method, batches, ROWS, PROTOCOL)
     assert heat.shape == (20, SIZE, SIZE) and (heat >= 0).all() and heat.any()
@@ -96,25 +95,15 @@ class Corner(nn.Module):
 
 
 class Darkened(Corner):
+    """Changes its inputs in place."""
+
     def forward(self, inputs):
         inputs -= 0.1
         return super().forward(inputs)
 
 
-def test_a_network_may_change_its_inputs_in_place(batches, method):
-    method.model = Network(Darkened(), nn.Identity())
-    _, location = saliency(method, batches, ROWS, PROTOCOL)
-    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
-
-
 class Hidden(Corner):
     forward = torch.no_grad()(Corner.forward)
-
-
-def test_without_a_map_the_gradient_at_the_pixels_counts(batches, method):
-    method.model = Network(Corner(), nn.Identity())
-    location = saliency(method, batches, ROWS, PROTOCOL)[1]
-    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
 
 
 class SideBranch(Corner):
@@ -130,10 +119,12 @@ class SideBranch(Corner):
         return features
 
 
-def test_a_map_that_the_prediction_does_not_depend_on_is_passed_over(batches, method):
-    method.model = Network(SideBranch(), nn.Identity())
-    location = saliency(method, batches, ROWS, PROTOCOL)[1]
-    assert torch.allclose(location[CORNER].sum((1, 2)), torch.ones(20), atol=1e-5)
+@pytest.mark.parametrize("kind", [Corner, Darkened, SideBranch])
+def test_without_a_map_behind_the_prediction_the_gradient_at_the_pixels_counts(
+    batches, method, kind
+):
+    method.model = Network(kind(), nn.Identity())
+    assert looks_at_corner(saliency(method, batches, ROWS, PROTOCOL)[1])
 
 
 def test_features_and_predictions_without_a_gradient_have_none(batches, method):
@@ -168,7 +159,7 @@ def test_the_share_on_a_digit_is_that_of_its_pixels(method):
     grey = torch.full((2, SIZE, SIZE, 3), 127, dtype=torch.uint8)
     grey[0, :16, :16], grey[1, 32:48, 32:48] = 200, 200
     batches = Batches(grey, torch.zeros(2, dtype=torch.int64), CPU)
-    read_only(method, corner())
+    read_corner(method)
     test = Images(grey, pa.table({"shape": ["0", "0"]}), {"scene": "digits"})
 
     def share(row):
@@ -196,14 +187,19 @@ def test_share_and_area_are_of_the_same_images(monkeypatch):
         shares(None, None, test, ["shape"], np.arange(2), PROTOCOL)
 
 
-def test_where_images_show_a_factor():
-    digits, cars = load_scene("digits"), load_scene("cars")
-    pixels = np.full((1, 128, 128, 3), 127, np.uint8)
-    recipes = pa.table(
-        {"position_row": [0.25], "position_column": [0.5], "scale_factor": [1.0]}
+def recipe_of(row: float, column: float, scale: float) -> pa.Table:
+    """A digit of this position and scale."""
+    return pa.table(
+        {"position_row": [row], "position_column": [column], "scale_factor": [scale]}
         | {name: [0.0] for name in ("hue_degrees", "lightness_1", "lightness_2")}
         | {name: [0] for name in ("digit", "crop_row", "crop_column")}
     )
+
+
+def test_where_images_show_a_factor():
+    digits, cars = load_scene("digits"), load_scene("cars")
+    pixels = np.full((1, 128, 128, 3), 127, np.uint8)
+    recipes = recipe_of(0.25, 0.5, 1.0)
     box = digits.region("position", recipes, pixels)
     assert box.sum() == 40 * 40 and box[0, 32, 64]
     parts = [cars.region(factor, recipes, pixels) for factor in ("car", "object", "background")]
@@ -211,13 +207,12 @@ def test_where_images_show_a_factor():
     assert [part.mean() for part in parts[:2]] == [1 / 4, 1 / 16] and parts[1][0, 64, 112]
 
 
-def test_what_speaks_against_a_class_does_not_count():
-    method = make_baseline(load_settings("small_cnn"), 3, SIZE, seed=0)
-    read_only(method, corner())
+def test_what_speaks_against_a_class_does_not_count(batches, method):
+    read_corner(method)
     with torch.no_grad():
         weights = method.model.head.weight.view(3, 128, 4, 4)
         weights[..., 3, 3] = -weights[..., 0, 0] / 10
-    location = saliency(method, Batches(*separable(20), CPU), ROWS, PROTOCOL)[1]
+    location = saliency(method, batches, ROWS, PROTOCOL)[1]
     assert (location[:, -1, -1] == 0).any()
 
 
@@ -225,11 +220,7 @@ def test_where_an_image_shows_a_digit():
     """Also where one channel is that of the canvas, and at the border of the image."""
     pixels = np.full((1, 64, 64, 3), 127, np.uint8)
     pixels[0, 5, 6] = 127, 10, 127
-    recipes = pa.table(
-        {"position_row": [0.9], "position_column": [0.9], "scale_factor": [1.4]}
-        | {name: [0.0] for name in ("hue_degrees", "lightness_1", "lightness_2")}
-        | {name: [0] for name in ("digit", "crop_row", "crop_column")}
-    )
+    recipes = recipe_of(0.9, 0.9, 1.4)
     digits = load_scene("digits")
     assert np.argwhere(digits.region("shape", recipes, pixels)).tolist() == [[0, 5, 6]]
     assert digits.object_boxes(recipes, 64)[0, 2:].tolist() == [64, 64]

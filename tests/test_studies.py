@@ -17,6 +17,7 @@ from diagvib.studies.binding import all_bindings, bind, chosen_bindings, spreads
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.studies.study import load_studies, load_study, parse_study
+from synthetic_studies import changed_study, definition_of, own_study
 
 DIGITS = load_scene("digits")
 DIAGONAL = {(0, 0), (1, 1), (2, 2)}
@@ -233,7 +234,7 @@ def test_a_study_given_as_json_is_the_study():
 
 
 def narrow(**spread: float) -> dict:
-    return {**load_study("zgo").model_dump(exclude={"name"}), "spread": spread}
+    return definition_of("zgo") | {"spread": spread}
 
 
 def test_a_spread_belongs_to_a_bound_role_whose_factor_has_one():
@@ -275,25 +276,22 @@ def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
 
 
 def test_a_group_counts_as_often_as_all_its_rows():
-    options = load_study("zgo").model_dump(exclude={"name"})
-    calls, misled = options["rows"]
+    calls, misled = definition_of("zgo")["rows"]
     rows = [{**calls, "weight": 2.0}, {**misled, "cells": [[0, 1]]}, {**misled, "cells": [[1, 0]]}]
-    assert parse_study("mine", {**options, "rows": rows}).group_weights == {"id": 2, "ood": 2}
+    assert changed_study("zgo", rows=rows).group_weights == {"id": 2, "ood": 2}
 
 
 def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
-    options = load_study("urbancars").model_dump(exclude={"name"})
+    rows = definition_of("urbancars")["rows"]
     other_values = {"common": "no-cue-1", "no-cue-1": "common"}
-    swapped = [
-        {**row, "group": other_values.get(row["group"], row["group"])} for row in options["rows"]
-    ]
+    swapped = [{**row, "group": other_values.get(row["group"], row["group"])} for row in rows]
     for changed, says in (
         (
             {"bound": ["target", "cue-1"]},
             "roles: the metrics `gaps` need 2 bound roles besides the target, not 1",
         ),
         (
-            {"rows": options["rows"][:-1]},
+            {"rows": rows[:-1]},
             "no row of the split test has the group neither, which the metrics `gaps` need",
         ),
         (
@@ -302,14 +300,13 @@ def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
         ),
     ):
         with refused(says):
-            parse_study("cars", {**options, **changed})
+            changed_study("urbancars", **changed)
 
 
 def test_chance_is_that_of_the_classes_that_rows_use():
     """Of a study that declares three and uses two, for example."""
     cells = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [2, 2]]}
-    roles = {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 3, "cue": 3}}
-    mine = parse_study("mine", {**roles, "rows": [cells]})
+    mine = own_study([cells], roles={"target": 3, "cue": 3})
     assert KnownStudies(definitions=(mine,)).chance("mine") == 1 / 2
     for name, study in SHIPPED.studies.items():
         assert SHIPPED.chance(name) == 1 / study.roles["target"]

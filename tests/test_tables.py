@@ -313,20 +313,12 @@ def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
     config = load_config(
         overrides=["studies=[zgo]", "bindings=[shape-hue]", "samples=2", "baselines=[small_cnn]"]
     )
-    stages.tabulate(Layout(tmp_path), stage_settings(config, "tabulate"), 1)
-    listed = tmp_path / "results/tables/tables.md"
-    assert (
-        f"2 of 2 runs are missing or damaged (small_cnn 2); {listed} lists them"
-        in capsys.readouterr().err
-    )
-    assert "small_cnn, zgo: all 2 runs: missing" in listed.read_text()
-    stages.plot(Layout(tmp_path), stage_settings(config, "plot"), 1)
-    report = tmp_path / "results/report.html"
-    assert (
-        f"2 of 2 runs are missing or damaged (small_cnn 2); {report} lists them"
-        in capsys.readouterr().err
-    )
-    assert "small_cnn, zgo: all 2 runs: missing" in report.read_text()
+    for stage, name in (("tabulate", "tables/tables.md"), ("plot", "report.html")):
+        getattr(stages, stage)(Layout(tmp_path), stage_settings(config, stage), 1)
+        page = tmp_path / "results" / name
+        message = f"2 of 2 runs are missing or damaged (small_cnn 2); {page} lists them"
+        assert message in capsys.readouterr().err
+        assert "small_cnn, zgo: all 2 runs: missing" in page.read_text()
 
 
 @pytest.mark.parametrize(

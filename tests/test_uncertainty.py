@@ -170,7 +170,7 @@ def test_with_a_cue_the_accuracy_counts_where_it_misleads():
 
 
 def test_baselines_are_compared_on_the_bindings_that_both_have():
-    fewer = runs_frame(net=np.full((3, 2), 0.5), other=np.full((3, 4), 0.25))
+    fewer = runs_frame(net=np.full((3, 2), 0.5), other=np.tile([0.25, 0.25, 0.9, 0.9], (3, 1)))
     (result,) = baseline_comparisons(fewer).to_dict("records")
     assert (result["difference"], result["bindings"]) == (0.25, 2)
     alternative = fewer["baseline"] == "other"
