@@ -148,6 +148,9 @@ def test_a_store_says_which_file_is_damaged_and_completes_what_was_stopped(tmp_p
     (tmp_path / "store" / digest).write_text("As it was")
     with refused(f"{digest}: damaged; delete it in the store"):
         store.get(digest, tmp_path / "other copy")
+    (tmp_path / "store" / digest).unlink()
+    with refused(f"{STORE}: .*/{digest}: FileNotFoundError"):
+        store.get(digest, tmp_path / "other copy")
     assert not (tmp_path / "other copy").exists()
 
 

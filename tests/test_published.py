@@ -375,6 +375,21 @@ def test_deleted_runs_of_the_demo_are_made_again_the_same(clone):
     assert message.startswith("0 recorded files are changed, 0 absent")
 
 
+@pytest.mark.integration
+def test_the_grid_against_two_cues_is_complete_once_its_images_are_drawn(clone, mirror, tmp_path):
+    root = "published/whac_a_mole_laptop"
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist/train-images-idx3-ubyte.gz").write_text("damaged")
+    # The results come even if the sources cannot be had, and then other roots.
+    message = diagvib(clone, "pull", root, "published/demo", "--mirror", str(tmp_path), fails=True)
+    assert f"{root}: the results are there, but not the images" in message
+    assert "published/demo: all is there" in message
+    assert CLEAN in diagvib(clone, "verify", "--root", root)
+    assert "all is there" in diagvib(clone, "pull", root, "--mirror", str(mirror)), ANEW
+    dry_run = snakemake(clone, "-n", "--configfile", f"{root}/config.yaml")
+    assert "Nothing to be done" in dry_run, ANEW
+
+
 # Page's letter -> a file of the demo, and the same file of the toy.
 KINDS = {
     "R": "data/recipes/zgo/hue-shape.parquet",

@@ -4,6 +4,8 @@ tests/services/s3.py`.
 It is moto's. It prints what an S3 client finds it by, and runs until Ctrl-D.
 """
 
+import logging
+
 import boto3
 from loopback import ADDRESS, Service, free_port, serve
 from moto.server import ThreadedMotoServer
@@ -24,6 +26,7 @@ def s3_server() -> Service:
 if __name__ == "__main__":
     port = free_port()
     address = f"http://{ADDRESS}:{port}"
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # requests would fill a pipe
     server = ThreadedMotoServer(ADDRESS, port, verbose=False)
     server.start()
     of_client = {**ENVIRONMENT, "AWS_ENDPOINT_URL": address}

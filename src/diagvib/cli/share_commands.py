@@ -9,6 +9,7 @@ from diagvib import stages
 from diagvib.cli.application import SHARE, Config, Override, Root, register
 from diagvib.cli.stage_commands import run_stage
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.messages import say
 from diagvib.foundation.validation import validated
 from diagvib.settings import keys
 from diagvib.settings.layout import Layout
@@ -117,12 +118,24 @@ def pull(
     roots = roots or published_roots()
     if not roots:
         raise DiagvibError("published/: no published results here; call this in the repository")
+    without_images = []
     for root in roots:
         resolved = pull(str(Path(root)))
-        for stage, names in missing_jobs(resolved):
-            source = {"mirror": mirror} if stage == "fetch" else {}
-            run_stage(stage, Layout(resolved.root), resolved, None, names | source)
+        try:
+            for stage, names in missing_jobs(resolved):
+                source = {"mirror": mirror} if stage == "fetch" else {}
+                run_stage(stage, Layout(resolved.root), resolved, None, names | source)
+        except DiagvibError as error:  # perhaps there is no network
+            say(f"{root}: {error}")
+            without_images.append(root)
+            continue
         print(jobs_left(resolved))
+    if without_images:
+        roots_left = " ".join(without_images)
+        raise DiagvibError(
+            f"{roots_left}: the results are there, but not the images; once their sources can be downloaded, "
+            f"or are in a folder, `diagvib pull {roots_left}` (--mirror FOLDER) draws them"
+        )
 
 
 @register(SHARE, "verify --root published/demo")

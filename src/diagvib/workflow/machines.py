@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from diagvib.foundation.devices import SLOT
@@ -48,28 +48,51 @@ class Store:
                 "`pip install -e '.[remotes]'` has the packages"
             ) from None
 
-    def path(self, name: str) -> str:
-        return f"{self.folder}/{name}"
-
     def put(self, path: Path, digest: str) -> None:
         """Copy a file here, unless it is here."""
-        target, size = self.path(digest), path.stat().st_size
-        with suppress(FileNotFoundError):
-            if self.files.info(target)["size"] == size:  # otherwise its copy was stopped
-                return
-        temporary = self.path(f"{digest}.{uuid.uuid4().hex}")
-        self.files.makedirs(self.folder, exist_ok=True)
-        self.files.put_file(str(path), temporary)
-        self.files.mv(temporary, target)
+        with self._reached(digest) as target:
+            with suppress(FileNotFoundError):
+                if self.files.info(target)["size"] == path.stat().st_size:
+                    return  # otherwise its copy was stopped
+            temporary = f"{target}.{uuid.uuid4().hex}"
+            self.files.makedirs(self.folder, exist_ok=True)
+            self.files.put_file(str(path), temporary)
+            self.files.mv(temporary, target)
 
     def get(self, digest: str, path: Path) -> None:
         """Copy a file from here to `path`, unless it is there. DiagvibError for a damaged one."""
         if path.is_file() and file_sha256(path) == digest:
             return
-        with whole_file(path) as temporary:
-            self.files.get_file(self.path(digest), str(temporary))
+        with self._reached(digest) as source, whole_file(path) as temporary:
+            self.files.get_file(source, str(temporary))
             if file_sha256(temporary) != digest:
-                raise DiagvibError(f"{self.path(digest)}: damaged; delete it in the store")
+                raise DiagvibError(f"{source}: damaged; delete it in the store")
+
+    def answer(self, name: str, made: dict[str, str]) -> None:
+        """Leave a message about what a job has made."""
+        with self._reached(name) as target:
+            self.files.pipe_file(target, json.dumps(made).encode())
+
+    def answered(self, name: str) -> dict[str, str]:
+        """Take that message; empty without one."""
+        with self._reached(name) as source:
+            if not self.files.exists(source):
+                return {}
+            made = json.loads(self.files.cat_file(source))
+            self.files.rm_file(source)
+            return made
+
+    @contextmanager
+    def _reached(self, name: str) -> Iterator[str]:
+        """The path of a file here. DiagvibError if the store cannot be used."""
+        try:
+            yield f"{self.folder}/{name}"
+        except DiagvibError:
+            raise
+        except Exception as error:  # each kind of store has its own
+            raise DiagvibError(
+                f"{STORE}: {self.folder}/{name}: {type(error).__name__}: {one_line(error)}"
+            ) from None
 
 
 class JobFiles:
@@ -146,10 +169,7 @@ def run_on(
     shell = " ".join(word if word == "&&" else shlex.quote(word) for word in there)
     say(f"runs on {machine}; {len(sent):,} files are there or sent")
     code = _told([*shlex.split(machine), shell], json.dumps(message))
-    made = {}
-    with suppress(FileNotFoundError):
-        made = json.loads(store.files.cat_file(store.path(answer)))
-        store.files.rm_file(store.path(answer))
+    made = store.answered(answer)
     _bring(store, made, files, finished=not code)
     if code or not made:
         raise DiagvibError(
@@ -217,5 +237,5 @@ def receive(address: str) -> int:
     }
     for path, digest in made.items():
         store.put(Path(path), digest)
-    store.files.pipe_file(store.path(message["answer"]), json.dumps(made).encode())
+    store.answer(message["answer"], made)
     return code
