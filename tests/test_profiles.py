@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.commands import plan
+from diagvib.commands import plan_times
 from diagvib.foundation.files import read_yaml
 from diagvib.settings.resolve import load_config
 from stand_in import command, repository_with_stand_in, snakemake
@@ -53,8 +53,8 @@ def test_trainings_ask_for_more_time_than_was_measured_and_a_group_for_a_day(clu
         names = {"wildcards": SimpleNamespace(baseline=baseline), "attempt": attempt}
         return eval(runtime, names)
 
-    monkeypatch.setattr(plan, "likely_gpu", lambda name: True)
-    measured = plan.job_seconds(load_config(None, ["baselines=[small_cnn, resnet18]"]))
+    monkeypatch.setattr(plan_times, "likely_gpu", lambda name: True)
+    measured = plan_times.job_seconds(load_config(None, ["baselines=[small_cnn, resnet18]"]))
     assert len(measured) == 2
     for baseline, seconds in measured.items():
         assert 60 * minutes(baseline) > 2 * seconds

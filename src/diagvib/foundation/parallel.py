@@ -96,15 +96,19 @@ def side_by_side(function: Callable[[T], None], things: Mapping[str, T], process
 
 def in_turn(function: Callable[[T], None], things: Mapping[str, T]) -> None:
     """function(thing) for each of the named things, one after the other in this process. A failure,
-    which is a DiagvibError, is printed and leaves the others, as in `side_by_side`."""
+    which is a DiagvibError, leaves the others, as in `side_by_side`; a reason that all have is said
+    once."""
     errors = {}
     for name, thing in things.items():
         try:
             function(thing)
         except DiagvibError as error:
             errors[name] = str(error)
-            if len(things) > 1:
-                say(f"{name}: failed: {error}")
+    if len(errors) < len(things):
+        for name, error in errors.items():
+            say(f"{name}: failed: {error}")
+    elif len({*errors.values()}) == 1:
+        raise DiagvibError(*{*errors.values()})
     _raise_first(errors)
 
 

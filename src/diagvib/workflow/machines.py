@@ -68,19 +68,19 @@ class Store:
             if file_sha256(temporary) != digest:
                 raise DiagvibError(f"{source}: damaged; delete it in the store")
 
-    def answer(self, name: str, made: dict[str, str]) -> None:
+    def answer(self, name: str, outputs: dict[str, str]) -> None:
         """Leave a message about what a job has made."""
         with self._reached(name) as target:
-            self.files.pipe_file(target, json.dumps(made).encode())
+            self.files.pipe_file(target, json.dumps(outputs).encode())
 
     def answered(self, name: str) -> dict[str, str]:
         """Take that message; empty without one."""
         with self._reached(name) as source:
             if not self.files.exists(source):
                 return {}
-            made = json.loads(self.files.cat_file(source))
+            outputs = json.loads(self.files.cat_file(source))
             self.files.rm_file(source)
-            return made
+            return outputs
 
     @contextmanager
     def _reached(self, name: str) -> Iterator[str]:
@@ -165,13 +165,13 @@ def run_on(
         "finished": [*map(str, files.finished)],
         "answer": (answer := f"{uuid.uuid4().hex}.json"),
     }
-    there = ["cd", os.getcwd(), "&&", sys.executable, "-m", "diagvib", "receive", os.environ[STORE]]
-    shell = " ".join(word if word == "&&" else shlex.quote(word) for word in there)
+    words = ["cd", os.getcwd(), "&&", sys.executable, "-m", "diagvib", "receive", os.environ[STORE]]
+    shell = " ".join(word if word == "&&" else shlex.quote(word) for word in words)
     say(f"runs on {machine}; {len(sent):,} files are there or sent")
     code = _told([*shlex.split(machine), shell], json.dumps(message))
-    made = store.answered(answer)
-    _bring(store, made, files, finished=not code)
-    if code or not made:
+    outputs = store.answered(answer)
+    _bring(store, outputs, files, finished=not code)
+    if code or not outputs:
         raise DiagvibError(
             f"{machine}: the job ended there with code {code}; what it says is above, and what it had "
             "left was brought here"
@@ -191,15 +191,15 @@ def _told(command: list[str], message: str) -> int:
         return process.wait()
 
 
-def _bring(store: Store, made: dict[str, str], files: JobFiles, finished: bool) -> None:
+def _bring(store: Store, outputs: dict[str, str], files: JobFiles, finished: bool) -> None:
     """Copy what a job has made to its place, the files that say it is finished last, and only if it
     is; then also remove what it has not left."""
     last = [*map(str, files.finished)]
-    for path in [*(path for path in made if path not in last), *(last if finished else [])]:
-        store.get(made[path], Path(path))
+    for path in [*(path for path in outputs if path not in last), *(last if finished else [])]:
+        store.get(outputs[path], Path(path))
     if finished:
         for path in _files(files.folders):
-            if str(path) not in made:
+            if str(path) not in outputs:
                 path.unlink()
 
 
@@ -231,11 +231,11 @@ def receive(address: str) -> int:
 
     threading.Thread(target=stop_with_sender, daemon=True).start()
     code = process.wait()
-    made = {
+    outputs = {
         str(path): file_sha256(path)
         for path in _files(map(Path, message["folders"] + message["finished"]))
     }
-    for path, digest in made.items():
+    for path, digest in outputs.items():
         store.put(Path(path), digest)
-    store.answer(message["answer"], made)
+    store.answer(message["answer"], outputs)
     return code
