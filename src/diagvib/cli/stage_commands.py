@@ -122,8 +122,10 @@ def _run_elsewhere(
     run_on(machine, layout, read_settings(settings, stage), names, settings, line)
 
 
-@register(STAGES, "receive s3://bucket/folder", hidden=True)
-def receive(store: str) -> None:
+@register(STAGES, "receive s3://bucket/folder")
+def receive(
+    store: Annotated[str, argument("The address that the sender has in DIAGVIB_STORE.", "STORE")],
+) -> None:
     """Run the job that another machine sends by way of a store."""
     from diagvib.workflow.machines import receive
 

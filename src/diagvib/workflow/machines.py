@@ -207,8 +207,10 @@ def receive(address: str) -> int:
     """Run the job that a line of standard input describes, in this folder, and send what it makes.
     Returns its exit code. It is stopped when standard input ends.
 
-    DiagvibError if this machine's code is not the sender's."""
-    message, store = json.loads(sys.stdin.readline()), Store(address)
+    DiagvibError if it describes none, or this machine's code is not the sender's."""
+    if not (text := sys.stdin.readline()):
+        raise DiagvibError("a workflow on another machine starts this command and says which job")
+    message, store = json.loads(text), Store(address)
     for path, digest in message["files"].items():
         store.get(digest, Path(path))
     stage = message["stage"]
