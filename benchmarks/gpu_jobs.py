@@ -148,7 +148,8 @@ def draw(changes: tuple[str, ...], root: Path, line: Line) -> None:
 def train(changes: tuple[str, ...], root: Path, device: str, training: tuple[Line, Run]) -> None:
     line, run = training
     job = stage_settings(line.config(changes), "train", line.study, line.baseline)
-    stages.train_in_turn(Layout(root / line.root), job, device, None, (False, False), [run])
+    names = run.baseline, run.study, run.binding
+    stages.train_alone(Layout(root / line.root), job, device, None, (False, False), names, run)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ module itself, so whatever affects a result belongs elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -256,35 +256,46 @@ def train(
     """Train and test a baseline on a study and binding. Covers all dataset samples and seeds."""
     names = baseline, study, binding
     runs, folder, job = job.runs(*names), layout.runs(*names), job.with_tuned(baseline, layout)
-    training = partial(train_in_turn, layout, job, device, mirror, (keep_weights, tensorboard))
+    of_job = layout, job, device, mirror, (keep_weights, tensorboard), names
     processes = processes or _processes(layout, job, runs, device)
-    trainings = {run.name: [run] for run in runs}
+    runs_by_name = {run.name: run for run in runs}
     if min(processes, len(runs)) == 1:
-        in_turn(training, trainings)
+        in_turn(run_trainer(*of_job), runs_by_name)
     else:
-        side_by_side(training, trainings, processes)
+        side_by_side(partial(train_alone, *of_job), runs_by_name, processes)
     write_digests(folder, [f"{run.folder}/{file}" for run in runs for file in RUN_FILES])
 
 
-def train_in_turn(
+def run_trainer(
     layout: Layout,
     job: jobs.Train,
     device: str,
     mirror: Path | None,
     switches: tuple[bool, bool],
-    runs: Sequence[Run],
-) -> None:
-    """Train runs of one job one after the other. switches: keep_weights, tensorboard."""
+    names: tuple[str, str, str],
+) -> Callable[[Run], None]:
+    """A function that trains one run of a job; what all need is loaded once. switches: keep_weights,
+    tensorboard; names: baseline, study and binding."""
     from diagvib.training.job import Folders
     from diagvib.training.run import train_runs
 
     training, (keep_weights, tensorboard) = _training(layout, job, device, mirror), switches
-    names = runs[0].baseline, runs[0].study, runs[0].binding
     curves = layout.curves(*names) if tensorboard else None
     folders = Folders(layout.runs(*names), layout.checkpoints(*names), curves)
     datasets = _features_or_images(_Data(layout, job, *names[1:], training.device))
-    with _batches_of_one_refused(names[0]):
-        train_runs(replace(training, datasets=datasets, keep_weights=keep_weights), runs, folders)
+    training = replace(training, datasets=datasets, keep_weights=keep_weights)
+
+    def train_run(run: Run) -> None:
+        with _batches_of_one_refused(names[0]):
+            train_runs(training, [run], folders)
+
+    return train_run
+
+
+def train_alone(*of_job_and_run: Any) -> None:
+    """Train one run, in a process of its own. of_job_and_run: as for `run_trainer`; and the run."""
+    *of_job, run = of_job_and_run
+    run_trainer(*of_job)(run)
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def in_turn(function: Callable[[T], None], things: Mapping[str, T]) -> None:
         for name, error in errors.items():
             say(f"{name}: failed: {error}")
     elif len({*errors.values()}) == 1:
-        raise DiagvibError(*{*errors.values()})
+        raise DiagvibError(next(iter(errors.values())))
     _raise_first(errors)
 
 
