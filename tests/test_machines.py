@@ -108,6 +108,7 @@ def test_who_stops_a_job_stops_it_elsewhere_and_its_next_try_continues_it(
     settings = stage_settings(config, "train", "zgo", "small_cnn").text()
     write(repository, {"job.json": settings})
     job = ["train", "small_cnn", "zgo", "hue-shape", "--settings", "job.json", "--root", "toy"]
+    store = {STORE: str(repository.with_name("store"))}
     where = ["--gpu-share", "100", "--devices", "sh reach"]
 
     def started() -> tuple[psutil.Popen, list[psutil.Process]]:
@@ -117,7 +118,7 @@ def test_who_stops_a_job_stops_it_elsewhere_and_its_next_try_continues_it(
         process = psutil.Popen(
             [BIN / "diagvib", *job, *where],
             cwd=repository,
-            env=environment(repository) | {STORE: str(repository.with_name("store"))},
+            env=environment(repository) | store,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -127,6 +128,9 @@ def test_who_stops_a_job_stops_it_elsewhere_and_its_next_try_continues_it(
         children = process.children(recursive=True)
         return process, [child for child in children if "small_cnn" in child.cmdline()]
 
+    no_job = [*job, "--gpu-share", "100", "--devices", "true nothing"]
+    message = call(repository, BIN / "diagvib", *no_job, fails=True, **store)
+    assert "true nothing: the job ended there with code 0" in message
     process, training = started()
     training[0].kill()
     assert "sh reach: the job ended there with code" in process.communicate(timeout=120)[1]

@@ -5,6 +5,7 @@ It is moto's. It prints what an S3 client finds it by, and runs until Ctrl-D.
 """
 
 import logging
+import os
 
 import boto3
 from loopback import ADDRESS, Service, free_port, serve
@@ -30,11 +31,6 @@ if __name__ == "__main__":
     server = ThreadedMotoServer(ADDRESS, port, verbose=False)
     server.start()
     of_client = {**ENVIRONMENT, "AWS_ENDPOINT_URL": address}
-    boto3.client(
-        "s3",
-        endpoint_url=address,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    ).create_bucket(Bucket=BUCKET)
+    os.environ.update(of_client)
+    boto3.client("s3").create_bucket(Bucket=BUCKET)
     serve(environment=of_client)

@@ -95,9 +95,8 @@ def take_slot(share: int, devices: Sequence[Device]) -> Device:
     os.close(queue)
     if not device.machine:
         os.environ[VISIBLE] = device.address
-        os.environ["CUDA_DEVICE_ORDER"] = (
-            "PCI_BUS_ID"  # so that a number means what the driver lists
-        )
+        # So that a number means what the driver lists.
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     os.environ[SLOT] = f"{share} % of {device}"
     say(f"takes {os.environ[SLOT]}")
     return device

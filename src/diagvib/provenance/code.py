@@ -51,15 +51,10 @@ def stage_code(
     config: resolved; scene, study, baseline: of the job.
     """
     if baseline:
-        job = stage_settings(with_baseline(config, stage, baseline), stage, study, baseline)
-        settings = of_encoder(job.settings) if stage == "encode" else job.settings
-        entries = [*baseline_entries(settings), *load_scene(job.scene).answered_by]
-        # Of image files, the digests are inputs.
-        scenes = [job.scene] if renders(job.images, settings) else []
-    else:
-        entries = []
-        scenes = [scene] if scene else [config.study(study).scene] if study else config.scenes
-    entries += [entry for name in scenes for entry in load_scene(name).entries]
+        config = with_baseline(config, stage, baseline)
+        return job_code(stage, stage_settings(config, stage, study, baseline))
+    scenes = [scene] if scene else [config.study(study).scene] if study else config.scenes
+    entries = [entry for name in scenes for entry in load_scene(name).entries]
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
         entries += metric_set_modules().values()
@@ -67,12 +62,14 @@ def stage_code(
     return entries_code(stage, tuple(entries))
 
 
-def job_code(stage: str, job: Encode | Train | Tune) -> str:
-    """The digest of the code that one job of a stage depends on, from its settings alone; with its
-    scene's, whether or not it renders images."""
+def job_code(stage: str, job: Encode | Train | Tune) -> Code:
+    """The same of a job with a baseline or network, from its settings alone."""
     settings = of_encoder(job.settings) if stage == "encode" else job.settings
-    entries = [*baseline_entries(settings), *load_scene(job.scene).entries]
-    return entries_code(stage, tuple(entries)).digest
+    scene = load_scene(job.scene)
+    entries = [*baseline_entries(settings), *scene.answered_by]
+    # Of image files, the digests are inputs.
+    entries += scene.entries if renders(job.images, settings) else []
+    return entries_code(stage, tuple(entries))
 
 
 @cache

@@ -47,6 +47,8 @@ class Store:
                 f"{STORE}: {address}: {one_line(error)}; of s3:// and ssh://, "
                 "`pip install -e '.[remotes]'` has the packages"
             ) from None
+        with self._reached(""):
+            self.files.makedirs(self.folder, exist_ok=True)
 
     def put(self, path: Path, digest: str) -> None:
         """Copy a file here, unless it is here."""
@@ -55,7 +57,6 @@ class Store:
                 if self.files.info(target)["size"] == path.stat().st_size:
                     return  # otherwise its copy was stopped
             temporary = f"{target}.{uuid.uuid4().hex}"
-            self.files.makedirs(self.folder, exist_ok=True)
             self.files.put_file(str(path), temporary)
             self.files.mv(temporary, target)
 
@@ -158,8 +159,7 @@ def run_on(
     message = {
         "line": line,
         "settings": str(settings),
-        "stage": line[0],
-        "code": job_code(line[0], job),
+        "code": job_code(line[0], job).digest,
         "files": sent,
         "folders": [*map(str, files.folders)],
         "finished": [*map(str, files.finished)],
@@ -170,8 +170,9 @@ def run_on(
     say(f"runs on {machine}; {len(sent):,} files are there or sent")
     code = _told([*shlex.split(machine), shell], json.dumps(message))
     outputs = store.answered(answer)
-    _bring(store, outputs, files, finished=not code)
-    if code or not outputs:
+    finished = not code and {*map(str, files.finished)} <= outputs.keys()
+    _bring(store, outputs, files, finished)
+    if not finished:
         raise DiagvibError(
             f"{machine}: the job ended there with code {code}; what it says is above, and what it had "
             "left was brought here"
@@ -213,8 +214,8 @@ def receive(address: str) -> int:
     message, store = json.loads(text), Store(address)
     for path, digest in message["files"].items():
         store.get(digest, Path(path))
-    stage = message["stage"]
-    if job_code(stage, read_settings(Path(message["settings"]), stage)) != message["code"]:
+    stage = message["line"][0]
+    if job_code(stage, read_settings(Path(message["settings"]), stage)).digest != message["code"]:
         raise DiagvibError(
             f"{os.getcwd()} on {os.uname().nodename}: {stage} is not the same code as where the workflow "
             "runs; check out the same commit here"
