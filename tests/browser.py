@@ -127,6 +127,15 @@ class Browser:
                 raise RuntimeError(f"{page} did not load within {_SECONDS} s")
             self.run("0")
 
+    def wait_for(self, script: str) -> None:
+        """Wait until a JavaScript expression is true. A change of media, for one, reaches the page
+        a moment after the browser has answered."""
+        until = time.monotonic() + _SECONDS
+        while not self.run(script):
+            if time.monotonic() > until:
+                raise RuntimeError(f"not true within {_SECONDS} s: {script}")
+            time.sleep(0.02)
+
     def run(self, script: str):
         """The value of a JavaScript expression in the page."""
         result = self.send("Runtime.evaluate", expression=script, returnByValue=True)

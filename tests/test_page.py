@@ -136,7 +136,8 @@ def test_on_paper_every_table_is_open(chromium, page):
         table => table.checkVisibility({contentVisibilityAuto: true}) && table.offsetHeight)"""
     assert not any(chromium.run(heights))
     chromium.send("Emulation.setEmulatedMedia", media="print")
-    assert len(chromium.run(heights)) > 5 and all(chromium.run(heights))
+    assert len(chromium.run(heights)) > 5
+    chromium.wait_for(f"{heights}.every(Boolean)")
     chromium.send("Emulation.setEmulatedMedia", media="")
 
 
