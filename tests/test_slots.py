@@ -1,5 +1,6 @@
 """Devices are shared by file locks: between jobs, Snakemakes and users, and whatever is killed."""
 
+import fcntl
 import os
 import select
 import signal
@@ -111,6 +112,18 @@ def test_no_smaller_job_overtakes_one_that_waits_unless_that_is_killed(holder):
     assert "waits until 30 %" in smaller.stderr.readline()
     larger.kill()
     assert smaller.stdout.readline() == "cpu:0\n"
+
+
+def test_what_tidies_old_files_passes_over_the_locks_of_a_long_job(holder, tmp_path):
+    job = holder(60)
+    assert job.stdout.readline() == "cpu:0\n"
+    folder = os.open(tmp_path / "slots", os.O_RDONLY)
+    with pytest.raises(BlockingIOError):  # as systemd-tmpfiles asks
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    job.kill()
+    job.wait()
+    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(folder)
 
 
 def test_a_job_ends_with_its_snakemake(holder, monkeypatch):

@@ -188,6 +188,7 @@ def _taken(share: int, devices: Sequence[Device], queue: int) -> Device | None:
         fcntl.flock(queue, fcntl.LOCK_UN)
         os.utime(file)  # lest it be tidied away as old
         del room[best]  # stays open, hence locked
+        _keep_folder()
         return best
     except BlockingIOError:
         return None
@@ -206,9 +207,20 @@ def _locked(file: int, byte: int) -> bool:
     return True
 
 
+def _keep_folder() -> None:
+    """Lock the folder of locks, together with others that hold a slot, for the rest of this
+    process: systemd-tmpfiles, which tidies /tmp, passes over a locked folder and its files."""
+    with suppress(OSError):  # some network file systems lock no folders
+        fcntl.flock(os.open(_folder(), os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
+
+
+def _folder() -> Path:
+    return Path(os.environ.get(FOLDER) or "/tmp/diagvib-slots")
+
+
 def _open(name: str) -> int:
     """A file of locks, which every user of the machine may open."""
-    folder = Path(os.environ.get(FOLDER) or "/tmp/diagvib-slots")
+    folder = _folder()
     path, flags = folder / name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     mask = os.umask(0)
     try:
