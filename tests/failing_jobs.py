@@ -27,7 +27,7 @@ def refuse_in_our_words(attempts: Path) -> None:
         raise DiagvibError("too little memory") from None
 
 
-def full_gpu() -> None:
+def full_gpu(_: object = None) -> None:
     raise RuntimeError("CUDA error: out of memory")
 
 

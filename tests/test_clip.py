@@ -90,6 +90,17 @@ def test_logits_are_those_of_words(tiny):
         make_network(settings(file), 3, SIDE)
 
 
+def test_words_are_read_on_a_gpu_while_the_image_tower_stays_where_it_is(tiny, monkeypatch):
+    def classifier(model, *_: object, device: torch.device) -> torch.Tensor:
+        assert device.type == "meta" and {p.device.type for p in model.parameters()} == {"meta"}
+        return torch.ones(FEATURES, 2)
+
+    monkeypatch.setattr("diagvib.models.clip.resolve_device", lambda _: torch.device("meta"))
+    monkeypatch.setattr(open_clip, "build_zero_shot_classifier", classifier)
+    network = make_network(settings(tiny[0]) | {"classes": ("a", "b")}, 2, SIDE)
+    assert {p.device.type for p in network.parameters()} == {"cpu"}
+
+
 def test_imagenets_classes_have_open_clips_names(tiny, monkeypatch):
     file, model = tiny
     short = [lambda name: f"a photo of a {name}."]

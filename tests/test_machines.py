@@ -130,7 +130,8 @@ def test_who_stops_a_job_stops_it_elsewhere_and_its_next_try_continues_it(
 
     no_job = [*job, "--gpu-share", "100", "--devices", "true nothing"]
     message = call(repository, BIN / "diagvib", *no_job, fails=True, **store)
-    assert "true nothing: the job ended there with code 0" in message
+    assert "true nothing: the job did not run there to its end (code 0)" in message
+    assert "true nothing:0: jobs go to other devices for 10 minutes" in message
     process, training = started()
     training[0].kill()
     assert "sh reach: the job ended there with code" in process.communicate(timeout=120)[1]

@@ -1,9 +1,11 @@
 """The runs of a job in processes of their own: as many as fit, the same bytes, and each for itself."""
 
+import gc
 import shutil
 import signal
 import subprocess
 import time
+import weakref
 from pathlib import Path
 
 import psutil
@@ -12,9 +14,9 @@ import pytest
 from conftest import BIN, refused
 from diagvib import stages
 from diagvib.foundation import slots
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DeviceFailed, DiagvibError
 from diagvib.foundation.files import read_json
-from diagvib.foundation.parallel import side_by_side
+from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
@@ -116,6 +118,39 @@ def test_what_does_not_fit_is_tried_again_with_fewer_beside_it(function, tmp_pat
     messages = capfd.readouterr().err
     assert [messages.count(f"again with {limit} at once") for limit in (2, 1)] == [4, 2]
     assert len(list(tmp_path.iterdir())) == 10
+
+
+def test_a_gpu_without_room_for_one_run_has_failed(capfd):
+    with pytest.raises(DeviceFailed, match=r"^RuntimeError: CUDA error: out of memory; b failed"):
+        side_by_side(full_gpu, dict.fromkeys("ab"), 2)
+
+    def train(_: None) -> None:
+        try:
+            full_gpu()
+        except RuntimeError:
+            raise DiagvibError("the GPU's memory is too small") from None
+
+    with pytest.raises(DeviceFailed, match="^the GPU's memory is too small$"):
+        in_turn(train, dict.fromkeys("ab"))
+
+
+def test_a_finished_run_leaves_no_memory_to_the_next():
+    class Trainer:
+        def __init__(self):
+            self.rank = self.__init__  # refers to itself, as by a method that its images call
+
+    trainers: list[weakref.ref] = []
+
+    def train(_: None) -> None:
+        assert not [trainer for trainer in trainers if trainer()]
+        trainers.append(weakref.ref(Trainer()))
+
+    gc.disable()
+    try:
+        in_turn(train, dict.fromkeys("abc"))
+    finally:
+        gc.enable()
+    assert len(trainers) == 3
 
 
 def test_failures_are_named(capfd):

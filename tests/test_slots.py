@@ -1,5 +1,6 @@
 """Devices are shared by file locks: between jobs, Snakemakes and users, and whatever is killed."""
 
+import errno
 import fcntl
 import os
 import select
@@ -16,14 +17,23 @@ from conftest import BIN, refused
 from diagvib.cli import app
 from diagvib.foundation import devices, gpus
 from diagvib.foundation.files import read_json
-from diagvib.foundation.slots import FOLDER, SLOT, WORKFLOW, slot_devices
+from diagvib.foundation.slots import (
+    FOLDER,
+    SLOT,
+    WORKFLOW,
+    Device,
+    note_failure,
+    slot_devices,
+    take_slot,
+)
 from diagvib.settings.resolve import load_config
 from diagvib.workflow.gpu_shares import gpu_shares
 from toy import copy_of_the_repository, environment, write
 
 HOLD = """
 import sys, time
-from diagvib.foundation.slots import slot_devices, take_slot
+from diagvib.foundation.slots import end_with_workflow, slot_devices, take_slot
+end_with_workflow()
 print(take_slot(int(sys.argv[1]), slot_devices(sys.argv[2].split(","))), flush=True)
 time.sleep(600)
 """
@@ -114,6 +124,35 @@ def test_no_smaller_job_overtakes_one_that_waits_unless_that_is_killed(holder):
     assert smaller.stdout.readline() == "cpu:0\n"
 
 
+def test_none_that_may_use_other_devices_overtakes_one_that_waits(holder):
+    jobs = [holder(60) for _ in range(2)]
+    assert sorted(job.stdout.readline() for job in jobs) == ["cpu:0\n", "cpu:1\n"]
+    whole = holder(100, "cpu", stderr=subprocess.PIPE)
+    assert "waits until 100 % of cpu:0" in whole.stderr.readline()
+    assert holder(30).stdout.readline() == "cpu:1\n"
+    waiting = holder(30)
+    readable, _, _ = select.select([waiting.stdout], [], [], 2)
+    assert not readable
+    for job in jobs:
+        job.kill()
+    assert whole.stdout.readline() == "cpu:0\n"
+    assert waiting.stdout.readline() == "cpu:1\n"
+
+
+def test_a_device_that_has_failed_gets_no_job_while_there_are_others(holder, tmp_path):
+    note_failure(Device("cpu:0"))
+    assert holder(30).stdout.readline() == "cpu:1\n"
+    full = holder(70)
+    assert full.stdout.readline() == "cpu:1\n"
+    waiting = holder(30)
+    readable, _, _ = select.select([waiting.stdout], [], [], 2)
+    assert not readable
+    assert holder(30, "cpu").stdout.readline() == "cpu:0\n"  # has no other
+    long_ago = time.time() - 601
+    os.utime(tmp_path / "slots/cpu-0.failed", (long_ago, long_ago))
+    assert waiting.stdout.readline() == "cpu:0\n"
+
+
 def test_what_tidies_old_files_passes_over_the_locks_of_a_long_job(holder, tmp_path):
     job = holder(60)
     assert job.stdout.readline() == "cpu:0\n"
@@ -163,6 +202,7 @@ def test_locks_that_nobody_may_write(holder, tmp_path, monkeypatch):
         ("GPU-ee,MIG-dddd-4", ["GPU-eeee-5", "MIG-dddd-4"]),
         ("0,7,2", ["GPU-aaaa-1"]),
         ("0,GPU-aaaa-1,0,2", ["GPU-aaaa-1", "GPU-eeee-5"]),
+        ("MIG-ffff-6,0", ["MIG-ffff-6", "GPU-aaaa-1"]),  # which this list does not know
         ("", []),
         ("-1", []),
     ],
@@ -278,6 +318,34 @@ def test_without_its_program_the_driver_lists_gpus_in_files(driver):
     assert gpus.visible_gpus() == ["GPU-0a-1", "1"]
 
 
+def test_a_gpu_that_a_scheduler_keeps_for_others_is_none(driver, monkeypatch):
+    monkeypatch.setattr(gpus, "_NODES", driver)
+    text = "GPU UUID: \t GPU-{}\nDevice Minor: \t {}\n"
+    files = {f"{n}/information": text.format(f"0{n}", n) for n in range(3)}
+    (driver / "gpus").mkdir()
+    write(driver / "gpus", files)
+    write(driver, {"nvidiactl": "", "nvidia0": "", "nvidia1": ""})  # the third is made when used
+    allowed = {driver / "nvidia1"}
+    monkeypatch.setattr("os.access", lambda path, mode: path in allowed)
+    assert gpus.visible_gpus() == ["GPU-01", "GPU-02"]
+    (driver / "nvidia2").touch()
+    allowed.clear()
+    assert gpus.visible_gpus() == []
+    assert gpu_shares(load_config(None, ["device=auto"])).devices == []
+
+
+def test_a_gpu_that_a_scheduler_has_given_and_torch_does_not_see(driver, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.delenv(SLOT, raising=False)
+    monkeypatch.setenv(gpus.VISIBLE, "1")
+    assert devices.resolve_device("auto").type == "cpu"  # a machine without a driver
+    (driver / "version").touch()
+    with refused("does not see the GPU that CUDA_VISIBLE_DEVICES=1 gives to this process"):
+        devices.resolve_device("auto")
+    monkeypatch.setenv(gpus.VISIBLE, "NoDevFiles")
+    assert devices.resolve_device("auto").type == "cpu"
+
+
 def test_a_slot_on_a_gpu_that_torch_does_not_see(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setenv(SLOT, "33 % of cuda:0 (GPU-aaaa-1)")
@@ -295,6 +363,27 @@ def test_on_the_cpu_a_job_takes_no_gpu(monkeypatch, tmp_path):
     with refused(r"train\.parquet: no such file"):
         app([*job, "--root", str(tmp_path / "none")], standalone_mode=False)
     assert not (tmp_path / "slots").exists()
+
+
+def test_images_are_drawn_here_and_without_a_gpu_outside_all_slots(monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDER, str(tmp_path / "slots"))
+    job = ["render", "zgo", "hue-shape", "--gpu-share", "100", "--root", str(tmp_path / "none")]
+    with refused("recipes.*no such file"):
+        app([*job, "--devices", "ssh gpu1"], standalone_mode=False)
+    assert not (tmp_path / "slots").exists()
+    with refused("recipes.*no such file"):
+        app([*job, "--devices", "ssh gpu1,cpu"], standalone_mode=False)
+    assert (tmp_path / "slots/cpu-0").exists()
+
+
+def test_a_disk_without_locks(monkeypatch, tmp_path):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with refused(f"has no locks .*; set {FOLDER} to a folder on a disk of this machine"):
+        take_slot(100, slot_devices(["cpu"]))
 
 
 def test_a_kernel_or_container_without_pidfd_open(holder, monkeypatch):

@@ -8,8 +8,14 @@ from typing import Annotated
 
 from diagvib import stages
 from diagvib.cli.application import STAGES, Config, Override, Root, register
-from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.slots import Device, slot_devices, take_slot
+from diagvib.foundation.errors import DeviceFailed, DiagvibError
+from diagvib.foundation.slots import (
+    Device,
+    end_with_workflow,
+    note_failure,
+    slot_devices,
+    take_slot,
+)
 from diagvib.foundation.validation import Name, validated
 from diagvib.scenes import load_scene
 from diagvib.settings import keys
@@ -71,6 +77,7 @@ def _stage(stage: str, example: str, **several: object) -> None:
         devices: Devices = None,
         **arguments: object,
     ) -> None:
+        end_with_workflow()
         if settings is not None and (config or override):
             raise DiagvibError(
                 "--settings replaces a configuration; give it alone, or use --config and --set"
@@ -78,13 +85,19 @@ def _stage(stage: str, example: str, **several: object) -> None:
         resolved = load_config(config, override) if settings is None else None
         root = validated(keys.Root, root or (resolved.root if resolved else "."), "--root")
         job_arguments = _jobs(resolved, arguments) if several else [arguments]
+        slot = None
         if gpu_share:
             device = arguments["device"] or (resolved.device if resolved else "auto")
-            slot = _take_slot(gpu_share, devices, resolved, device)
+            slot = _take_slot(gpu_share, devices, resolved, device, stage)
+        try:
             if slot and slot.machine:
                 _run_elsewhere(slot.machine, stage, Layout(root), settings, job_arguments[0])
-                return
-        run_stage(stage, Layout(root), resolved, settings, *job_arguments)
+            else:
+                run_stage(stage, Layout(root), resolved, settings, *job_arguments)
+        except DeviceFailed:
+            if slot:
+                note_failure(slot)
+            raise
 
     _, _, *arguments = inspect.signature(getattr(stages, stage), eval_str=True).parameters.values()
     *shared, _ = inspect.signature(command, follow_wrapped=False).parameters.values()
@@ -96,15 +109,23 @@ def _stage(stage: str, example: str, **several: object) -> None:
 
 
 def _take_slot(
-    share: int, devices: str | None, config: keys.Configuration | None, device: str
+    share: int,
+    devices: str | None,
+    config: keys.Configuration | None,
+    device: str,
+    stage: str,
 ) -> Device | None:
-    """Before anything loads torch, which sees this device alone; of no GPU for the device cpu."""
+    """Before anything loads torch, which sees this device alone; of no GPU for the device cpu, and of
+    no other machine for images, which are drawn here."""
     names = devices.split(",") if devices else config.devices if config else "all"
     names = validated(keys.Devices, names, "--devices")
     slots = slot_devices(None if names == "all" else names)
-    if available := [slot for slot in slots if device != "cpu" or not slot.address]:
-        return take_slot(share, available)
-    return None
+    available = [
+        slot
+        for slot in slots
+        if (device != "cpu" or not slot.address) and (stage != "render" or not slot.machine)
+    ]
+    return take_slot(share, available) if available else None
 
 
 def _run_elsewhere(

@@ -5,7 +5,7 @@ import platform
 import shutil
 from pathlib import Path
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DeviceFailed, DiagvibError, unknown_name
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # The variable with the slot of this process and of those that it starts (`foundation.slots`).
@@ -16,8 +16,8 @@ _DRIVERS = Path("/proc/driver/nvidia/version"), Path("/dev/dxg")
 
 
 def resolve_device(name: str):
-    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError if CUDA is requested, or a slot on a
-    GPU was taken, but torch sees none."""
+    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError if CUDA is requested, or a GPU was
+    reserved for this process, but torch sees none."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):
@@ -29,14 +29,23 @@ def resolve_device(name: str):
         )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-        slot = os.environ.get(SLOT, "")
-        if name == "cpu" and "cuda" in slot:
-            raise DiagvibError(
-                f"device: torch {torch.__version__} does not see the GPU of which {slot} is taken: it is "
+        if name == "cpu" and (gpu := _reserved_gpu()):
+            raise DeviceFailed(
+                f"device: torch {torch.__version__} does not see the GPU {gpu}: it is "
                 "built for CPUs, or the driver is too old for it (nvidia-smi) or missing in this container; "
                 "install another one, or set `device: cpu`"
             )
     return torch.device(name)
+
+
+def _reserved_gpu() -> str:
+    """Which GPU this process was given, by its slot or by a scheduler; empty without one."""
+    slot, visible = os.environ.get(SLOT, ""), os.environ.get(VISIBLE, "")
+    if "cuda" in slot:
+        return f"of which {slot} is taken"
+    driver = any(path.exists() for path in (_GPUS, *_DRIVERS))
+    named = driver and names_gpu(visible.partition(",")[0].strip())
+    return f"that {VISIBLE}={visible} gives to this process" if named else ""
 
 
 def likely_gpu(name: str) -> bool:

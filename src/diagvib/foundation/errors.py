@@ -13,6 +13,11 @@ class DiagvibError(Exception):
     """
 
 
+class DeviceFailed(DiagvibError):
+    """A device that other jobs, too, would fail on: a GPU without room, or one that cannot be used;
+    a machine that cannot be reached, or has other code."""
+
+
 class Diverged(DiagvibError):
     """A training run whose loss is no longer a number."""
 

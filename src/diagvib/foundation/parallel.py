@@ -1,6 +1,7 @@
 """The same function on many items at once, in separate processes: for work that threads cannot
 share. No process outlives the one that has started it."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple, TypeVar
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DeviceFailed, DiagvibError
 from diagvib.foundation.messages import say
 from diagvib.foundation.plug_ins import exits_refused, out_of_memory, reason
 from diagvib.foundation.progress import TERMINAL
@@ -62,10 +63,11 @@ def side_by_side(function: Callable[[T], None], things: Mapping[str, T], process
     """function(thing) for each of the named things, each in a new process, so many at once.
 
     A failure is printed and leaves the others; when all have ended, the first is raised. What does
-    not fit on the GPU is tried again with half as many at once. function and things are
-    pickled.
+    not fit on the GPU is tried again with half as many at once; DeviceFailed if it does not fit
+    alone. function and things are pickled.
     """
-    waiting, children, errors = deque(things), {}, {}
+    waiting, children = deque(things), {}
+    errors: dict[str, DiagvibError] = {}
     context, limit = multiprocessing.get_context("spawn"), processes
     with suppress(OSError, AttributeError):  # no terminal
         os.environ.setdefault(TERMINAL, os.ttyname(sys.stderr.fileno()))
@@ -85,7 +87,7 @@ def side_by_side(function: Callable[[T], None], things: Mapping[str, T], process
                     waiting.append(child.name)
                     say(f"{child.name}: no room on the GPU; again with {limit} at once")
                 elif error:
-                    errors[child.name] = error
+                    errors[child.name] = (DeviceFailed if memory else DiagvibError)(error)
                     say(f"{child.name}: failed: {error}")
     finally:
         for child in children.values():
@@ -98,26 +100,37 @@ def in_turn(function: Callable[[T], None], things: Mapping[str, T]) -> None:
     """function(thing) for each of the named things, one after the other in this process. A failure,
     which is a DiagvibError, leaves the others, as in `side_by_side`; a reason that all have is said
     once."""
-    errors = {}
+    errors: dict[str, DiagvibError] = {}
     for name, thing in things.items():
         try:
             function(thing)
         except DiagvibError as error:
-            errors[name] = str(error)
+            failed = DeviceFailed if out_of_memory(error.__context__) else DiagvibError
+            errors[name] = failed(str(error))
+        _free_memory()
     if len(errors) < len(things):
         for name, error in errors.items():
             say(f"{name}: failed: {error}")
-    elif len({*errors.values()}) == 1:
-        raise DiagvibError(next(iter(errors.values())))
+    elif len({*map(str, errors.values())}) == 1:
+        raise next(iter(errors.values()))
     _raise_first(errors)
 
 
-def _raise_first(errors: Mapping[str, str]) -> None:
-    """DiagvibError, naming all that failed, if there are any. errors: messages by name."""
+def _free_memory() -> None:
+    """Of what is no longer used: a trainer and its images refer to each other, so only the collector
+    of cycles frees them, which a command calls seldom."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _raise_first(errors: Mapping[str, DiagvibError]) -> None:
+    """The first error, naming all that failed, if there are any. errors: by name."""
     if errors:
-        error, *later = errors
+        first, *later = errors
         failures = f"; {', '.join(later)} failed, too" * bool(later)
-        raise DiagvibError(f"{errors[error]}{failures}")
+        raise type(errors[first])(f"{errors[first]}{failures}")
 
 
 def _outcome(receiver: Connection, process: multiprocessing.Process) -> tuple[str, bool]:

@@ -19,7 +19,7 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
-def out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException | None) -> bool:
     """Whether an exception of torch says, in any way, that the device ran out of memory, or is for
     one process alone and has one."""
     return isinstance(error, RuntimeError) and any(
@@ -27,6 +27,8 @@ def out_of_memory(error: BaseException) -> bool:
         for text in (
             "out of memory",
             "ALLOC_FAILED",
+            "CUBLAS_STATUS_NOT_INITIALIZED",
+            "unable to find an engine",
             "cudaErrorMemoryAllocation",
             "busy or unavailable",
         )

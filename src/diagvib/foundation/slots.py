@@ -2,7 +2,8 @@
 frees when the process ends, however it ends.
 
 Each device has a file in a folder of the machine, shared by all users and checkouts. A percent of
-the device is a byte that is locked; whoever holds a lock of all files decides next.
+the device is a byte that is locked; another byte belongs to the job that waits for it and gets it
+next.
 """
 
 import fcntl
@@ -29,6 +30,9 @@ FOLDER = "DIAGVIB_SLOTS"
 # The variable with the process of the Snakemake that has started this one.
 WORKFLOW = "DIAGVIB_WORKFLOW"
 _WHOLE, _SECONDS, _GIB = 100, 0.5, 2**30
+_NEXT = _WHOLE
+# For so long, a device that has failed gets no job while there are others.
+_SECONDS_OF_REST = 600
 # Bytes of a training run on a GPU beside its images: CUDA's, weights and activations. The paper's
 # networks at its size take less; a run that does not fit is tried again with fewer beside it.
 BESIDE_IMAGES = 4 * _GIB
@@ -52,7 +56,8 @@ class Device:
     def file(self) -> str:
         """The file of its locks: the same wherever on the machine it has another number."""
         number = f"gpu {self.address}" if self.address.isdecimal() else self.address
-        return re.sub(r"[^\w-]", "-", number or self.name)
+        name = f"{self.name} {zlib.crc32(self.machine.encode()):08x}" if self.machine else self.name
+        return re.sub(r"[^\w-]", "-", number or name)
 
 
 def slot_devices(names: Sequence[str] | None) -> list[Device]:
@@ -81,18 +86,15 @@ def slot_devices(names: Sequence[str] | None) -> list[Device]:
 
 def take_slot(share: int, devices: Sequence[Device]) -> Device:
     """Take so many percent of the least used device for the rest of this process, and let torch see
-    no other; to be called before torch is loaded. Waits until a device has room, and until those
-    have one that already wait for the same devices."""
-    _end_with_workflow()
-    files = " ".join(sorted(device.file for device in devices))
-    queue = _open(f"queue-{zlib.crc32(files.encode()):08x}")
+    no other; to be called before torch is loaded. Waits until a device has room; of several jobs
+    that wait for a device, one is the next, however little others need."""
+    files = {device: _open(name) for name, device in {each.file: each for each in devices}.items()}
     waits = False
-    while not (device := _taken(share, devices, queue)):
+    while not (device := _taken(share, files)):
         if not waits:
-            say(f"waits until {share} % of {' or '.join(map(str, devices))} is free")
+            say(f"waits until {share} % of {' or '.join(map(str, files))} is free")
         waits = True
         time.sleep(_SECONDS)
-    os.close(queue)
     if not device.machine:
         os.environ[VISIBLE] = device.address
         # So that a number means what the driver lists.
@@ -102,8 +104,27 @@ def take_slot(share: int, devices: Sequence[Device]) -> Device:
     return device
 
 
-def _end_with_workflow() -> None:
-    """A job that outlives a killed Snakemake would keep its device from others."""
+def note_failure(device: Device) -> None:
+    """Give other devices precedence for some minutes. One that fails its jobs at once would
+    otherwise be the least used, and get all that are left."""
+    os.utime(file := _open(_failures(device)))
+    os.close(file)
+    say(f"{device}: jobs go to other devices for {_SECONDS_OF_REST // 60} minutes")
+
+
+def _failed_lately(device: Device) -> bool:
+    with suppress(FileNotFoundError):
+        return (_folder() / _failures(device)).stat().st_mtime > time.time() - _SECONDS_OF_REST
+    return False
+
+
+def _failures(device: Device) -> str:
+    return f"{device.file}.failed"
+
+
+def end_with_workflow() -> None:
+    """End this process when the Snakemake that has started it is killed: it would keep its device
+    from others, and write files beside the job that makes them again."""
     workflow = os.environ.get(WORKFLOW)
     if workflow is None or not hasattr(os, "pidfd_open"):
         return
@@ -168,42 +189,46 @@ def _gpu_memory() -> tuple[int, int] | None:
     return torch.cuda.mem_get_info() if torch.cuda.is_available() else None
 
 
-def _taken(share: int, devices: Sequence[Device], queue: int) -> Device | None:
-    """The device with the most room, with the share locked; None if none has room, which makes this
-    process the first in the queue, or if another one is."""
+def _taken(share: int, files: dict[Device, int]) -> Device | None:
+    """The device with the most room, with the share locked, and nothing of others. None if none of
+    those that this process gets next has room; it then stays the next of these."""
     guard = _open("guard")
     fcntl.flock(guard, fcntl.LOCK_EX)  # until it is closed
-    room: dict[Device, tuple[int, list[int]]] = {}
     try:
-        fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for device in devices:
-            file = _open(device.file)
-            room[device] = file, [byte for byte in range(_WHOLE) if _locked(file, byte)]
-        best = max(room, key=lambda device: len(room[device][1]))
-        file, free = room[best]
-        if len(free) < share:
-            return None
-        for byte in free[share:]:
-            fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
-        fcntl.flock(queue, fcntl.LOCK_UN)
-        os.utime(file)  # lest it be tidied away as old
-        del room[best]  # stays open, hence locked
-        _keep_folder()
+        sound = [device for device in files if not _failed_lately(device)]
+        free = {
+            device: [byte for byte in range(_WHOLE) if _locked(files[device], byte)]
+            for device in sound or files
+            if _locked(files[device], _NEXT)
+        }
+        best = max(free, key=lambda device: len(free[device]), default=None)
+        if best and len(free[best]) < share:
+            best = None
+        for device, unlocked in free.items():
+            for byte in unlocked[share:] if device == best else unlocked:
+                fcntl.lockf(files[device], fcntl.LOCK_UN, 1, byte)
+        if best:
+            fcntl.lockf(file := files.pop(best), fcntl.LOCK_UN, 1, _NEXT)
+            os.utime(file)  # lest it be tidied away as old
+            _keep_folder()
+            for other in files.values():
+                os.close(other)
         return best
-    except BlockingIOError:
-        return None
     finally:
-        for file, _ in room.values():
-            os.close(file)
         os.close(guard)
 
 
 def _locked(file: int, byte: int) -> bool:
-    """Whether this process now holds the lock of a byte."""
+    """Whether this process now holds the lock of a byte. DiagvibError where files cannot be locked."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-    except OSError:
+    except (BlockingIOError, PermissionError):
         return False
+    except OSError as error:
+        raise DiagvibError(
+            f"{_folder()}: its file system has no locks ({error.strerror}); set {FOLDER} to a folder "
+            "on a disk of this machine"
+        ) from None
     return True
 
 

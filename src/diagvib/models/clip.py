@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 
@@ -90,8 +91,10 @@ def word_classifier(
         raise unknown_name("class", unknown[0], classes, "model.options.words")
     texts = [words.get(class_name, class_name.replace("_", " ")) for class_name in classes]
     device = resolve_device("auto")
+    # The image tower stays where it is.
+    towers = model if device.type == "cpu" else deepcopy(model).to(device)
     weights = clip.build_zero_shot_classifier(
-        model.to(device).eval(),
+        towers.eval(),
         clip.get_tokenizer(name),
         texts,
         options.get(_TEMPLATES) or clip.OPENAI_IMAGENET_TEMPLATES,

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from diagvib.foundation.devices import SLOT
-from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.errors import DeviceFailed, DiagvibError, one_line
 from diagvib.foundation.files import DIGESTS_FILE, file_sha256, whole_file
 from diagvib.foundation.messages import say
 from diagvib.foundation.slots import WORKFLOW
@@ -74,11 +74,11 @@ class Store:
         with self._reached(name) as target:
             self.files.pipe_file(target, json.dumps(outputs).encode())
 
-    def answered(self, name: str) -> dict[str, str]:
-        """Take that message; empty without one."""
+    def answered(self, name: str) -> dict[str, str] | None:
+        """Take that message; None without one."""
         with self._reached(name) as source:
             if not self.files.exists(source):
-                return {}
+                return None
             outputs = json.loads(self.files.cat_file(source))
             self.files.rm_file(source)
             return outputs
@@ -143,7 +143,7 @@ def run_on(
     """Run a job on another machine: the command `machine` is called with a line of shell.
 
     line: the job's command line, after `diagvib`. DiagvibError, after what it has left was brought
-    back, if the job fails there.
+    back, if the job fails there; DeviceFailed if it never ran, or was ended with that machine.
     """
     if STORE not in os.environ:
         raise DiagvibError(
@@ -169,7 +169,10 @@ def run_on(
     shell = " ".join(word if word == "&&" else shlex.quote(word) for word in words)
     say(f"runs on {machine}; {len(sent):,} files are there or sent")
     code = _told([*shlex.split(machine), shell], json.dumps(message))
-    outputs = store.answered(answer)
+    if (outputs := store.answered(answer)) is None:
+        raise DeviceFailed(
+            f"{machine}: the job did not run there to its end (code {code}); what was said is above"
+        )
     finished = not code and {*map(str, files.finished)} <= outputs.keys()
     _bring(store, outputs, files, finished)
     if not finished:
@@ -222,10 +225,13 @@ def receive(address: str) -> int:
         )
     for path in map(Path, message["finished"]):  # of an earlier job
         path.unlink(missing_ok=True)
+    # The job ends with this process, as others do with their Snakemake, which says the cores here.
+    environment = {**os.environ, "PYTHONHASHSEED": "0", WORKFLOW: str(os.getpid())}
+    environment.pop("OMP_NUM_THREADS", None)
     process = subprocess.Popen(
         [sys.executable, "-m", "diagvib", *message["line"]],
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
+        env=environment,
     )
 
     def stop_with_sender() -> None:
