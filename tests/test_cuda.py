@@ -105,7 +105,7 @@ def test_an_interrupted_run_continues(tmp_path, epoch):
 
 def test_images_that_do_not_fit_stay_on_the_host(monkeypatch):
     resident = losses(fit(make("small_cnn")))
-    monkeypatch.setattr(batches, "fits", lambda pixels, device: False)
+    monkeypatch.setattr(batches, "fits_on", lambda device, size: False)
     assert dataset()[0].pixels.device.type == "cpu"
     assert losses(fit(make("small_cnn"))) == pytest.approx(resident, rel=2e-3)
 

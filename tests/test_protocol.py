@@ -1,13 +1,14 @@
 """Every training sets PyTorch's switches while it runs, and restores them afterwards."""
 
 import random
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from diagvib.foundation.seeding import seed_generators
+from diagvib.foundation.seeding import generators_restored, seed_generators
 from diagvib.settings.layout import Run
 from diagvib.training.protocol import Protocol, deterministic, epoch_seed
 
@@ -66,6 +67,22 @@ def test_all_global_generators_are_seeded_and_restored():
         seed_generators(4)
         drawn()
     assert drawn() == right
+
+
+def test_generators_of_all_gpus_in_use_are_restored(monkeypatch):
+    restored = []
+
+    @contextmanager
+    def fork_rng(devices):
+        restored.extend(devices)
+        yield
+
+    monkeypatch.setattr("torch.random.fork_rng", fork_rng)
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    with generators_restored():
+        pass
+    assert restored == [0, 1, 2]
 
 
 def test_every_dataset_sample_and_epoch_has_a_seed_of_its_own_and_every_baseline_the_same():

@@ -1,14 +1,19 @@
 """The renderer compared with the published generator's images and with a plain implementation, and
 its edge cases."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from plain_renderer import render_plain
 from skimage.io import imread
 
 from conftest import refused
+from diagvib.scenes.digits import renderer
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.renderer import Renderer
+from diagvib.scenes.digits.renderer import CpuDrawing, Renderer
 from diagvib.scenes.digits.resizing import CANVAS
 
 
@@ -113,3 +118,23 @@ def test_wrong_shapes_are_named(stacks):
         Renderer(digits.astype(float), textures)
     with refused("image size 32"):
         Renderer(digits, textures, size=32)
+
+
+def test_where_triton_finds_no_compiler_the_cpu_draws_for_a_gpu(monkeypatch, capfd):
+    class Driver:
+        @property
+        def active(self) -> None:
+            raise RuntimeError("Failed to find C compiler.")
+
+    runtime = SimpleNamespace(driver=Driver())
+    monkeypatch.setitem(sys.modules, "triton.runtime", runtime)
+    monkeypatch.setitem(
+        sys.modules, "diagvib.scenes.digits.gpu_kernel", SimpleNamespace(GpuDrawing=1)
+    )
+    monkeypatch.setattr(renderer, "find_spec", lambda name: True)
+    assert renderer.drawing(torch.device("cuda")) is CpuDrawing
+    assert (
+        "drawn by the CPU, because Triton does not work here (RuntimeError: Failed to find C"
+        in (capfd.readouterr().err)
+    )
+    assert renderer.drawing(torch.device("cpu")) is CpuDrawing

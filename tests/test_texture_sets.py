@@ -236,7 +236,11 @@ WRONG_NAMES = {
     "_x.png: '_x' cannot be the name of a class; rename": _write("_x.png", surface(9)),
     "7.png: '7' cannot be the name of a class": _write("7.png", surface(9)),
     "oak .png: 'oak ' cannot be the name of a class": _write("oak .png", surface(9)),
-    "nan.png: 'nan' cannot be the name of a class": _write("nan.png", surface(9)),
+    "nan.png: 'nan' cannot be the name of a class.*not na, nan": _write("nan.png", surface(9)),
+    "\u017ftone.png: '\u017ftone' cannot be the name of a class": _write(
+        "\u017ftone.png", surface(9)
+    ),
+    "oak.png: is a link to no file": lambda folder: (folder / "oak.png").symlink_to("nothing"),
     "moss.png: a texture moss is there already": _write("moss.png", surface(9)),
     "SAND.jpg: a texture SAND is there already|sand.PNG: a texture sand": _write(
         "SAND.jpg", surface(9)

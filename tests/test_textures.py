@@ -1,10 +1,12 @@
 """Textures: published ones are unchanged; photos of any kind become flat, always in the same way."""
 
+import io
 import struct
 import zlib
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 from scipy.stats import spearmanr
 
@@ -121,6 +123,24 @@ def test_signed_16_bits_that_are_not_negative_are_read(tmp_path):
     assert (read_photo(tmp_path / "t.tiff") == pixels).all()
 
 
+@pytest.mark.parametrize("orientation", [5, 6, 7, 8])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_a_tiff_file_is_turned_upright_once(tmp_path, orientation, dtype):
+    lying = surface(2, (400, 300)).astype(dtype)
+    turned = {5: lying.T, 6: np.rot90(lying, -1), 7: np.rot90(lying, 2).T, 8: np.rot90(lying)}
+    Image.fromarray(lying).save(tmp_path / "t.tif", tiffinfo={274: orientation})
+    assert (read_photo(tmp_path / "t.tif") == turned[orientation]).all()
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_16_bits_are_read_in_either_order_of_bytes(tmp_path, compression):
+    pixels = surface(2).astype(np.uint16) * 201
+    tifffile.imwrite(tmp_path / "t.tif", pixels, byteorder=">", compression=compression)
+    assert (read_photo(tmp_path / "t.tif") == pixels).all()
+    texture = prepare_texture(pixels)
+    assert (prepare_texture(pixels.astype(">u2")) == texture).all()
+
+
 def test_equal_levels_of_8_and_16_bits_are_the_same_texture():
     grey = surface(5, (500, 320))
     assert (prepare_texture(grey) == prepare_texture(grey.astype(np.uint16) * 257)).all()
@@ -133,7 +153,46 @@ def _huge() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + sized + struct.pack(">I", 0) + b"IDAT" + bytes(4)
 
 
+def _dot() -> np.ndarray:
+    dot = np.full((300, 300), 77, np.uint8)
+    dot[150, 150] += 1
+    return dot
+
+
+def _clear_of_2_bits() -> bytes:
+    """A grey PNG file of 2 bits, whose level 1 is shown as transparent."""
+    rows = (bytes(1) + bytes([0b00_01_10_11]) * 75) * 300
+    chunks = {
+        b"IHDR": struct.pack(">2I5B", 300, 300, 2, 0, 0, 0, 0),
+        b"tRNS": struct.pack(">H", 1),
+        b"IDAT": zlib.compress(rows),
+        b"IEND": b"",
+    }
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks.items()
+    )
+
+
+def _tiff(pixels: np.ndarray, **options: object) -> bytes:
+    tifffile.imwrite(stream := io.BytesIO(), pixels, **options)
+    return stream.getvalue()
+
+
 BAD = {
+    "dot.png": (_dot(), "100% of it has a single grey level"),
+    "clear2.png": (_clear_of_2_bits(), "not readable as a photo .it has transparent"),
+    "words.png": (b"no picture", "not readable as a photo; JPEG, PNG and TIFF are, with 8 bits"),
+    "half.tif": (_tiff(np.zeros((300, 300), np.float16)), "not readable as a photo; JPEG"),
+    "two.tif": (
+        _tiff(np.stack([surface(1), surface(2)]), photometric="minisblack"),
+        "not readable as a photo .it has 2 pages; save one of them",
+    ),
+    "negative.tif": (
+        _tiff(surface(1).astype(np.uint16) << 8, photometric="miniswhite"),
+        "not readable as a photo .it has 16 bits in which white is 0",
+    ),
+    "large.tif": (_tiff(np.full((300, 300), 2**31, np.uint32)), ".* or 32 bits; save it with 8"),
     "small.png": (np.zeros((255, 900), np.uint8), "900 x 255 pixels; each side needs at least 256"),
     "one.png": (np.full((300, 300), 7, np.uint8), "has a single grey level"),
     "colour.png": (np.full((300, 300, 3), (9, 80, 7), np.uint8), "has a single grey level"),
@@ -144,8 +203,8 @@ BAD = {
         tiff(np.zeros((300, 300, 3), np.uint16)),
         "not readable as a photo .it has 16 bits and colours or alpha; save it as PNG, or as grey",
     ),
-    "signed.tif": (tiff(np.full((300, 300, 1), -1, np.int16)), ".* .it has signed values; save"),
-    "signed8.tif": (tiff(np.full((300, 300, 1), -1, np.int8)), ".* .it has signed values; save"),
+    "signed.tif": (tiff(np.full((300, 300, 1), -1, np.int16)), ".* .it has signed values, or"),
+    "signed8.tif": (tiff(np.full((300, 300, 1), -1, np.int8)), ".* .it has signed values, or"),
     "huge.png": (_huge(), "has more than 178 megapixels; save it smaller"),
     "broken.jpg": (b"\xff\xd8\xff\xe0 not really", "not readable as a photo"),
     "empty.png": (b"", "not readable as a photo"),

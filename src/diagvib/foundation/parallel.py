@@ -107,7 +107,7 @@ def in_turn(function: Callable[[T], None], things: Mapping[str, T]) -> None:
         except DiagvibError as error:
             failed = DeviceFailed if out_of_memory(error.__context__) else DiagvibError
             errors[name] = failed(str(error))
-        _free_memory()
+        free_memory()
     if len(errors) < len(things):
         for name, error in errors.items():
             say(f"{name}: failed: {error}")
@@ -116,7 +116,7 @@ def in_turn(function: Callable[[T], None], things: Mapping[str, T]) -> None:
     _raise_first(errors)
 
 
-def _free_memory() -> None:
+def free_memory() -> None:
     """Of what is no longer used: a trainer and its images refer to each other, so only the collector
     of cycles frees them, which a command calls seldom."""
     gc.collect()

@@ -27,11 +27,13 @@ def name_seed(*names: object) -> int:
 
 @contextmanager
 def generators_restored(devices: Sequence = ()) -> Iterator[None]:
-    """Afterwards, the global generators of torch (the CPU's, and these devices'), NumPy and Python's
-    `random` are as they were before."""
+    """Afterwards, the global generators of torch (the CPU's, those of all GPUs in use, and these
+    devices'), NumPy and Python's `random` are as they were before."""
     import torch
 
     numpy, python = np.random.get_state(), random.getstate()
+    if torch.cuda.is_initialized():  # a seed is set on all
+        devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices):
         try:
             yield

@@ -4,6 +4,7 @@ An image is its raw bytes in one `binary` column; shape and layout are in the fi
 recipe columns are included, so that a file can be understood in pandas.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ import torch
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, open_parquet, whole_file, with_metadata
-from diagvib.images.memory import room
+from diagvib.images.memory import fits_on, room
 from diagvib.images.row_groups import write_row_groups
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Renderer
@@ -38,7 +39,8 @@ _DECODED = 128
 class Images:
     """A dataset's split in memory: pixels uint8[N, H, W, 3], recipe columns, and the metadata.
 
-    The pixels are on the CPU when read from a file, on the renderer's device when rendered.
+    The pixels are on the CPU when read from a file, on the renderer's device when rendered and
+    small enough.
     """
 
     pixels: torch.Tensor
@@ -117,14 +119,16 @@ def _arrived(copy: torch.Tensor, event: torch.cuda.Event) -> torch.Tensor:
 
 
 def rendered(recipes: pa.Table, renderer: Renderer, folder: Path) -> torch.Tensor:
-    """All images of a recipe table, uint8[N, size, size, 3] on the renderer's device; on the CPU a
-    file in `folder` if they are more than memory should hold (`memory.room`)."""
+    """All images of a recipe table, uint8[N, size, size, 3] on the renderer's device if they fit there,
+    otherwise on the CPU: there a file in `folder` if they are more than memory should hold
+    (`memory.room`)."""
     shape, start = (len(recipes), renderer.size, renderer.size, 3), 0
-    if renderer.device.type == "cpu":
-        pixels, count = torch.from_numpy(room(shape, folder)), BATCH
+    drawn_on_cpu = renderer.device.type == "cpu"
+    if drawn_on_cpu or not fits_on(renderer.device, math.prod(shape)):
+        pixels = torch.from_numpy(room(shape, folder))
     else:
         pixels = torch.empty(shape, dtype=torch.uint8, device=renderer.device)
-        count = _GPU_BATCH
+    count = BATCH if drawn_on_cpu else _GPU_BATCH
     for batch in render_batches(recipes, renderer, count):
         pixels[start : start + len(batch)] = batch
         start += len(batch)

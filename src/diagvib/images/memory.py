@@ -37,6 +37,18 @@ def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
         return np.memmap(file, np.uint8, "r+", shape=shape)
 
 
+def fits_on(device, size: int) -> bool:
+    """Whether so many bytes are less than half of what a torch device has free: weights, activations
+    and other splits need room, too. Always on a CPU, whose memory is the images' own."""
+    if device.type != "cuda":
+        return True
+    import torch
+
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return size < (free + unused) / 2
+
+
 def memory() -> int:
     """The machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from diagvib.images.memory import fits_on
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
 from diagvib.training.augmentation import Augmentation, augmentation
 
@@ -84,7 +85,7 @@ class Batches:
         self.device, self.annotations = device, annotations or Annotations()
         self.counterfactuals, self.augment = counterfactuals, augment or augmentation(())
         self.views: dict[str, Tensor] = {}
-        self.pixels = pixels.to(device) if fits(pixels, device) else pixels
+        self.pixels = pixels.to(device) if fits_on(device, pixels.nbytes) else pixels
         image_annotations = self.annotations
         cues = (
             labels.new_empty(len(labels), 0)
@@ -160,8 +161,3 @@ class Batches:
         if pixels.ndim == 2:
             return pixels.float()
         return pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
-
-
-def fits(pixels: Tensor, device: torch.device) -> bool:
-    # Half of the free memory: weights, activations and the other splits need room too.
-    return device.type != "cuda" or pixels.nbytes < torch.cuda.mem_get_info(device)[0] / 2

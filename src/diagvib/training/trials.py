@@ -13,6 +13,7 @@ import yaml
 from diagvib.foundation.errors import Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
 from diagvib.foundation.messages import say
+from diagvib.foundation.parallel import free_memory
 from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.images.datasets import Datasets
 from diagvib.provenance.code import package_versions
@@ -111,6 +112,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
                 loaded = loaded or load(job, run)
                 name = f"{run.name}, {trial.name} ({count} of {total})"
                 trained = train_trial(trial_job, run, loaded, checkpoint, name)
+                free_memory()
                 outcome = {"digest": checkpoint.digest, **trained}
                 if outcome["status"] != "out of memory":
                     write_json(result, outcome)

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.messages import say
+from diagvib.foundation.plug_ins import reason
 from diagvib.scenes.digits.resizing import (
     CANVAS,
     MASK_THRESHOLD,
@@ -89,11 +91,21 @@ class CpuDrawing:
 
 
 def drawing(device: torch.device) -> type:
-    """The class that draws for a device: on a GPU, if there is a compiler for it."""
+    """The class that draws for a device: on a GPU, if there is a compiler for it, and it works."""
     if device.type == "cuda" and find_spec("triton"):
+        from triton.runtime import driver
+
         from diagvib.scenes.digits.gpu_kernel import GpuDrawing
 
-        return GpuDrawing
+        try:
+            driver.active  # noqa: B018 - compiles a part of Triton, with the machine's C compiler
+        except Exception as error:
+            say(
+                f"images are drawn by the CPU, because Triton does not work here ({reason(error)}); it "
+                "needs a C compiler and Python's header files"
+            )
+        else:
+            return GpuDrawing
     return CpuDrawing
 
 

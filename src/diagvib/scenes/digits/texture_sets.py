@@ -28,7 +28,7 @@ _OTHER_PHOTO = re.compile(
     re.I,
 )
 # Tables would read the first ones as missing.
-_NAME = re.compile(r"(?!(?:na|nan|null|none)$)[a-z][a-z0-9_. -]{0,39}(?<! )", re.I)
+_NAME = re.compile(r"(?!(?:na|nan|null|none)$)[a-z][a-z0-9_. -]{0,39}(?<! )", re.I | re.A)
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,10 @@ def _photos(folder: Path) -> list[Path]:
                 f"textures: {path}: photos end in {', '.join(EXTENSIONS)}; save it as one of these, or "
                 "move it elsewhere"
             )
+        if path.is_symlink() and not path.exists():
+            raise DiagvibError(
+                f"textures: {path}: is a link to no file; remove it, or put a photo there"
+            )
     return [path for path in files if _is_photo(path)]
 
 
@@ -202,8 +206,8 @@ def _check_names(textures: Sequence[Texture]) -> None:
         if not _NAME.fullmatch(texture.name):
             raise DiagvibError(
                 f"textures: {place}: {texture.name!r} cannot be the name of a class; rename the file to at "
-                "most 40 letters a to z, digits, spaces, '_', '.' and '-', which begin with a letter and do "
-                "not end with a space"
+                "most 40 letters a to z, digits, spaces, '_', '.' and '-', which begin with a letter, do not end "
+                "with a space, and are not na, nan, null or none"
             )
         if texture.name.casefold() in files:
             raise DiagvibError(
