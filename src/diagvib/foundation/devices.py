@@ -44,8 +44,9 @@ def _reserved_gpu() -> str:
     if "cuda" in slot:
         return f"of which {slot} is taken"
     driver = any(path.exists() for path in (_GPUS, *_DRIVERS))
-    named = driver and names_gpu(visible.partition(",")[0].strip())
-    return f"that {VISIBLE}={visible} gives to this process" if named else ""
+    if driver and names_gpu(visible.partition(",")[0].strip()):
+        return f"that {VISIBLE}={visible} gives to this process"
+    return ""
 
 
 def likely_gpu(name: str) -> bool:

@@ -105,8 +105,8 @@ def in_turn(function: Callable[[T], None], things: Mapping[str, T]) -> None:
         try:
             function(thing)
         except DiagvibError as error:
-            failed = DeviceFailed if out_of_memory(error.__context__) else DiagvibError
-            errors[name] = failed(str(error))
+            kind = DeviceFailed if out_of_memory(error.__context__) else DiagvibError
+            errors[name] = kind(str(error))
         free_memory()
     if len(errors) < len(things):
         for name, error in errors.items():
@@ -128,9 +128,9 @@ def free_memory() -> None:
 def _raise_first(errors: Mapping[str, DiagvibError]) -> None:
     """The first error, naming all that failed, if there are any. errors: by name."""
     if errors:
-        first, *later = errors
-        failures = f"; {', '.join(later)} failed, too" * bool(later)
-        raise type(errors[first])(f"{errors[first]}{failures}")
+        name, *names = errors
+        failures = f"; {', '.join(names)} failed, too" * bool(names)
+        raise type(errors[name])(f"{errors[name]}{failures}")
 
 
 def _outcome(receiver: Connection, process: multiprocessing.Process) -> tuple[str, bool]:
