@@ -121,7 +121,9 @@ def test_what_does_not_fit_is_tried_again_with_fewer_beside_it(function, tmp_pat
 
 
 def test_a_gpu_without_room_for_one_run_has_failed(capfd):
-    with pytest.raises(DeviceFailed, match=r"^RuntimeError: CUDA error: out of memory; b failed"):
+    with pytest.raises(
+        DeviceFailed, match=r"^RuntimeError: CUDA error: out of memory; [ab] failed"
+    ):
         side_by_side(full_gpu, dict.fromkeys("ab"), 2)
 
     def train(_: None) -> None:
