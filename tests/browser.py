@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -121,19 +122,23 @@ class Browser:
         for record in (self._events, self.errors, self.requests):
             record.clear()
         self.send("Page.navigate", url=page.resolve().as_uri())
-        until = time.monotonic() + _SECONDS
-        while "Page.loadEventFired" not in self._events:
-            if time.monotonic() > until:
-                raise RuntimeError(f"{page} did not load within {_SECONDS} s")
-            self.run("0")
+
+        def loaded() -> bool:
+            self.run("0")  # reads the browser's events
+            return "Page.loadEventFired" in self._events
+
+        self._wait(loaded, f"{page} did not load")
 
     def wait_for(self, script: str) -> None:
         """Wait until a JavaScript expression is true. A change of media, for one, reaches the page
         a moment after the browser has answered."""
+        self._wait(lambda: self.run(script), f"not true: {script}")
+
+    def _wait(self, condition: Callable[[], object], problem: str) -> None:
         until = time.monotonic() + _SECONDS
-        while not self.run(script):
+        while not condition():
             if time.monotonic() > until:
-                raise RuntimeError(f"not true within {_SECONDS} s: {script}")
+                raise RuntimeError(f"{problem} within {_SECONDS} s")
             time.sleep(0.02)
 
     def run(self, script: str):

@@ -32,27 +32,21 @@ def write_png16(path: Path, pixels: np.ndarray, chunks: dict[bytes, bytes] | Non
     height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
     header = struct.pack(">2I5B", width, height, 16, (0, 4, 2, 6)[channels - 1], 0, 0, 0)
-    data = {b"IHDR": header, **(chunks or {}), b"IDAT": zlib.compress(rows), b"IEND": b""}
+    path.write_bytes(
+        png({b"IHDR": header, **(chunks or {}), b"IDAT": zlib.compress(rows), b"IEND": b""})
+    )
+
+
+def png(chunks: dict[bytes, bytes]) -> bytes:
+    """A PNG file of these chunks."""
     parts = [
         struct.pack(">I", len(content))
         + kind
         + content
         + struct.pack(">I", zlib.crc32(kind + content))
-        for kind, content in data.items()
+        for kind, content in chunks.items()
     ]
-    path.write_bytes(b"".join([b"\x89PNG\r\n\x1a\n", *parts]))
-
-
-def tiff(pixels: np.ndarray) -> bytes:
-    """A TIFF file of integers [H, W, channels], also of those that Pillow does not write."""
-    height, width, channels = pixels.shape
-    content = pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
-    shown_as, signed = (1, 2)[channels == 3], (1, 2)[pixels.dtype.kind == "i"]
-    tags = {256: width, 257: height, 258: 8 * pixels.itemsize, 259: 1, 262: shown_as, 273: 8}
-    tags |= {277: channels, 278: height, 279: len(content), 339: signed}
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    place = struct.pack("<I", 8 + len(content))
-    return b"II*\0" + place + content + struct.pack("<H", len(tags)) + entries + bytes(4)
+    return b"".join([b"\x89PNG\r\n\x1a\n", *parts])
 
 
 def write_sources(folder: Path) -> Path:

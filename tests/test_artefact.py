@@ -93,7 +93,7 @@ LENGTHS = {
     "docs/reproduce": 400,
     "docs/your_network": 550,
     "docs/your_photos": 700,
-    "profiles/README": 900,
+    "profiles/README": 875,
 }
 
 

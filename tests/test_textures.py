@@ -15,7 +15,13 @@ from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.textures import check_distinct, read_photo, read_texture, write_texture
 from diagvib.textures import prepare_texture
-from synthetic_sources import assert_flat, surface, tiff, write_png16
+from synthetic_sources import assert_flat, png, surface, write_png16
+
+
+def tiff(pixels: np.ndarray, **options: object) -> bytes:
+    """A TIFF file, also of numbers that Pillow does not write. options: as for `tifffile.imwrite`."""
+    tifffile.imwrite(stream := io.BytesIO(), pixels, **options)
+    return stream.getvalue()
 
 
 def test_published_textures_stay_as_they_are(mirror, tmp_path):
@@ -119,7 +125,7 @@ def test_transparent_parts_of_16_bits_are_refused(tmp_path, channels):
 
 def test_signed_16_bits_that_are_not_negative_are_read(tmp_path):
     pixels = surface(8).astype(np.int16) * 128
-    (tmp_path / "t.tiff").write_bytes(tiff(pixels[..., None]))
+    (tmp_path / "t.tiff").write_bytes(tiff(pixels))
     assert (read_photo(tmp_path / "t.tiff") == pixels).all()
 
 
@@ -135,7 +141,8 @@ def test_a_tiff_file_is_turned_upright_once(tmp_path, orientation, dtype):
 @pytest.mark.parametrize("compression", [None, "zlib"])
 def test_16_bits_are_read_in_either_order_of_bytes(tmp_path, compression):
     pixels = surface(2).astype(np.uint16) * 201
-    tifffile.imwrite(tmp_path / "t.tif", pixels, byteorder=">", compression=compression)
+    file = tiff(pixels, byteorder=">", compression=compression)
+    (tmp_path / "t.tif").write_bytes(file)
     assert (read_photo(tmp_path / "t.tif") == pixels).all()
     texture = prepare_texture(pixels)
     assert (prepare_texture(pixels.astype(">u2")) == texture).all()
@@ -168,31 +175,23 @@ def _clear_of_2_bits() -> bytes:
         b"IDAT": zlib.compress(rows),
         b"IEND": b"",
     }
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in chunks.items()
-    )
-
-
-def _tiff(pixels: np.ndarray, **options: object) -> bytes:
-    tifffile.imwrite(stream := io.BytesIO(), pixels, **options)
-    return stream.getvalue()
+    return png(chunks)
 
 
 BAD = {
     "dot.png": (_dot(), "100% of it has a single grey level"),
     "clear2.png": (_clear_of_2_bits(), "not readable as a photo .it has transparent"),
     "words.png": (b"no picture", "not readable as a photo; JPEG, PNG and TIFF are, with 8 bits"),
-    "half.tif": (_tiff(np.zeros((300, 300), np.float16)), "not readable as a photo; JPEG"),
+    "half.tif": (tiff(np.zeros((300, 300), np.float16)), "not readable as a photo; JPEG"),
     "two.tif": (
-        _tiff(np.stack([surface(1), surface(2)]), photometric="minisblack"),
+        tiff(np.stack([surface(1), surface(2)]), photometric="minisblack"),
         "not readable as a photo .it has 2 pages; save one of them",
     ),
     "negative.tif": (
-        _tiff(surface(1).astype(np.uint16) << 8, photometric="miniswhite"),
+        tiff(surface(1).astype(np.uint16) << 8, photometric="miniswhite"),
         "not readable as a photo .it has 16 bits in which white is 0",
     ),
-    "large.tif": (_tiff(np.full((300, 300), 2**31, np.uint32)), ".* or 32 bits; save it with 8"),
+    "large.tif": (tiff(np.full((300, 300), 2**31, np.uint32)), ".* or 32 bits; save it with 8"),
     "small.png": (np.zeros((255, 900), np.uint8), "900 x 255 pixels; each side needs at least 256"),
     "one.png": (np.full((300, 300), 7, np.uint8), "has a single grey level"),
     "colour.png": (np.full((300, 300, 3), (9, 80, 7), np.uint8), "has a single grey level"),
@@ -203,8 +202,8 @@ BAD = {
         tiff(np.zeros((300, 300, 3), np.uint16)),
         "not readable as a photo .it has 16 bits and colours or alpha; save it as PNG, or as grey",
     ),
-    "signed.tif": (tiff(np.full((300, 300, 1), -1, np.int16)), ".* .it has signed values, or"),
-    "signed8.tif": (tiff(np.full((300, 300, 1), -1, np.int8)), ".* .it has signed values, or"),
+    "signed.tif": (tiff(np.full((300, 300), -1, np.int16)), ".* .it has signed values, or"),
+    "signed8.tif": (tiff(np.full((300, 300), -1, np.int8)), ".* .it has signed values, or"),
     "huge.png": (_huge(), "has more than 178 megapixels; save it smaller"),
     "broken.jpg": (b"\xff\xd8\xff\xe0 not really", "not readable as a photo"),
     "empty.png": (b"", "not readable as a photo"),

@@ -44,7 +44,7 @@ def _reserved_gpu() -> str:
     if "cuda" in slot:
         return f"of which {slot} is taken"
     driver = any(path.exists() for path in (_GPUS, *_DRIVERS))
-    if driver and names_gpu(visible.partition(",")[0].strip()):
+    if driver and _begins_with_gpu(visible):
         return f"that {VISIBLE}={visible} gives to this process"
     return ""
 
@@ -54,10 +54,14 @@ def likely_gpu(name: str) -> bool:
     torch."""
     if name != "auto":
         return name == "cuda"
-    if not names_gpu(os.environ.get(VISIBLE, "0").partition(",")[0].strip()):
+    if not _begins_with_gpu(os.environ.get(VISIBLE, "0")):
         return False
     drivers = any(path.exists() for path in _DRIVERS)
     return _GPUS.exists() or (drivers and shutil.which("nvidia-smi") is not None)
+
+
+def _begins_with_gpu(entries: str) -> bool:
+    return names_gpu(entries.partition(",")[0].strip())
 
 
 def names_gpu(entry: str) -> bool:
