@@ -20,7 +20,9 @@ def _new(kind: str, contents: str) -> None:
     """Register a command that writes files of one kind."""
 
     def command(
-        name: Annotated[str, argument("Small letters, digits and '_', such as my_method.", "NAME")],
+        name: Annotated[
+            str, argument(f"Lowercase letters, digits and '_', such as my_{kind}.", "NAME")
+        ],
     ) -> None:
         paths = write_new(kind, name)
         print(f"written: {', '.join(map(str, paths))}; the choices are in comments")
@@ -51,11 +53,13 @@ def new_photos(
     ] = None,
     target: Annotated[
         str | None,
-        option("The column or level that should be learned; NAME=COLUMN gives it another name."),
+        option("The column or level to predict; NAME=COLUMN gives it another name."),
     ] = None,
     cue: Annotated[
         list[str] | None,
-        option("A column or level that may be a shortcut to it, or NAME=COLUMN; repeatable."),
+        option(
+            "A column or level that may be a shortcut to the target, or NAME=COLUMN; repeatable."
+        ),
     ] = None,
     split: Annotated[str | None, option("The column or level with train, val and test.")] = None,
     unit: Annotated[

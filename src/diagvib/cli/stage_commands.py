@@ -31,14 +31,14 @@ Settings = Annotated[
 GpuShare = Annotated[
     int | None,
     option(
-        "Take so many percent of the least used device, and wait until they are free; 0: none.",
+        "Percent of the least used device to take, once they are free; 0: none.",
         min=0,
         max=100,
     ),
 ]
 Devices = Annotated[
     str | None,
-    option("Where to look for it, such as cuda:0,cuda:3; default: the configuration's."),
+    option("Devices to choose from, such as cuda:0,cuda:3; default: the configuration's."),
 ]
 SceneName = Annotated[
     str | None,
