@@ -55,7 +55,7 @@ def test_the_sentence_is_of_the_mean_over_all_bindings_as_the_table_is():
     means = [("", 0.625), ("shape-hue", 0.85), ("hue-shape", 0.4)]
     rows = pd.DataFrame(means, columns=["binding", "mean"])
     rows = rows.assign(study="zgo", baseline="net", metric="ood_ece")
-    assert "are 62 points away" in calibration_sentence(rows, SHIPPED)
+    assert "by 62 points on average" in calibration_sentence(rows, SHIPPED)
 
 
 def test_a_measure_that_is_no_accuracy_has_no_bound_of_one():

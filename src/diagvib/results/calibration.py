@@ -75,8 +75,8 @@ def calibration_sentence(rows: pd.DataFrame, known_studies: KnownStudies) -> str
     pool = f" of {len(means)} measured" if len(means) > 1 else ", as measured"
     return (
         f"Worst calibrated{pool}: {worst['baseline']} in {known_studies.title(worst['study'])}, test group "
-        f"{worst['metric'].removesuffix(_ECE)}. Its probabilities are {100 * worst['mean']:.0f} points away from its "
-        "accuracy."
+        f"{worst['metric'].removesuffix(_ECE)}. Its probabilities differ from its accuracy by "
+        f"{100 * worst['mean']:.0f} points on average."
     )
 
 

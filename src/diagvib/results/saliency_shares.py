@@ -9,9 +9,9 @@ from diagvib.studies.known_studies import KnownStudies
 
 TITLE = "Where networks look"
 INTRODUCTION = (
-    "Of what speaks for the prediction in 48 test images of each run (HiResCAM; in networks without a feature map, the "
-    "gradient), the share that lies where the image shows the target or a cue; in brackets, that part's share of the "
-    "image, which is what a network that looks everywhere equally would have."
+    "The share of the evidence for the prediction that lies where the image shows the target or a cue, over 48 test "
+    "images of each run (HiResCAM; in networks without a feature map, the gradient); in brackets, that part's share of "
+    "the image, which is what a network that looks everywhere equally would have."
 )
 
 

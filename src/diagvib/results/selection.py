@@ -192,8 +192,9 @@ def selection_sentence(selection: pd.DataFrame, known_studies: KnownStudies) -> 
         return "No other rule changes an accuracy."
     verb = "gain" if largest["change"] >= 0 else "cost"
     return (
-        f"Another rule for the epoch would {verb} {largest['baseline']} {100 * abs(largest['change']):.1f} points at "
-        f"most: {rule_name(largest['rule'], '')}, {known_studies.title(largest['study'])}, target {largest['target']} "
+        f"Choosing the epoch by another rule would {verb} {largest['baseline']} at most "
+        f"{100 * abs(largest['change']):.1f} points: {rule_name(largest['rule'], '')}, "
+        f"{known_studies.title(largest['study'])}, target {largest['target']} "
         f"(the largest of {len(changes)} measured changes)."
     )
 

@@ -137,7 +137,7 @@ def price_sentence(prices: pd.DataFrame, known_studies: KnownStudies) -> str:
     if abs(costs[study, baseline]) < 0.0005:
         return "Balanced and i.i.d. validation images would choose equally good epochs."
     return (
-        f"Most depends on the validation images for {baseline} in {known_studies.title(study)}: by balanced ones, its "
-        f"worst group would have {100 * means.loc[(study, baseline), balanced]:.1f} %, by i.i.d. ones "
+        f"The validation images matter most for {baseline} in {known_studies.title(study)}: with balanced ones, its "
+        f"worst group would have {100 * means.loc[(study, baseline), balanced]:.1f} %, with i.i.d. ones "
         f"{100 * means.loc[(study, baseline), iid]:.1f} %."
     )

@@ -207,6 +207,6 @@ def simulated_sentence() -> str:
     rows = rows[rows["reproduction"].str.startswith("honest")]
     return (
         f"In simulations of honest reproductions, at most {100 * rows['cells differs'].max():.1f} % of the cells "
-        f"are found to differ, and together {100 * rows['differs'].min():.0f} to "
+        f"are found to differ, and by the joint test {100 * rows['differs'].min():.0f} to "
         f"{100 * rows['differs'].max():.0f} % of the reproductions (docs/agreement.md)."
     )

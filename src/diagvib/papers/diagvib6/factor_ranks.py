@@ -37,7 +37,7 @@ _ABOUT = (
 _RANKING = (
     "Errors: predictions that are wrong where the factor misleads, whichever class they name. Points lost: accuracy on "
     "the target without a shortcut, less that where the factor misleads. Both are means over the targets; a sample "
-    "counts if it has them all. In brackets, the range of ranks in single {samples}. Pairs won: mean over the {samples}."
+    "counts if all of them ran. In brackets, the range of ranks in single {samples}. Pairs won: mean over the {samples}."
 )
 
 

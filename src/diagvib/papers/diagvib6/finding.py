@@ -148,7 +148,7 @@ def shortcut_sentences(tables: Frames, known_studies: KnownStudies) -> tuple[str
     if len(complete) < len(wide):
         targets = f"{len(complete)} of {len(wide)} targets, which ran everywhere"
     curves = (
-        f"{first_curve['baseline'].iloc[0]}, measured mean over {targets}: {means_text}."
+        f"{first_curve['baseline'].iloc[0]}, mean over {targets}: {means_text}."
         if means_text
         else ""
     )
@@ -160,9 +160,9 @@ def shortcut_sentences(tables: Frames, known_studies: KnownStudies) -> tuple[str
     several = cells["baseline"].nunique() > 1
     unit = "combinations of baseline, target and cue" if several else "pairs of target and cue"
     matrix = (
-        f"Measured accuracy is below chance in {below} of {len(cells)} trained "
-        f"{unit} ({known_studies.title(headline.shortcut)}). The lowest of them is "
-        f"{lowest['target']} by {lowest['cue']}, {whole_percent(lowest['mean'])} ({lowest['baseline']})."
+        f"Accuracy is below chance in {below} of {len(cells)} trained "
+        f"{unit} ({known_studies.title(headline.shortcut)}). The lowest is that "
+        f"of {lowest['target']} with {lowest['cue']} as the cue: {whole_percent(lowest['mean'])} ({lowest['baseline']})."
     )
     return curves, matrix
 

@@ -56,8 +56,8 @@ _METRICS = [("faavg", faavg, OOD), ("famin", famin, OOD), ("id_accuracy", faavg,
 MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
 PERCENT = (
     "Percent: mean ± standard error over the {samples}. n is shown if it is 1 or smaller than configured; `-` is a "
-    "missing run. A spread below 0.05 says little about other samples and is not printed; near 0 and 100, the 95 % bound "
-    "follows in brackets. With n = 1, the brackets have the 95 % interval over the images of that sample."
+    "missing run. A spread below 0.05 points says little about other samples and is not printed; near 0 and 100, the 95 % "
+    "bound follows in brackets. With n = 1, the brackets have the 95 % interval over the images of that sample."
 )
 _SPREAD = (
     "Spreads are taken over the {samples}, with divisor n - 1; that of a difference of studies is the standard "
@@ -268,7 +268,7 @@ def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _overall(tables: Frames, known_studies: KnownStudies) -> Iterator[Table]:
     introduction = [
-        "The means of {samples} over all bindings; a sample counts if it has them all. 95 % intervals: over the "
+        "The means of {samples} over all bindings; a sample counts if all of them ran. 95 % intervals: over the "
         f"{{samples}}, for these bindings; none for fewer than {FEWEST} samples."
     ]
     rows = [
