@@ -2,16 +2,19 @@
 # What to do with a quarter of an hour of one GPU, without Snakemake and DVC:
 #     benchmarks/on_a_gpu.sh SOURCES RESULTS
 # SOURCES: a folder with the source files (as `mirror:` in a configuration), or a root's data/prepared, which saves a
-# minute. RESULTS: a folder, made if it is missing. First a test of a minute; then runs of the paper's protocol until minute
-# 11, in the order of benchmarks/protocol_runs.txt; then the measurements that have no result here yet. Finished runs and
-# the checkpoints of others come back as RESULTS/finished.tgz.* and RESULTS/unfinished.tgz.*, parts of at most 15 MB: with
-# these files, the next machine goes on. RESULTS/devices.csv says which device did what.
+# minute. RESULTS: a folder, made if it is missing; in memory (/dev/shm), since each run writes 180 MB in each epoch. First a
+# test of a minute; then runs of the paper's protocol until minute 11, in the order of benchmarks/protocol_runs.txt; then the
+# measurements that have no result here yet. Finished runs come back as RESULTS/finished.tgz.*, parts of at most 15 MB, and
+# the checkpoints of others, if they are at most UNFINISHED_MIB (200), as RESULTS/unfinished.tgz.*: with these files, the
+# next machine goes on. RESULTS/devices.csv says which device did what. Where a command may take only ten minutes, call it
+# with MINUTES=9 and then, on the same machine, again: RESULTS/work has what is unfinished.
 # At home, `python benchmarks/add_runs.py RESULTS` adds finished runs to docs/results/paper_protocol.
 #
 # Needs torch >= 2.11 and the packages that the sources import to draw and train; PACKAGES may name a folder with those that
-# the machine lacks. Other variables, for a trial without a GPU: DEVICE, PROCESSES, MINUTES, PROTOCOL_MINUTES, RUNS, and
-# OVERRIDES of the configuration, such as "sources=embedded image_size=64 training.max_epochs=1". A trial with another device
-# or with overrides has a folder of its own as RESULTS: RESULTS/trial-NUMBER.
+# the machine lacks, such as pydantic and jsonschema with theirs. Other variables: MINUTES, PROTOCOL_MINUTES, PROCESSES; and,
+# for a trial without a GPU, DEVICE, RUNS, and OVERRIDES of the configuration, such as "sources=embedded image_size=64
+# training.max_epochs=1". A trial with another device or with overrides has a folder of its own as RESULTS:
+# RESULTS/trial-NUMBER.
 # A step that fails or takes too long does not stop the others; the exit status is the number of these.
 set -u
 if [ $# -ne 2 ]; then
@@ -24,6 +27,7 @@ cd "$(dirname "$0")/.." || exit 1
 start=$(date +%s)
 device=${DEVICE:-cuda} runs=${RUNS:-benchmarks/protocol_runs.txt}
 whole=$((${MINUTES:-15} * 60)) protocol=$((${PROTOCOL_MINUTES:-11} * 60))
+[ "$protocol" -lt "$((whole - 40))" ] || protocol=$((whole - 40))  # to stop the runs and to pack them
 if [ "$device" != cuda ] || [ -n "${OVERRIDES:-}" ]; then
     trial=$(echo "$device ${OVERRIDES:-}" | cksum)
     results="$results/trial-${trial%% *}"
@@ -59,8 +63,13 @@ step() {  # NAME SECONDS COMMAND...: at most so many seconds, and none after the
     return "$status"
 }
 
-measured() {  # NAME SECONDS COMMAND...: a step, unless such a device has done it
-    grep -qsF ",$gpu,$1,0," "$results/devices.csv" || step "$@" || failed=$((failed + 1))
+measured() {  # NAME SECONDS COMMAND...: a step, unless such a device has done it, or it would hardly end
+    grep -qsF ",$gpu,$1,0," "$results/devices.csv" && return
+    if [ "$(left "$whole")" -lt "$(($2 * 2 / 3))" ]; then
+        echo "$1: too little time is left"
+    else
+        step "$@" || failed=$((failed + 1))
+    fi
 }
 
 unpacked() {  # NAME OPTION...: what another machine has left, into the work
@@ -74,7 +83,7 @@ unpacked() {  # NAME OPTION...: what another machine has left, into the work
 
 packed() {  # NAME FOLDER: of the work; an earlier archive stays until the new one is whole
     new="$results/$1.new"
-    (cd "$results" && find work/*/"$2" -type f -print0 2>/dev/null) >"$new.list"
+    (cd "$results" && find work/*/"$2" -type f ! -name ".*" -print0 2>/dev/null) >"$new.list"
     if [ ! -s "$new.list" ]; then
         rm -f "$results/$1".tgz.*
     elif {
@@ -97,7 +106,34 @@ train() {  # NAME LIST SECONDS OVERRIDES...
     shift 3
     # shellcheck disable=SC2086
     step "$name" "$((seconds + 30))" python3 benchmarks/gpu_jobs.py "$list" "$sources" "$work" \
-        ${PROCESSES:+--processes "$PROCESSES"} --seconds "$seconds" --device "$device" "$@" $overrides
+        ${processes:+--processes "$processes"} --seconds "$seconds" --device "$device" "$@" $overrides
+}
+
+device_name() {  # SECONDS: at most; what computes
+    timeout "$1" python3 -c "import torch
+x = torch.ones(2, device='$device')
+print(torch.cuda.get_device_name() if x.sum().item() and x.is_cuda else x.device)"
+}
+
+begin_mps() {  # NVIDIA's Multi-Process Service, if it works: with it, runs compute at the same moment
+    [ "$device" = cuda ] && command -v nvidia-cuda-mps-control >/dev/null || return
+    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d) && export CUDA_MPS_PIPE_DIRECTORY
+    export CUDA_MPS_LOG_DIRECTORY="$CUDA_MPS_PIPE_DIRECTORY"
+    mps=yes
+    timeout 20 nvidia-cuda-mps-control -d >"$CUDA_MPS_LOG_DIRECTORY/out" 2>&1 && gpu=$(device_name 60) || end_mps
+}
+
+end_mps() {
+    [ -n "$mps" ] || return
+    echo quit | timeout 20 nvidia-cuda-mps-control
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    mps=
+}
+
+smoke() {
+    rm -rf "$work/smoke"
+    train smoke "$results/smoke.list" "${SMOKE_SECONDS:-90}" --set "counts={train: 640, val: 64, id: 64, ood: 64}" \
+        --set training.max_epochs=1 --set samples=2 || [ $? -eq 75 ]  # only slow
 }
 
 mkdir -p "$work"
@@ -107,24 +143,37 @@ touch "$results/unpacking"
 unpacked finished --skip-old-files
 unpacked unfinished --keep-newer-files --warning=no-ignore-newer
 rm "$results/unpacking"
-gpu=$(python3 -c "import torch; print(torch.cuda.get_device_name() if '$device' == 'cuda' else 'cpu')") || exit 1
+
+processes=${PROCESSES:-} mps=
+trap end_mps EXIT
+begin_mps
+[ -n "$mps" ] || gpu=$(device_name 300) || { echo "$device does not compute" >&2 && exit 1; }
 [ -e "$results/devices.csv" ] || echo "ended,device,step,status,seconds" >"$results/devices.csv"
 
 # Everything that the runs need, small: if this fails, nothing else would be worth its time.
-echo "resnet18/zgo/shape-hue root=smoke" >"$results/smoke.list"
-rm -rf "$work/smoke"
-if ! train smoke "$results/smoke.list" "${SMOKE_SECONDS:-90}" --set "counts={train: 640, val: 64, id: 64, ood: 64}" \
-    --set training.max_epochs=1 --set samples=2; then
-    exit 1
+if [ ! -e "$work/smoke_passed" ]; then
+    echo "resnet18/zgo/shape-hue root=smoke" >"$results/smoke.list"
+    smoke || { [ -n "$mps" ] && end_mps && smoke; } || exit 1
+    rm -rf "$work/smoke" "$results/smoke.list"
+    touch "$work/smoke_passed"
 fi
-rm -rf "$work/smoke" "$results/smoke.list"
+# By the rates measured, more runs at once would not end in ten minutes without that service.
+[ "$device" != cuda ] || [ -n "$mps" ] || processes=${processes:-10}
 
 seconds=$(left "$protocol")
 [ "$seconds" -lt 10 ] || train protocol "$runs" "$seconds" || [ $? -eq 75 ] || failed=$((failed + 1))
+end_mps
 packed finished results/runs
-packed unfinished data/checkpoints
+mib=$(du -cm "$work"/*/data/checkpoints 2>/dev/null | tail -n 1 | cut -f 1)
+if [ "${mib:-0}" -le "${UNFINISHED_MIB:-200}" ]; then
+    packed unfinished data/checkpoints
+else
+    echo "unfinished: $mib MiB stay in $work"
+fi
 
-measured cuda_tests 120 python3 -m pytest -q -p no:cacheprovider tests/test_cuda.py
+workers=$(python3 -c "import xdist; print('-n 4')" 2>/dev/null)
+# shellcheck disable=SC2086
+measured cuda_tests 120 python3 -m pytest -q -p no:cacheprovider $workers tests/test_cuda.py
 measured render 60 python3 benchmarks/render.py --device "$device" --images "${RENDER_IMAGES:-131072}" --out "$results"
 measured train 90 python3 benchmarks/train.py resnet18 small_cnn --device "$device" --images "${TRAIN_IMAGES:-8192}" \
     --processes 1 --processes 5 --processes 15 --out "$results"

@@ -32,8 +32,11 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> tuple[Path, torch.nn.Module]:
+    return tiny_clip(tmp_path_factory.mktemp("clip"))
+
+
+def tiny_clip(folder: Path) -> tuple[Path, torch.nn.Module]:
     """A file of weights of clip/tiny, and the model."""
-    folder = tmp_path_factory.mktemp("clip")
     (folder / "tiny.json").write_text(json.dumps(TINY))
     open_clip.add_model_config(folder / "tiny.json")
     torch.manual_seed(0)

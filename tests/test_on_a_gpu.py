@@ -116,16 +116,17 @@ def test_another_machine_goes_on_from_the_files_that_came_back(machine, runs_lis
 
 @pytest.fixture
 def without_python(tmp_path) -> Callable[..., int]:
-    """Runs benchmarks/on_a_gpu.sh with programs of these texts, and one for Python that does
-    nothing; returns its exit status."""
+    """Runs benchmarks/on_a_gpu.sh with these variables, and programs of these texts: the one for
+    Python does nothing; returns its exit status."""
 
-    def start(results: Path, **programs: str) -> int:
+    def start(results: Path, variables: dict[str, str] | None = None, **programs: str) -> int:
         folder = tmp_path / "programs"
         folder.mkdir(exist_ok=True)
         for name, text in {"python3": "echo cpu", **programs}.items():
             (folder / name).write_text(f"#!/bin/sh\n{text}\n")
             (folder / name).chmod(0o755)
         environment = {"DEVICE": "cpu", "PATH": f"{folder}:{os.environ['PATH']}"}
+        environment |= variables or {}
         command = ["sh", BENCHMARKS / "on_a_gpu.sh", tmp_path, results]
         return subprocess.run(command, env=environment).returncode
 
@@ -209,6 +210,56 @@ def test_a_trial_does_nothing_instead_of_a_gpu(without_python, tmp_path):
     steps = pd.read_csv(log).value_counts(["device", "step"])
     assert steps["cpu", "render"] == steps["NVIDIA H200", "render"] == 1
     assert [*results.iterdir()] == [trial(results)]
+
+
+@pytest.mark.parametrize(
+    ("failing", "processes"), [("nothing", None), ("-c *", "10"), ("*smoke.list *", "10")]
+)
+def test_runs_share_the_gpu_by_the_service_if_it_works(
+    without_python, tmp_path, failing, processes
+):
+    """It ends before the measurements, and where something fails with it."""
+    log = tmp_path / "log"
+    python3 = (
+        f'echo "$*" >>{log}\n[ -z "$CUDA_MPS_PIPE_DIRECTORY" ] || case "$*" in '
+        f"({failing.replace(' ', chr(92) + ' ')}) exit 1 ;; esac\necho H200"
+    )
+    service = f"[ $# -gt 0 ] && echo begun >>{log} || cat >>{log}"
+    programs = {"python3": python3, "nvidia-cuda-mps-control": service}
+    assert without_python(tmp_path / "results", {"DEVICE": "cuda"}, **programs) == 0
+    lines = log.read_text().splitlines()
+    assert lines.count("begun") == lines.count("quit") == 1
+    assert lines.index("quit") < next(n for n, line in enumerate(lines) if "-m pytest" in line)
+    words = next(line for line in lines if "protocol_runs.txt" in line).split()
+    assert (
+        words[words.index("--processes") + 1] == processes
+        if processes
+        else "--processes" not in words
+    )
+
+
+def test_a_shorter_time_is_for_runs(without_python, tmp_path):
+    """What would not end is not begun; a second call on the same machine needs no test."""
+    log = tmp_path / "log"
+    for _ in range(2):
+        python3 = f'echo "$*" >>{log}\necho cpu'
+        assert without_python(tmp_path / "results", {"MINUTES": "1"}, python3=python3) == 0
+    lines = log.read_text().splitlines()
+    seconds = [int(line.split("--seconds ")[1].split()[0]) for line in lines if "gpu_jobs" in line]
+    assert len(seconds) == 3 and max(seconds[1:]) <= 20
+    assert sum("render.py" in line for line in lines) == 1
+    assert not any("test_cuda.py" in line for line in lines)
+
+
+def test_checkpoints_that_are_too_large_stay(without_python, tmp_path):
+    folder = trial(tmp_path / "results")
+    large = folder / CHECKPOINT.format("a")
+    for name, size in ((CHECKPOINT.format("a"), 2 << 20), (RUN.format("b"), 1)):
+        written(folder, name, "", 1_000).write_bytes(bytes(size))
+    written(folder, RUN.format("b").replace("run.json", ".run.json.tmp"), "cut off", 1_000)
+    assert without_python(tmp_path / "results", {"UNFINISHED_MIB": "1"}) == 0
+    assert large.exists() and not [*folder.glob("unfinished.*")]
+    assert [*content(folder, "finished")] == [RUN.format("b")]
 
 
 def test_runs_that_come_back_later_are_added_to_earlier_ones(tmp_path):
