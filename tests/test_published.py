@@ -18,16 +18,18 @@ import pytest
 
 from conftest import BIN, REPOSITORY, refused
 from diagvib.commands import published
+from diagvib.commands.compare import runs_folder
 from diagvib.commands.published import MOST_MB, STORE, git_size
+from diagvib.commands.view import view
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_digests
 from diagvib.provenance.code import same_code
+from diagvib.results.tidy_tables import read_tables
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config
+from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
 from diagvib.workflow.ledger import commit
-from diagvib.workflow.records import PROVENANCE, unpack
-from diagvib.workflow.root_stages import PUBLISHED
+from diagvib.workflow.records import unpack
 from test_texture_sets import photos
 from toy import ROOT, count, diagvib, dvc, environment, git, snakemake, write
 
@@ -285,6 +287,23 @@ def test_what_is_not_whole_is_made_again(tmp_path):
         path.unlink()
         assert [name for name, _ in published.missing_jobs(config)] == [stage]
         path.touch()
+
+
+def test_what_was_not_pulled_is_to_be_pulled_not_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(COPY).mkdir(parents=True)
+    Path(COPY, "config.yaml").write_text(f"root: {COPY}\n")
+    looks = (
+        lambda: view(COPY, 0, browser=False),
+        lambda: read_tables(Path(COPY, "results/tables")),
+        lambda: runs_folder(Path(COPY)),
+    )
+    for look in looks:
+        with refused(f"run `diagvib pull {COPY}`"):
+            look()
+    Path(COPY, PROVENANCE).touch()
+    with refused(f"run `snakemake --cores all --configfile {COPY}/config.yaml`"):
+        view(COPY, 0, browser=False)
 
 
 def test_another_version_is_named_only_where_all_is_as_published(monkeypatch):

@@ -15,7 +15,7 @@ from diagvib.foundation.files import DIGESTS_FILE, read_json, read_yaml
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config
+from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
 from diagvib.workflow.dvc import (
     dvc,
     is_without_git,
@@ -25,8 +25,8 @@ from diagvib.workflow.dvc import (
     why_no_ledger,
 )
 from diagvib.workflow.ledger import changed_files, check_complete, record
-from diagvib.workflow.records import PROVENANCE, copy_records
-from diagvib.workflow.root_stages import PUBLISHED, code_files, config_of
+from diagvib.workflow.records import copy_records
+from diagvib.workflow.root_stages import code_files, config_of
 
 STORE = Path(PUBLISHED, "store")
 # All published roots together, as git keeps them.

@@ -23,7 +23,7 @@ from diagvib.provenance.conditions import trained_on
 from diagvib.provenance.finished import RUN_RECORD
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import command_for, load_config
+from diagvib.settings.resolve import command_for, is_published, load_config
 from diagvib.workflow.dvc import (
     changes,
     dvc,
@@ -40,7 +40,6 @@ from diagvib.workflow.root_stages import (
     config_of,
     configuration_text,
     in_repository,
-    is_published,
     write_ignored,
     write_root_stages,
 )
