@@ -142,7 +142,7 @@ def test_a_remedy_names_the_configuration_of_the_root(tmp_path, monkeypatch):
         ".": "`",
     }.items():
         result = CliRunner().invoke(cli.app, ["view", root])
-        assert str(result.exception).endswith(f"make it with `snakemake --cores all{option}")
+        assert str(result.exception).endswith(f"run `snakemake --cores all{option}")
 
 
 @pytest.fixture

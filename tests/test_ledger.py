@@ -172,6 +172,9 @@ def test_what_came_with_git_is_fetched_before_it_is_checked_out(root, remedy, ca
     """DVC's checkout removes a file whose recorded content is not there."""
     assert not ledger.print_verified({"modified": ["a"], "deleted": [], "anew": []}, root)
     assert remedy in capsys.readouterr().out
+    assert ledger.print_verified({"modified": [], "deleted": ["a"], "anew": []}, root)
+    brought = "brings what is absent" in capsys.readouterr().out
+    assert brought == root.startswith("published/")
 
 
 def test_runs_that_were_trained_again_elsewhere_are_named(tmp_path, monkeypatch, capsys):

@@ -46,6 +46,7 @@ def grown(tmp_path, monkeypatch) -> list[str]:
         layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt",
     ):
         touch(path)
+    layout.all_features.mkdir(parents=True)  # as DVC records it where there are none
     return [
         "data/checkpoints/resnet18",
         "data/images/zgo/hue-shape/1",

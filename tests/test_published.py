@@ -1,6 +1,7 @@
 """Published roots: what comes with the repository is enough for a clone, from git and from a web
 server, to have nothing to do."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -18,16 +19,18 @@ import pytest
 
 from conftest import BIN, REPOSITORY, refused
 from diagvib.commands import published
+from diagvib.commands.compare import runs_folder
 from diagvib.commands.published import MOST_MB, STORE, git_size
+from diagvib.commands.view import view
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, write_digests
 from diagvib.provenance.code import same_code
+from diagvib.results.tidy_tables import read_tables
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config
-from diagvib.workflow.ledger import commit
-from diagvib.workflow.records import PROVENANCE, unpack
-from diagvib.workflow.root_stages import PUBLISHED
+from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
+from diagvib.workflow.ledger import commit, print_verified, verify
+from diagvib.workflow.records import unpack
 from test_texture_sets import photos
 from toy import ROOT, count, diagvib, dvc, environment, git, snakemake, write
 
@@ -209,21 +212,27 @@ def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repo
     assert "made by another version of the code" in diagvib(clone, "pull", COPY)
 
 
-def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch):
-    """Without what is drawn, which may be other; an edited file is named."""
+def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch, capsys):
+    """Without what is drawn, which may be other; an edited file, a changed metric and a damaged store
+    are named, and cost no images."""
     for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG"):
         monkeypatch.setenv(f"DVC_{name}_DIR", str(tmp_path / name))
     origin, clone = tmp_path / "origin", tmp_path / "clone"
-    outs = [f"{COPY}/{name}" for name in ("results/runs", "results/report.html", PROVENANCE)]
+    names = ("results/runs", "results/tables", "results/report.html", PROVENANCE)
+    outs = [f"{COPY}/{name}" for name in names]
+    metrics = f"{COPY}/results/metrics"
     stage = {"cmd": "true", "wdir": "../..", "outs": [{out: {"remote": PUBLISHED}} for out in outs]}
+    stage["metrics"] = [{metrics: {"cache": False}}]
     files = {
         ".dvc/config": (REPOSITORY / ".dvc/config").read_text(),
-        ".gitignore": f"{COPY}/results\n{COPY}/data\n{COPY}/{PROVENANCE}\n/.dvc/*\n!/.dvc/config\n",
+        ".gitignore": f"{COPY}/results/*\n!{metrics}\n{COPY}/data\n{COPY}/{PROVENANCE}\n/.dvc/*\n!/.dvc/config\n",
+        f"{metrics}/tiny/zgo.json": '{"faavg": 0.5}',
         f"{COPY}/config.yaml": f"root: {COPY}\n",
         f"{COPY}/dvc.yaml": json.dumps({"stages": {"all": stage}}),
         **{f"{COPY}/results/runs/{name}": name for name in "ab"},
+        f"{COPY}/results/tables/c": "c",
     }
-    runs, page, records = (Path(out) for out in outs)
+    runs, tables, page, records = (Path(out) for out in outs)
     image = Path(COPY, "data/images/a.parquet")
 
     def publish_and_pull(version: str) -> None:
@@ -260,9 +269,47 @@ def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch)
     assert not image.exists()
     (origin / records).write_text('{"b": {}}')
     publish_and_pull("third")
+    image.parent.mkdir(parents=True)
+    image.touch()
     (runs / "a").write_text("mine")
     with refused(f"{runs}/a; `dvc checkout --force -R {COPY}` replaces them; then pull"):
         published.pull(COPY)
+    shutil.rmtree(tables)
+    for folder in (".dvc/cache", STORE):
+        shutil.rmtree(folder)
+    differences = verify(COPY)
+    assert differences["unknown"] == [f"{runs}/"] and f"{tables}/" in differences["deleted"]
+    assert not differences["modified"] and not print_verified(differences, COPY)
+    assert f"{runs}/: not as recorded; which files differ is" in capsys.readouterr().out
+    shutil.rmtree(runs)
+    git(clone, "checkout", "--", str(STORE))
+    digest = hashlib.md5(b"a").hexdigest()
+    stored = STORE / "files/md5" / digest[:2] / digest[2:]
+    stored.write_text("")
+    with refused(f"{stored}: damaged or absent, so that not all was pulled; `git checkout -- "):
+        published.pull(COPY)
+    git(clone, "checkout", "--", str(STORE))
+    published.pull(COPY)
+    assert (runs / "a").read_text() == "a" and image.exists()
+    Path(metrics, "tiny/zgo.json").write_text('{"faavg": 0.6}')
+    differences = verify(COPY)
+    assert differences["modified"] == [f"{metrics}/"] and not print_verified(differences, COPY)
+    assert f"`git checkout -- {metrics}/` restores" in capsys.readouterr().out
+
+
+def test_a_root_is_pulled_by_its_name_in_the_repository(tmp_path, monkeypatch):
+    files = {".dvc/config": "", f"{COPY}/config.yaml": f"root: {COPY}\n", f"{COPY}/dvc.lock": ""}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with refused(f"; a part of one is got by `dvc pull {COPY}/results/tables`"):
+        published.pull(f"{COPY}/results/tables")
+    monkeypatch.chdir(tmp_path / PUBLISHED)
+    with refused(f"{ROOT}/config.yaml: root: is {COPY}, not {ROOT}; call this in the folder where"):
+        published.pull(ROOT)
+    with refused(f"the DVC repository is the folder {tmp_path}; call this there"):
+        verify(ROOT)
 
 
 def test_what_is_not_whole_is_made_again(tmp_path):
@@ -285,6 +332,23 @@ def test_what_is_not_whole_is_made_again(tmp_path):
         path.unlink()
         assert [name for name, _ in published.missing_jobs(config)] == [stage]
         path.touch()
+
+
+def test_what_was_not_pulled_is_to_be_pulled_not_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(COPY).mkdir(parents=True)
+    Path(COPY, "config.yaml").write_text(f"root: {COPY}\n")
+    looks = (
+        lambda: view(COPY, 0, browser=False),
+        lambda: read_tables(Path(COPY, "results/tables")),
+        lambda: runs_folder(Path(COPY)),
+    )
+    for look in looks:
+        with refused(f"run `diagvib pull {COPY}`"):
+            look()
+    Path(COPY, PROVENANCE).touch()
+    with refused(f"run `snakemake --cores all --configfile {COPY}/config.yaml`"):
+        view(COPY, 0, browser=False)
 
 
 def test_another_version_is_named_only_where_all_is_as_published(monkeypatch):

@@ -1,5 +1,6 @@
 """Commands for sharing results: tables, leaderboard entries, datasets, and the record of a root."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -120,7 +121,7 @@ def pull(
         raise DiagvibError("published/: no published results here; call this in the repository")
     without_images = []
     for root in roots:
-        resolved = pull(str(Path(root)))
+        resolved = pull(os.path.relpath(root))
         try:
             for stage, names in missing_jobs(resolved):
                 source = {"mirror": mirror} if stage == "fetch" else {}

@@ -24,6 +24,7 @@ from diagvib.results.reader_tables import (
 )
 from diagvib.results.uncertainty import FEWEST, estimate, sample_interval
 from diagvib.settings.layout import Run, run_numbers
+from diagvib.settings.resolve import command_for, is_not_pulled
 from diagvib.studies.known_studies import SHIPPED
 
 CELL_KEYS = ["study", "baseline", "target", "cue", "group"]
@@ -162,6 +163,8 @@ def runs_folder(path: Path) -> Path:
     for folder in (path / "results" / "runs", path / "runs", path):
         if next(folder.glob("*/*/*/*/metrics.json"), None):
             return folder
+    if is_not_pulled(path):
+        raise DiagvibError(f"{path}: holds no runs yet; run {command_for(path, 'snakemake')}")
     raise DiagvibError(
         f"{path}: holds no runs; name a results folder with "
         "runs/{baseline}/{study}/{binding}/{sample}/metrics.json"

@@ -60,7 +60,7 @@ def find_unneeded(configs: list[Configuration]) -> list[Path]:
             return [path]
         return [path_below for child in sorted(path.iterdir()) for path_below in unneeded(child)]
 
-    unneeded_paths = [path for top in sorted(tops) if top.exists() for path in unneeded(top)]
+    unneeded_paths = [path for top in sorted(tops) if any(top.glob("*")) for path in unneeded(top)]
     return [Path(os.path.relpath(path)) for path in unneeded_paths]
 
 

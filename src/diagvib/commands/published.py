@@ -2,20 +2,23 @@
 configuration and metrics, and in STORE, a DVC remote, its other files; but not those that are drawn
 again, the same, when it is pulled."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.files import DIGESTS_FILE, read_json, read_yaml
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config
+from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
 from diagvib.workflow.dvc import (
     dvc,
     is_without_git,
@@ -25,8 +28,8 @@ from diagvib.workflow.dvc import (
     why_no_ledger,
 )
 from diagvib.workflow.ledger import changed_files, check_complete, record
-from diagvib.workflow.records import PROVENANCE, copy_records
-from diagvib.workflow.root_stages import PUBLISHED, code_files, config_of
+from diagvib.workflow.records import copy_records
+from diagvib.workflow.root_stages import code_files, config_of
 
 STORE = Path(PUBLISHED, "store")
 # All published roots together, as git keeps them.
@@ -98,19 +101,30 @@ def why_no_clone(config: ResolvedConfiguration) -> str | None:
 
 def _unused_objects() -> list[Path]:
     """The files in STORE that no published root has."""
-    used = set()
-    for lock in Path(PUBLISHED).glob("*/dvc.lock"):
-        for stage in read_yaml(lock)["stages"].values():
-            for digest in (out["md5"] for out in stage["outs"]):
-                path, names = _object(digest), {digest}
-                if digest.endswith(".dir") and path.exists():  # that of metrics is not there
-                    names |= {entry["md5"] for entry in json.loads(path.read_text())}
-                used |= {_object(name) for name in names}
+    used = {path for root in published_roots() for path in _objects(root)}
     return [path for path in STORE.glob("files/md5/*/*") if path not in used]
+
+
+def _objects(root: str) -> set[Path]:
+    """The files in STORE that a published root has."""
+    objects = set()
+    outs = [out for stage in read_yaml(lock_of(root))["stages"].values() for out in stage["outs"]]
+    for digest in (out["md5"] for out in outs if out["path"] != str(Layout(root).metrics)):
+        objects.add(path := _object(digest))
+        if digest.endswith(".dir"):
+            with suppress(FileNotFoundError, ValueError):  # absent or damaged itself
+                objects |= {_object(entry["md5"]) for entry in json.loads(path.read_text())}
+    return objects
 
 
 def _object(digest: str) -> Path:
     return STORE / "files/md5" / digest[:2] / digest[2:]
+
+
+def _is_damaged(path: Path) -> bool:
+    """Whether a file in STORE is absent or not the one that its name says."""
+    named = f"{path.parent.name}{path.name}".removesuffix(".dir")
+    return not path.exists() or hashlib.md5(path.read_bytes()).hexdigest() != named
 
 
 def git_size(folder: Path) -> tuple[int, int]:
@@ -124,27 +138,41 @@ def git_size(folder: Path) -> tuple[int, int]:
 def pull(root: str) -> ResolvedConfiguration:
     """Bring the stored files of a published root that are absent or not those of its ledger, unless
     the workflow has made them since; returns its configuration. If the root was published again,
-    what is drawn is removed, to be drawn anew. DiagvibError if there is no such root, or a file to
-    replace that was made or edited here."""
+    what is drawn is removed, to be drawn anew. DiagvibError if there is no such root here, a file to
+    replace was made or edited here, or STORE is damaged."""
     if not lock_of(root).exists():
         names = ", ".join(published_roots()) or f"none in {PUBLISHED}"
-        raise DiagvibError(f"{lock_of(root)}: no such file; published roots: {names}")
+        inside = any(Path(root).is_relative_to(name) for name in published_roots())
+        part = f"; a part of one is got by `dvc pull {quote(root)}`" * inside
+        raise DiagvibError(f"{lock_of(root)}: no such file; published roots: {names}{part}")
+    config = load_config(config_of(root))
+    if config.root != root:  # or other folders than this root's would be filled
+        raise DiagvibError(
+            f"{config_of(root)}: root: is {config.root}, not {root}; call this in the folder where it is that"
+        )
     files = _changed_files(root)
     # Snakemake's records alone are made anew by no workflow: others were published.
     replaced = files["modified"] or files["anew"] == [str(Path(root, PROVENANCE))]
-    if replaced:
-        drawn_folders = {Path(root, "data", name) for name in ("prepared", "recipes", "images")}
-        for folder in drawn_folders - {*outs_of(root)}:
-            shutil.rmtree(folder, ignore_errors=True)
-    if replaced or files["deleted"]:
+    if replaced or files["deleted"] or files["unknown"]:
         try:
             dvc("pull", stages_of(root))
         except DiagvibError as error:
-            remedy = f"; `dvc checkout --force -R {root}` replaces them; then pull again" * (
-                "unsaved" in str(error)
-            )
-            raise DiagvibError(f"{error}{remedy}") from None
-    return load_config(config_of(root))
+            if "unsaved" in str(error):
+                remedy = f"`dvc checkout --force -R {quote(root)}` replaces them; then pull again"
+                raise DiagvibError(f"{error}; {remedy}") from None
+            # A remote elsewhere needs no STORE.
+            damaged = [str(path) for path in sorted(_objects(root)) if _is_damaged(path)]
+            if not damaged or not STORE.exists():
+                raise
+            raise DiagvibError(
+                f"{some_names(damaged)}: damaged or absent, so that not all was pulled; `git checkout -- {STORE}` "
+                "brings what is in git; then pull again"
+            ) from None
+    if replaced:  # only now: a pull that fails costs no images
+        drawn_folders = {Path(root, "data", name) for name in ("prepared", "recipes", "images")}
+        for folder in drawn_folders - {*outs_of(root)}:
+            shutil.rmtree(folder, ignore_errors=True)
+    return config
 
 
 def _changed_files(root: str) -> dict[str, list[str]]:

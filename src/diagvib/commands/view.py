@@ -35,7 +35,7 @@ def view(root: str, port: int, browser: bool) -> None:
     page = Layout(root).explorer / "index.html"
     if not page.exists():
         raise DiagvibError(
-            f"{page}: no such file; make it with {command_for(root, 'snakemake --cores all')}"
+            f"{page}: no such file; run {command_for(root, 'snakemake --cores all')}"
         )
     handler = partial(FileHandler, directory=page.parents[1])
     try:

@@ -29,6 +29,8 @@ from diagvib.studies.study import Study, load_studies
 
 # Keys that name files, or perhaps folders.
 _FILES = ("studies_from", "baselines_from", "textures")
+# The folder of published roots; Snakemake's records of a root, the last of its files to be pulled.
+PUBLISHED, PROVENANCE = "published", "provenance.json"
 _SCALAR = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|null|true|false", re.I)
 
 
@@ -48,7 +50,10 @@ def load_config(
 
 def command_for(root: str | Path, command: str) -> str:
     """A command, for messages, with the configuration that makes a root: one that is there, in the
-    current folder or in config/, with its sets of photos."""
+    current folder or in config/, with its sets of photos; of a published root that was not pulled,
+    the command that pulls it."""
+    if is_not_pulled(root):
+        return f"`diagvib pull {quote(str(root))}`"
     option = "--configfile" if command.startswith("snakemake") else "--config"
     if Path(root).resolve() == Path.cwd():
         return f"`{command}`"
@@ -63,6 +68,16 @@ def command_for(root: str | Path, command: str) -> str:
             ):
                 return f"`{command} {option} {quote(str(file))}`"
     return f"`{command} {option} FILE`, where FILE is the configuration with root: {root}"
+
+
+def is_published(root: str | Path) -> bool:
+    """Whether a root comes with the repository (`commands.published`)."""
+    return str(Path(root).parent) == PUBLISHED
+
+
+def is_not_pulled(root: str | Path) -> bool:
+    """Whether a root is published, but not, or not wholly, here."""
+    return is_published(root) and not Path(root, PROVENANCE).exists()
 
 
 def overridden(path: str | Path, overrides: list[str] | None) -> dict:

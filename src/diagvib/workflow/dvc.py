@@ -1,6 +1,7 @@
 """DVC, in a process of its own: what it keeps in a root's dvc.lock, and whether that still
 holds."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from operator import itemgetter
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line
@@ -43,6 +45,9 @@ def stages_of(root: str) -> Path:
 def why_not_checked(root: str) -> str | None:
     """Why DVC cannot compare a root with its ledger; None if it can."""
     if not Path(".dvc/config").exists():
+        for folder in Path.cwd().parents:
+            if (folder / ".dvc/config").exists():
+                return f"the DVC repository is the folder {folder}; call this there"
         return "no DVC repository here; `dvc init` makes one, outside git with --no-scm"
     if root == "." and not Path("dvc.yaml").exists():
         return "no dvc.yaml here, so results are recorded only in a `root:` of their own"
@@ -116,6 +121,20 @@ def changes(root: str, *options: str, **environment: str) -> dict[str, list[str]
     takes five times as long for 54,000 files."""
     status = ("data", "status", "--json", *options, *outs_of(root))
     return json.loads(dvc(*status, **environment)).get("uncommitted", {})
+
+
+def folder_md5(folder: Path) -> str:
+    """The hash by which DVC records a folder: that of the list of its files with theirs."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name[0] != "."]
+    files = [
+        {
+            "md5": hashlib.md5(path.read_bytes()).hexdigest(),
+            "relpath": path.relative_to(folder).as_posix(),
+        }
+        for path in paths
+    ]
+    text = json.dumps(sorted(files, key=itemgetter("relpath")), sort_keys=True)
+    return f"{hashlib.md5(text.encode()).hexdigest()}.dir"
 
 
 def outs_of(root: str) -> list[Path]:

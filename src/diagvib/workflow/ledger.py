@@ -17,16 +17,17 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, some_names
-from diagvib.foundation.files import read_json, shipped_path
+from diagvib.foundation.files import read_json, read_yaml, shipped_path
 from diagvib.foundation.messages import say
 from diagvib.provenance.conditions import trained_on
 from diagvib.provenance.finished import RUN_RECORD
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import command_for, load_config
+from diagvib.settings.resolve import command_for, is_published, load_config
 from diagvib.workflow.dvc import (
     changes,
     dvc,
+    folder_md5,
     hide,
     is_without_git,
     lock_of,
@@ -40,7 +41,6 @@ from diagvib.workflow.root_stages import (
     config_of,
     configuration_text,
     in_repository,
-    is_published,
     write_ignored,
     write_root_stages,
 )
@@ -122,21 +122,30 @@ def check_recorded(root: str) -> None:
 
 
 def changed_files(root: str, since: float = 0.0, **environment: str) -> dict[str, list[str]]:
-    """The recorded files that are `modified` or `deleted`, and those that the workflow made `anew`
-    after `since`."""
+    """The recorded files that are `modified` or `deleted`, those that the workflow made `anew` after
+    `since`, and the folders that are not as recorded but whose recorded files are `unknown`, as
+    neither DVC's cache nor a remote has the list of them."""
     differences = changes(root, "--granular", **environment)
+    kinds = {kind: sorted(differences.get(kind, [])) for kind in ("modified", "deleted", "added")}
+    files = {path for paths in kinds.values() for path in paths if path[-1] != "/"}
+    explained = {f"{folder}/" for path in files for folder in Path(path).parents}
     changed, deleted = (
-        sorted(path for path in differences.get(kind, []) if not path.endswith("/"))
-        for kind in ("modified", "deleted")
+        [path for path in kinds[kind] if path not in explained] for kind in ("modified", "deleted")
     )
+    unknown = [path for path in changed if path[-1] == "/"]
+    changed = [path for path in changed if path[-1] != "/"]
     remade = {path for path in changed if made_here(Path(path), deleted, since)}
     modified = [path for path in changed if path not in remade]
-    return {"modified": modified, "deleted": deleted, "anew": sorted(remade)}
+    return {
+        "modified": modified,
+        "deleted": deleted,
+        "anew": sorted(remade),
+        "unknown": unknown,
+    }
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
-    """Read every recorded file and hash it again: what is `modified`, what `deleted`, what the
-    workflow made `anew`.
+    """Read every recorded file and hash it again: the names of `changed_files`.
 
     DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if
     nothing is recorded.
@@ -147,13 +156,31 @@ def verify(root: str = ".") -> dict[str, list[str]]:
         reason = f"nothing is recorded yet: there is no {lock}"
     if reason:
         raise DiagvibError(reason)
+    since = lock.stat().st_mtime
     with tempfile.TemporaryDirectory() as fresh:
-        return changed_files(root, lock.stat().st_mtime, DVC_SITE_CACHE_DIR=fresh)
+        files = changed_files(root, since, DVC_SITE_CACHE_DIR=fresh)
+    if folder := _changed_metrics(root):
+        made_anew = any(made_here(path, files["deleted"], since) for path in folder.rglob("*.json"))
+        kind = "deleted" if not folder.exists() else "anew" if made_anew else "modified"
+        files[kind].append(f"{folder}/")
+    return files
+
+
+def _changed_metrics(root: str) -> Path | None:
+    """The folder of metrics that are in git instead of DVC's cache, if it is not the recorded one;
+    DVC does not compare it."""
+    outs = {*map(str, outs_of(root))}
+    for stage in read_yaml(lock_of(root))["stages"].values():
+        for out in stage["outs"]:
+            folder = Path(out["path"])
+            if str(folder) not in outs and folder_md5(folder) != out["md5"]:
+                return folder
+    return None
 
 
 def print_verified(differences: dict[str, list[str]], root: str = ".") -> bool:
-    """Say what `verify` found in a root; returns whether nothing recorded was changed (deleted
-    files are no damage)."""
+    """Say what `verify` found in a root; returns whether nothing recorded was changed, as far as it
+    is known (deleted files are no damage)."""
     for path in differences["modified"]:
         print(f"changed  {path}")
     for path in differences["deleted"][:_MOST_FILES]:
@@ -165,9 +192,16 @@ def print_verified(differences: dict[str, list[str]], root: str = ".") -> bool:
     )
     if other_runs := _other_runs(differences["anew"], root):
         print(other_runs)
+    if unknown := differences.get("unknown", []):
+        print(
+            f"{some_names(unknown)}: not as recorded; which files differ is not known, since the list of them is "
+            "neither in DVC's cache nor in a remote that can be read"
+        )
+    if missing and is_published(root):
+        print(f"`diagvib pull {quote(root)}` brings what is absent")
     if differences["modified"]:
         print(_remedy(root, differences["modified"][0]))
-    return not differences["modified"]
+    return not differences["modified"] and not unknown
 
 
 def _other_runs(paths: Sequence[str], root: str) -> str:
@@ -191,6 +225,9 @@ def _remedy(root: str, path: str) -> str:
     """For a recorded file that was changed. DVC checks out no file that looks as it was, whatever its
     bytes; and removes one whose recorded content was never fetched."""
     name, option = quote(path), f" -R {quote(root)}" * (root != ".")
+    if path == f"{Layout(root).metrics}/":
+        command = command_for(root, "snakemake --cores all --forcerun tabulate")
+        return f"`git checkout -- {name}` restores what is in git; {command} makes it again"
     update = f"After `git pull`: `dvc pull{option}`; after `git checkout`: `dvc checkout{option}`"
     if is_published(root):
         update = f"After `git pull` or `git checkout`: `diagvib pull {quote(root)}`"

@@ -20,9 +20,9 @@ from urllib.parse import quote
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json, write_json, write_text
 from diagvib.images import FEATURES_FILE
+from diagvib.settings.resolve import PROVENANCE
 
 RECORDS = Path(".snakemake")
-PROVENANCE = "provenance.json"
 _METADATA = RECORDS / "metadata"
 # Snakemake's mark in folders that it made.
 _MARK = ".snakemake_timestamp"

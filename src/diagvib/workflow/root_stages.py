@@ -20,11 +20,9 @@ from diagvib.scenes import PUBLISHED_TEXTURES
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.keys import BaselineChoice, Configuration, ResolvedBaseline
 from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import PROVENANCE, PUBLISHED, is_published
 from diagvib.workflow.dvc import outs_of, stages_of
-from diagvib.workflow.records import PROVENANCE
 
-# The folder of published roots, and the name of their DVC remote.
-PUBLISHED = "published"
 # Made anew, the same, from sources and definitions: a published root is without them. Embedded
 # sources are small when prepared, and have textures whose bytes could depend on the processor.
 _DRAWN = {"data/raw", "data/recipes", "data/images"}
@@ -123,11 +121,6 @@ def _outs(root: str, sources: str) -> dict[str, list[dict]]:
         "outs": [{f"{root}/{path}": {"persist": True, "remote": PUBLISHED}} for path in stored],
         "metrics": [{metrics: {"cache": False, "persist": True}}],
     }
-
-
-def is_published(root: str) -> bool:
-    """Whether a root comes with the repository (`commands.published`)."""
-    return str(Path(root).parent) == PUBLISHED
 
 
 def write_ignored(root: str) -> None:
