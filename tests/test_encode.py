@@ -12,7 +12,9 @@ import torch
 import torchvision
 
 from conftest import refused
+from diagvib.cli.stage_commands import run_stage
 from diagvib.commands.plan import estimate
+from diagvib.foundation.errors import DeviceFailed, DiagvibError
 from diagvib.foundation.files import file_sha256, read_json
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
@@ -292,6 +294,59 @@ def pooled_net(tmp_path, monkeypatch):
     (tmp_path / "pooled_net.py").write_text(POOLED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+
+
+FULL = """
+import torch
+from pooled_net import make as pooled
+
+class Full(torch.nn.AvgPool2d):
+    def forward(self, images):
+        if len(images) > 16:
+            {}
+        return super().forward(images)
+
+def make(n_classes, image_size):
+    return torch.nn.Sequential(Full(16), *pooled(n_classes, image_size)[1:])
+"""
+
+
+@pytest.fixture
+def root(pooled_net, tmp_path):
+    """A root with the images of a dataset of `pooled_net`."""
+    write_dataset(
+        tmp_path / "data/images/zgo/hue-shape", "zgo", "hue-shape", 0, counts=(96, 32, 40)
+    )
+    return tmp_path
+
+
+def by_hand(root, stage, name="pooled_net:make", **model) -> Path:
+    """A stage of a baseline with a frozen network, as the command calls it; the folder of its
+    features."""
+    entry = {"model": {"name": name, "frozen": True, **model}, "method": "erm", "origin": "mine"}
+    entry |= {"optimiser": {"name": "adam", "lr": 0.1}, "batch_size": 16, "max_epochs": 1}
+    (root / "mine.yaml").write_text(json.dumps({"mine": entry}))
+    keys = [f"root={root}", "baselines_from=[mine.yaml]", "baselines=[mine]", "image_size=64"]
+    config = load_config(None, [*keys, "samples=1", "images=parquet", "device=cpu"])
+    names = {"study": "zgo", "binding": "hue-shape", "device": None}
+    names["network" if stage == "encode" else "baseline"] = "mine"
+    run_stage(stage, Layout(root), config, None, names)
+    (network,) = config.networks
+    return Layout(root).features(network, "zgo", "hue-shape")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "whose"),
+    [
+        ("raise torch.OutOfMemoryError('CUDA out of memory')", DeviceFailed, "the GPU's"),
+        ("torch.empty(10**15)", DiagvibError, "this machine's"),
+        ("raise MemoryError", DiagvibError, "this machine's"),
+    ],
+)
+def test_too_little_memory_says_what_to_do(root, line, kind, whose):
+    (root / "full_net.py").write_text(FULL.format(line))
+    with pytest.raises(kind, match=f"^encode .*mine.*: {whose} memory is too small.*; "):
+        by_hand(root, "encode", "full_net:make")
 
 
 @pytest.mark.parametrize(("groups", "chunk"), [(128, 128), (2 * BATCH, BATCH)])
