@@ -150,7 +150,8 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
     None."""
     while error is not None:
         number = getattr(error, "errno", None)
-        name = getattr(error, "filename", None)
+        # Of a copy, the second is the one that is written.
+        name = getattr(error, "filename2", None) or getattr(error, "filename", None)
         if isinstance(name, str | os.PathLike) and Path(name).parent not in path.parents:
             return None  # another file, which the block reads
         if number in _FULL:
