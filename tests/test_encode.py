@@ -3,6 +3,8 @@ itself for training heads."""
 
 import gc
 import json
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +13,11 @@ import pytest
 import torch
 import torchvision
 
-from conftest import refused
+from conftest import largest_file, refused
 from diagvib.cli.stage_commands import run_stage
 from diagvib.commands.plan import estimate
 from diagvib.foundation.errors import DeviceFailed, DiagvibError
-from diagvib.foundation.files import file_sha256, read_json
+from diagvib.foundation.files import alone, file_sha256, read_json
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
@@ -347,6 +349,26 @@ def test_too_little_memory_says_what_to_do(root, line, kind, whose):
     (root / "full_net.py").write_text(FULL.format(line))
     with pytest.raises(kind, match=f"^encode .*mine.*: {whose} memory is too small.*; "):
         by_hand(root, "encode", "full_net:make")
+
+
+def test_a_file_that_grows_too_large_is_named(root):
+    says = rf"{FEATURES_FILE}: cannot be written \(File too large\).*`ulimit -f`"
+    with refused(says), largest_file(2**17):
+        by_hand(root, "encode", input={"size": 256})
+
+
+def test_of_two_jobs_at_once_one_waits(root, capfd):
+    """Both would write the same files."""
+    file = by_hand(root, "encode") / FEATURES_FILE
+    with alone(file):
+        job = threading.Thread(target=by_hand, args=(root, "encode"))
+        job.start()
+        while "another job is making it; this one waits" not in capfd.readouterr().err:
+            assert job.is_alive()
+            time.sleep(0.01)
+        assert file.exists(), "it begins by deleting this"
+    job.join()
+    assert file.exists()
 
 
 @pytest.mark.parametrize(("groups", "chunk"), [(128, 128), (2 * BATCH, BATCH)])

@@ -21,11 +21,12 @@ import typer
 
 from diagvib.foundation.devices import core_count, likely_gpu, machine, resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_digests
+from diagvib.foundation.files import alone, write_digests, writing
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.foundation.progress import counting
 from diagvib.foundation.slots import runs_at_once
+from diagvib.images import FEATURES_FILE
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
 from diagvib.settings.layout import RUN_FILES, Layout, Run
@@ -114,7 +115,9 @@ def weights(
     torch's cache, or downloaded."""
     from diagvib.models.fetch_weights import fetch_weights
 
-    fetch_weights(model, name, layout.weights(model, name), mirror and Path(mirror))
+    digests = layout.weights(model, name)
+    with alone(digests):
+        fetch_weights(model, name, digests, mirror and Path(mirror))
 
 
 def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName) -> None:
@@ -228,17 +231,15 @@ def encode(
             input_settings.size,
             crop=(input_settings.resize, input_settings.size, input_settings.interpolation),
         )
-    encode(
-        Encoding(
-            job.encoder.model_dump(mode="json"),
-            resolved_device,
-            cores(threads),
-            _weights(layout, mirror, job.settings["model"]),
-        ),
-        images,
-        job.samples,
-        layout.features(job.network, study, binding),
+    features = layout.features(job.network, study, binding)
+    encoding = Encoding(
+        job.encoder.model_dump(mode="json"),
+        resolved_device,
+        cores(threads),
+        _weights(layout, mirror, job.settings["model"]),
     )
+    with writing(features / FEATURES_FILE), alone(features / FEATURES_FILE):
+        encode(encoding, images, job.samples, features)
 
 
 def train(
