@@ -3,6 +3,7 @@ itself for training heads."""
 
 import gc
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -17,7 +18,8 @@ from conftest import largest_file, refused
 from diagvib.cli.stage_commands import run_stage
 from diagvib.commands.plan import estimate
 from diagvib.foundation.errors import DeviceFailed, DiagvibError
-from diagvib.foundation.files import alone, file_sha256, read_json
+from diagvib.foundation.files import alone, file_sha256, read_json, write_digests
+from diagvib.foundation.slots import WORKFLOW
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
@@ -369,6 +371,31 @@ def test_of_two_jobs_at_once_one_waits(root, capfd):
         assert file.exists(), "it begins by deleting this"
     job.join()
     assert file.exists()
+
+
+def test_features_of_older_images_or_of_another_network_are_not_taken(root, monkeypatch):
+    images = root / "data/images/zgo/hue-shape"
+    names = [f"0/{split}.parquet" for split in ("train", "val", "test")]
+    write_digests(images, names, image_size=64)
+    folder = by_hand(root, "encode")
+    by_hand(root, "train")
+    pq.write_table(pq.read_table(images / names[1]).slice(8), images / names[1])
+    write_digests(images, names, image_size=64)
+    with refused("features.json: its features are of other images of sample 0; make them anew"):
+        by_hand(root, "train")
+    with monkeypatch.context() as patch:
+        patch.setenv(WORKFLOW, "1")  # which knows; older images may be those of this machine
+        by_hand(root, "train")
+    write_digests(images, names, image_size=128)
+    with refused("features.json: its features are of smaller or larger images of sample 0"):
+        by_hand(root, "train")
+    write_digests(images, names, image_size=64)
+    by_hand(root, "encode")
+    by_hand(root, "train")
+    other = by_hand(root, "encode", dtype="float16")
+    shutil.copytree(folder, other, dirs_exist_ok=True)
+    with refused("features.json: its features are of another network; make them anew"):
+        by_hand(root, "train", dtype="float16")
 
 
 @pytest.mark.parametrize(("groups", "chunk"), [(128, 128), (2 * BATCH, BATCH)])

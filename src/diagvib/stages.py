@@ -10,6 +10,7 @@ module itself, so whatever affects a result belongs elsewhere.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,14 +22,15 @@ import typer
 
 from diagvib.foundation.devices import core_count, likely_gpu, machine, resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import alone, write_digests, writing
+from diagvib.foundation.files import alone, read_json, write_digests, writing
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.foundation.progress import counting
-from diagvib.foundation.slots import runs_at_once
+from diagvib.foundation.slots import WORKFLOW, runs_at_once
 from diagvib.images import FEATURES_FILE
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
+from diagvib.settings.frozen_networks import network_name
 from diagvib.settings.layout import RUN_FILES, Layout, Run
 from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
@@ -206,7 +208,32 @@ def _features_or_images(data: _Data) -> Datasets:
 
     if data.job.network is None:
         return as_read(data.job.settings, data.images())
-    return FeatureFiles(data.layout.features(data.job.network, data.study, data.binding))
+    folder = data.layout.features(data.job.network, data.study, data.binding)
+    # In a workflow they are, and another machine may have older images.
+    if WORKFLOW not in os.environ and (folder / FEATURES_FILE).exists():
+        _check_features(data, folder / FEATURES_FILE)
+    return FeatureFiles(folder)
+
+
+def _check_features(data: _Data, path: Path) -> None:
+    """DiagvibError if features are not of a job's network, or not of the images as they are now."""
+    from diagvib.provenance.expected import expected_images
+
+    recorded, of_others = read_json(path), []
+    encoded, of_job = recorded.get("of", {}), (data.layout, data.job, data.study, data.binding)
+    if network_name(recorded["made_from"]) != data.job.network:
+        of_others.append("another network")
+    for sample in sorted({int(name.partition("/")[0]) for name in encoded}):
+        images = expected_images(*of_job, sample)
+        if images not in (None, {split: encoded[f"{sample}/{split}"] for split in SPLITS}):
+            of_others.append(
+                f"{'other' if images else 'smaller or larger'} images of sample {sample}"
+            )
+    if of_others:
+        raise DiagvibError(
+            f"{path}: its features are of {of_others[0]}; make them anew by `diagvib encode` and this "
+            "configuration, or by `snakemake`, which also makes the images anew if it must"
+        )
 
 
 def encode(
