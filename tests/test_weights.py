@@ -14,7 +14,7 @@ from diagvib.foundation.files import definition_path, file_sha256, read_json
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.registry import make_baseline
 from diagvib.models import weights
-from diagvib.models.weights import located
+from diagvib.models.weights import located, read_state
 from diagvib.papers.notes import scratch_note
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Run
@@ -113,6 +113,12 @@ def test_missing_and_unfitting_files(tmp_path):
         torch.save(content, path)
         with refused(f"x.pth: holds no weights{reason}"):
             made(path)
+    with refused(r"\(no key 'net', but \['model'\]\); a whole file is needed that torch.save"):
+        read_state(path, "net")
+    for content, reason in ((b"", "EOFError"), (b"\x40\0\0\0\0\0\0\0{", "a file of another kind")):
+        path.write_bytes(content)
+        with refused(rf"x.pth: holds no weights \({reason}\); .*, not safetensors"):
+            read_state(path)
 
 
 def test_unknown_names(file):

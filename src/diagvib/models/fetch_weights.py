@@ -75,7 +75,8 @@ def _download(url: str, target: Path) -> str:
                 if _is_correct(partial, url):
                     os.replace(partial, target)
                     return ""
-                reason = f"wrong content, sha256 {file_sha256(partial)}"
+                digest = file_sha256(partial)
+                reason = f"wrong content, sha256 {digest}, expected {named_hash(url)}..."
                 partial.unlink()
             say(f"{target.name}: {reason}")
     return reason
