@@ -398,6 +398,11 @@ def test_features_of_older_images_or_of_another_network_are_not_taken(root, monk
         by_hand(root, "train", dtype="float16")
 
 
+def test_weights_that_open_clip_publishes_are_not_sought_among_torchvisions(root):
+    with refused("unknown weights of clip/RN50 'nobodys'|needs the package open_clip"):
+        by_hand(root, "encode", "clip/RN50", weights="nobodys")
+
+
 @pytest.mark.parametrize(("groups", "chunk"), [(128, 128), (2 * BATCH, BATCH)])
 def test_a_mixed_image_is_its_noted_share_of_itself_and_the_rest_of_the_one_before(
     groups, chunk, tmp_path, pooled_net

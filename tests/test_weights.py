@@ -18,6 +18,7 @@ from diagvib.models.weights import located, read_state
 from diagvib.papers.notes import scratch_note
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Run
+from diagvib.settings.model_settings import published_folder
 from diagvib.settings.resolve import load_config
 from diagvib.training.batches import Batches
 from diagvib.training.job import Folders, Job
@@ -168,6 +169,10 @@ def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
         ({**model, "weights_file": "mine.pth"}, file.parent),
     ):
         assert located(unchanged, folder) == unchanged
+    folders = [None, file.parent.parent, file.parent]
+    assert published_folder(model, folders) == file.parent
+    of_open_clip = {**model, "name": "clip/RN50", "weights": "openai"}
+    assert published_folder(of_open_clip, folders) is None
     with refused("IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):
         located({**model, "weights": "IMAGENET1K_V9"}, file.parent)
 

@@ -32,6 +32,7 @@ from diagvib.scenes import load_scene
 from diagvib.settings import jobs
 from diagvib.settings.frozen_networks import network_name
 from diagvib.settings.layout import RUN_FILES, Layout, Run
+from diagvib.settings.model_settings import published_folder
 from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
 
@@ -93,10 +94,9 @@ def cores(threads: int | None = None) -> int:
 
 def _weights(layout: Layout, mirror: Path | None, model: dict | None) -> Path | None:
     """The folder that has a model's published weights: among the sources, or in a mirror."""
-    from diagvib.models.weights import located
-
-    folders = layout.weights("", "").parent, mirror and Path(mirror, "weights")
-    return next((folder for folder in folders if located(model, folder) != model), None)
+    return published_folder(
+        model, [layout.weights("", "").parent, mirror and Path(mirror, "weights")]
+    )
 
 
 def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) -> None:
