@@ -353,6 +353,14 @@ def test_too_little_memory_says_what_to_do(root, line, kind, whose):
         by_hand(root, "encode", "full_net:make")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_features_that_are_no_numbers_are_refused(root, dtype):
+    (root / "full_net.py").write_text(FULL.format("images = images * torch.nan"))
+    remedy = "other weights" + ", or dtype: float32" * (dtype == "float16")
+    with refused(rf"train\.npy: .* not a number, or too large for {dtype}; choose {remedy}$"):
+        by_hand(root, "encode", "full_net:make", dtype=dtype)
+
+
 def test_a_file_that_grows_too_large_is_named(root):
     says = rf"{FEATURES_FILE}: cannot be written \(File too large\).*`ulimit -f`"
     with refused(says), largest_file(2**17):
@@ -384,7 +392,7 @@ def test_features_of_older_images_or_of_another_network_are_not_taken(root, monk
     with refused("features.json: its features are of other images of sample 0; make them anew"):
         by_hand(root, "train")
     with monkeypatch.context() as patch:
-        patch.setenv(WORKFLOW, "1")  # which knows; older images may be those of this machine
+        patch.setenv(WORKFLOW, "1")  # which has compared them
         by_hand(root, "train")
     write_digests(images, names, image_size=128)
     with refused("features.json: its features are of smaller or larger images of sample 0"):

@@ -209,7 +209,7 @@ def _features_or_images(data: _Data) -> Datasets:
     if data.job.network is None:
         return as_read(data.job.settings, data.images())
     folder = data.layout.features(data.job.network, data.study, data.binding)
-    # In a workflow they are, and another machine may have older images.
+    # A workflow has compared them before it starts a job.
     if WORKFLOW not in os.environ and (folder / FEATURES_FILE).exists():
         _check_features(data, folder / FEATURES_FILE)
     return FeatureFiles(folder)
