@@ -126,6 +126,11 @@ def test_without_a_network_it_says_where_to_put_them(tmp_path, server, monkeypat
         fetched(tmp_path)
 
 
+def test_a_mistyped_network_is_named(tmp_path):
+    with refused("unknown network of torchvision 'resnet55'; did you mean resnet50"):
+        fetch_weights("resnet55", "IMAGENET1K_V1", Layout(tmp_path).weights("resnet55", "V1"))
+
+
 def test_weights_that_are_fetched_are_those_that_torchvision_publishes():
     for name, weights in (
         ("resnet50_in", ("resnet50", "IMAGENET1K_V1")),

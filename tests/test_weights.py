@@ -172,7 +172,8 @@ def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
     folders = [None, file.parent.parent, file.parent]
     assert published_folder(model, folders) == file.parent
     of_open_clip = {**model, "name": "clip/RN50", "weights": "openai"}
-    assert published_folder(of_open_clip, folders) is None
+    for others in (of_open_clip, {**model, "name": "resnet55"}, None):
+        assert published_folder(others, folders) is None
     with refused("IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):
         located({**model, "weights": "IMAGENET1K_V9"}, file.parent)
 

@@ -210,12 +210,16 @@ def published_weights(model: dict | None) -> tuple[str, str] | None:
 
 
 def published_folder(model: dict | None, folders: Iterable[Path | None]) -> Path | None:
-    """The first folder that has the file of a model's weights, if torchvision publishes them."""
+    """The first folder that has the file of a model's weights, if torchvision publishes them.
+    DiagvibError for an unknown name of weights."""
     if not published_weights(model):
         return None
     from diagvib.models.weights import located  # with torch
 
-    return next((folder for folder in folders if located(model, folder) != model), None)
+    try:
+        return next((folder for folder in folders if located(model, folder) != model), None)
+    except ValueError:  # of torchvision, for a model that it lacks, of which its maker says so
+        return None
 
 
 def prepared_input(model: Mapping | None) -> dict | None:
