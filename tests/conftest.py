@@ -4,10 +4,13 @@ for each."""
 import gc
 import itertools
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # Tests take turns on the cores already; threads of their own would mostly wait for one another.
@@ -46,6 +49,17 @@ LONGEST = (
     "test_urbancars",
     "test_snakemake",
 )
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes, as by `ulimit -f`."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def has_room(folder: Path) -> bool:

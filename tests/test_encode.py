@@ -3,6 +3,9 @@ itself for training heads."""
 
 import gc
 import json
+import shutil
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +14,12 @@ import pytest
 import torch
 import torchvision
 
-from conftest import refused
+from conftest import largest_file, refused
+from diagvib.cli.stage_commands import run_stage
 from diagvib.commands.plan import estimate
-from diagvib.foundation.files import file_sha256, read_json
+from diagvib.foundation.errors import DeviceFailed, DiagvibError
+from diagvib.foundation.files import alone, file_sha256, read_json, write_digests
+from diagvib.foundation.slots import WORKFLOW
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.images.features import FeatureFiles
@@ -292,6 +298,117 @@ def pooled_net(tmp_path, monkeypatch):
     (tmp_path / "pooled_net.py").write_text(POOLED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+
+
+FULL = """
+import torch
+from pooled_net import make as pooled
+
+class Full(torch.nn.AvgPool2d):
+    def forward(self, images):
+        if len(images) > 16:
+            {}
+        return super().forward(images)
+
+def make(n_classes, image_size):
+    return torch.nn.Sequential(Full(16), *pooled(n_classes, image_size)[1:])
+"""
+
+
+@pytest.fixture
+def root(pooled_net, tmp_path):
+    """A root with the images of a dataset of `pooled_net`."""
+    write_dataset(
+        tmp_path / "data/images/zgo/hue-shape", "zgo", "hue-shape", 0, counts=(96, 32, 40)
+    )
+    return tmp_path
+
+
+def by_hand(root, stage, name="pooled_net:make", **model) -> Path:
+    """A stage of a baseline with a frozen network, as the command calls it; the folder of its
+    features."""
+    entry = {"model": {"name": name, "frozen": True, **model}, "method": "erm", "origin": "mine"}
+    entry |= {"optimiser": {"name": "adam", "lr": 0.1}, "batch_size": 16, "max_epochs": 1}
+    (root / "mine.yaml").write_text(json.dumps({"mine": entry}))
+    keys = [f"root={root}", "baselines_from=[mine.yaml]", "baselines=[mine]", "image_size=64"]
+    config = load_config(None, [*keys, "samples=1", "images=parquet", "device=cpu"])
+    names = {"study": "zgo", "binding": "hue-shape", "device": None}
+    names["network" if stage == "encode" else "baseline"] = "mine"
+    run_stage(stage, Layout(root), config, None, names)
+    (network,) = config.networks
+    return Layout(root).features(network, "zgo", "hue-shape")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "whose"),
+    [
+        ("raise torch.OutOfMemoryError('CUDA out of memory')", DeviceFailed, "the GPU's"),
+        ("torch.empty(10**15)", DiagvibError, "this machine's"),
+        ("raise MemoryError", DiagvibError, "this machine's"),
+    ],
+)
+def test_too_little_memory_says_what_to_do(root, line, kind, whose):
+    (root / "full_net.py").write_text(FULL.format(line))
+    with pytest.raises(kind, match=f"^encode .*mine.*: {whose} memory is too small.*; "):
+        by_hand(root, "encode", "full_net:make")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_features_that_are_no_numbers_are_refused(root, dtype):
+    (root / "full_net.py").write_text(FULL.format("images = images * torch.nan"))
+    remedy = "other weights" + ", or dtype: float32" * (dtype == "float16")
+    with refused(rf"train\.npy: .* not a number, or too large for {dtype}; choose {remedy}$"):
+        by_hand(root, "encode", "full_net:make", dtype=dtype)
+
+
+def test_a_file_that_grows_too_large_is_named(root):
+    says = rf"{FEATURES_FILE}: cannot be written \(File too large\).*`ulimit -f`"
+    with refused(says), largest_file(2**17):
+        by_hand(root, "encode", input={"size": 256})
+
+
+def test_of_two_jobs_at_once_one_waits(root, capfd):
+    """Both would write the same files."""
+    file = by_hand(root, "encode") / FEATURES_FILE
+    with alone(file):
+        job = threading.Thread(target=by_hand, args=(root, "encode"))
+        job.start()
+        while "another job is making it; this one waits" not in capfd.readouterr().err:
+            assert job.is_alive()
+            time.sleep(0.01)
+        assert file.exists(), "it begins by deleting this"
+    job.join()
+    assert file.exists()
+
+
+def test_features_of_older_images_or_of_another_network_are_not_taken(root, monkeypatch):
+    images = root / "data/images/zgo/hue-shape"
+    names = [f"0/{split}.parquet" for split in ("train", "val", "test")]
+    write_digests(images, names, image_size=64)
+    folder = by_hand(root, "encode")
+    by_hand(root, "train")
+    pq.write_table(pq.read_table(images / names[1]).slice(8), images / names[1])
+    write_digests(images, names, image_size=64)
+    with refused("features.json: its features are of other images of sample 0; make them anew"):
+        by_hand(root, "train")
+    with monkeypatch.context() as patch:
+        patch.setenv(WORKFLOW, "1")  # which has compared them
+        by_hand(root, "train")
+    write_digests(images, names, image_size=128)
+    with refused("features.json: its features are of smaller or larger images of sample 0"):
+        by_hand(root, "train")
+    write_digests(images, names, image_size=64)
+    by_hand(root, "encode")
+    by_hand(root, "train")
+    other = by_hand(root, "encode", dtype="float16")
+    shutil.copytree(folder, other, dirs_exist_ok=True)
+    with refused("features.json: its features are of another network; make them anew"):
+        by_hand(root, "train", dtype="float16")
+
+
+def test_weights_that_open_clip_publishes_are_not_sought_among_torchvisions(root):
+    with refused("unknown weights of clip/RN50 'nobodys'|needs the package open_clip"):
+        by_hand(root, "encode", "clip/RN50", weights="nobodys")
 
 
 @pytest.mark.parametrize(("groups", "chunk"), [(128, 128), (2 * BATCH, BATCH)])

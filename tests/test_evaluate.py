@@ -45,6 +45,8 @@ def test_probed_colours_follow_hue():
     ("features", "method", "says"),
     [
         (lambda images: colours(images) * torch.nan, "erm", "finite features"),
+        (lambda images: colours(images) * 1j, "erm", "gave complex values of shape"),
+        (lambda images: colours(images)[:, :0], "erm", r"of shape \[16, 0\]"),
         (colours, "mixup", "method mixup changes pixels"),
         # Features of two widths.
         (lambda images: colours(images)[:, : 5 + len(images) % 7], "erm", "are needed"),

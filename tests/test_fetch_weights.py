@@ -97,7 +97,7 @@ def test_a_server_without_ranges_begins_again(tmp_path, server):
 
 def test_wrong_content_is_not_kept(tmp_path, server):
     server.content = b"a page of a login"
-    with refused("wrong content, sha256"):
+    with refused(rf"wrong content, sha256 \w{{64}}, expected {SHA256[:8]}\.\.\."):
         fetched(tmp_path)
     assert server.ranges == [None] * 3, "nothing of it is continued"
     server.content = CONTENT
@@ -124,6 +124,11 @@ def test_without_a_network_it_says_where_to_put_them(tmp_path, server, monkeypat
     monkeypatch.setattr(requests, "get", offline)
     with refused(rf"no route to host.*put it at .*{FILE}"):
         fetched(tmp_path)
+
+
+def test_a_mistyped_network_is_named(tmp_path):
+    with refused("unknown network of torchvision 'resnet55'; did you mean resnet50"):
+        fetch_weights("resnet55", "IMAGENET1K_V1", Layout(tmp_path).weights("resnet55", "V1"))
 
 
 def test_weights_that_are_fetched_are_those_that_torchvision_publishes():

@@ -3,6 +3,7 @@ is really full."""
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from conftest import refused
+from conftest import largest_file, refused
 from diagvib.foundation import files
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
@@ -186,6 +187,18 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_the_one_that_is_written(tmp
         whole_file(tmp_path / "out/a.txt") as temporary,
     ):
         raise PermissionError(errno.EACCES, "Permission denied", str(temporary))
+
+
+def test_a_copy_that_cannot_be_written_is_not_taken_for_its_source(tmp_path):
+    (tmp_path / "mirror").mkdir()
+    source = tmp_path / "mirror/b.bin"
+    source.write_bytes(bytes(2**18))
+    with (
+        refused(r"a\.txt: cannot be written \(File too large\)"),
+        largest_file(2**17),
+        whole_file(tmp_path / "out/a.txt") as temporary,
+    ):
+        shutil.copyfile(source, temporary)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -32,6 +32,7 @@ from diagvib.models.fitted import (
     transformers_input,
 )
 from diagvib.models.own import output_names
+from diagvib.models.registry import make_network
 from diagvib.scenes.photos.scene import photo_scene
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
@@ -173,6 +174,17 @@ def test_a_saved_classifier_of_transformers_is_matched_by_its_names(folder):
     assert record["settings"]["depends"] == sorted(map(str, Path("saved").iterdir()))
     scored = diagvib.score(model, "zgo", "shape-hue", transform=lambda x: x / 255, **SMALL)
     assert 0 <= scored["follows_hue"] <= 1
+
+
+def test_a_last_layer_that_transformers_would_draw_is_refused(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"embedding_size": 8, "depths": [1] * 2, "hidden_sizes": [8, 16]}
+    body = transformers.ResNetModel(transformers.ResNetConfig(layer_type="basic", **sizes))
+    body.save_pretrained(tmp_path)
+    settings = {"name": f"transformers/{tmp_path}", "weights": None, "options": {}}
+    with refused(r"has no weights classifier\.1\.bias, classifier\.1\.weight of this shape"):
+        make_network({**settings, "head": "published"}, 2, 32)
+    make_network(settings, 2, 32)  # a new layer
 
 
 @pytest.mark.parametrize("processor", ["EfficientNet", "Perceiver", "ViT"])

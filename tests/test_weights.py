@@ -14,10 +14,11 @@ from diagvib.foundation.files import definition_path, file_sha256, read_json
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.registry import make_baseline
 from diagvib.models import weights
-from diagvib.models.weights import located
+from diagvib.models.weights import located, read_state
 from diagvib.papers.notes import scratch_note
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Run
+from diagvib.settings.model_settings import published_folder
 from diagvib.settings.resolve import load_config
 from diagvib.training.batches import Batches
 from diagvib.training.job import Folders, Job
@@ -113,6 +114,12 @@ def test_missing_and_unfitting_files(tmp_path):
         torch.save(content, path)
         with refused(f"x.pth: holds no weights{reason}"):
             made(path)
+    with refused(r"\(no key 'net', but \['model'\]\); a whole file is needed that torch.save"):
+        read_state(path, "net")
+    for content, reason in ((b"", "EOFError"), (b"\x40\0\0\0\0\0\0\0{", "a file of another kind")):
+        path.write_bytes(content)
+        with refused(rf"x.pth: holds no weights \({reason}\); .*, not safetensors"):
+            read_state(path)
 
 
 def test_unknown_names(file):
@@ -162,6 +169,11 @@ def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
         ({**model, "weights_file": "mine.pth"}, file.parent),
     ):
         assert located(unchanged, folder) == unchanged
+    folders = [None, file.parent.parent, file.parent]
+    assert published_folder(model, folders) == file.parent
+    of_open_clip = {**model, "name": "clip/RN50", "weights": "openai"}
+    for others in (of_open_clip, {**model, "name": "resnet55"}, None):
+        assert published_folder(others, folders) is None
     with refused("IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):
         located({**model, "weights": "IMAGENET1K_V9"}, file.parent)
 

@@ -10,6 +10,7 @@ module itself, so whatever affects a result belongs elsewhere.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,14 +22,17 @@ import typer
 
 from diagvib.foundation.devices import core_count, likely_gpu, machine, resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_digests
+from diagvib.foundation.files import alone, read_json, write_digests, writing
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.foundation.progress import counting
-from diagvib.foundation.slots import runs_at_once
+from diagvib.foundation.slots import WORKFLOW, runs_at_once
+from diagvib.images import FEATURES_FILE
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
+from diagvib.settings.frozen_networks import network_name
 from diagvib.settings.layout import RUN_FILES, Layout, Run
+from diagvib.settings.model_settings import published_folder
 from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
 
@@ -90,10 +94,9 @@ def cores(threads: int | None = None) -> int:
 
 def _weights(layout: Layout, mirror: Path | None, model: dict | None) -> Path | None:
     """The folder that has a model's published weights: among the sources, or in a mirror."""
-    from diagvib.models.weights import located
-
-    folders = layout.weights("", "").parent, mirror and Path(mirror, "weights")
-    return next((folder for folder in folders if located(model, folder) != model), None)
+    return published_folder(
+        model, [layout.weights("", "").parent, mirror and Path(mirror, "weights")]
+    )
 
 
 def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) -> None:
@@ -114,7 +117,9 @@ def weights(
     torch's cache, or downloaded."""
     from diagvib.models.fetch_weights import fetch_weights
 
-    fetch_weights(model, name, layout.weights(model, name), mirror and Path(mirror))
+    digests = layout.weights(model, name)
+    with alone(digests):
+        fetch_weights(model, name, digests, mirror and Path(mirror))
 
 
 def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName) -> None:
@@ -203,7 +208,32 @@ def _features_or_images(data: _Data) -> Datasets:
 
     if data.job.network is None:
         return as_read(data.job.settings, data.images())
-    return FeatureFiles(data.layout.features(data.job.network, data.study, data.binding))
+    folder = data.layout.features(data.job.network, data.study, data.binding)
+    # A workflow has compared them before it starts a job.
+    if WORKFLOW not in os.environ and (folder / FEATURES_FILE).exists():
+        _check_features(data, folder / FEATURES_FILE)
+    return FeatureFiles(folder)
+
+
+def _check_features(data: _Data, path: Path) -> None:
+    """DiagvibError if features are not of a job's network, or not of the images as they are now."""
+    from diagvib.provenance.expected import expected_images
+
+    recorded, of_others = read_json(path), []
+    encoded, of_job = recorded.get("of", {}), (data.layout, data.job, data.study, data.binding)
+    if network_name(recorded["made_from"]) != data.job.network:
+        of_others.append("another network")
+    for sample in sorted({int(name.partition("/")[0]) for name in encoded}):
+        images = expected_images(*of_job, sample)
+        if images not in (None, {split: encoded[f"{sample}/{split}"] for split in SPLITS}):
+            of_others.append(
+                f"{'other' if images else 'smaller or larger'} images of sample {sample}"
+            )
+    if of_others:
+        raise DiagvibError(
+            f"{path}: its features are of {of_others[0]}; make them anew by `diagvib encode` and this "
+            "configuration, or by `snakemake`, which also makes the images anew if it must"
+        )
 
 
 def encode(
@@ -228,17 +258,15 @@ def encode(
             input_settings.size,
             crop=(input_settings.resize, input_settings.size, input_settings.interpolation),
         )
-    encode(
-        Encoding(
-            job.encoder.model_dump(mode="json"),
-            resolved_device,
-            cores(threads),
-            _weights(layout, mirror, job.settings["model"]),
-        ),
-        images,
-        job.samples,
-        layout.features(job.network, study, binding),
+    features = layout.features(job.network, study, binding)
+    encoding = Encoding(
+        job.encoder.model_dump(mode="json"),
+        resolved_device,
+        cores(threads),
+        _weights(layout, mirror, job.settings["model"]),
     )
+    with writing(features / FEATURES_FILE), alone(features / FEATURES_FILE):
+        encode(encoding, images, job.samples, features)
 
 
 def train(

@@ -9,6 +9,7 @@ from typing import Annotated
 from diagvib import stages
 from diagvib.cli.application import STAGES, Config, Override, Root, register
 from diagvib.foundation.errors import DeviceFailed, DiagvibError
+from diagvib.foundation.plug_ins import small_memory_refused
 from diagvib.foundation.slots import (
     Device,
     end_with_workflow,
@@ -186,7 +187,9 @@ def run_stage(
 ) -> None:
     """Run jobs with these arguments, once the settings of all are read."""
     for job, options in [_job(stage, config, settings, arguments) for arguments in jobs]:
-        getattr(stages, stage)(layout, job, **options)
+        names = [name for key, name in options.items() if key in ("scene", *_FOLDERS)]
+        with small_memory_refused(" ".join([stage, *names])):
+            getattr(stages, stage)(layout, job, **options)
 
 
 def _job(

@@ -35,6 +35,7 @@ from diagvib.settings.frozen_networks import encoder_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.keys import ResolvedBaseline, ResolvedConfiguration
 from diagvib.settings.layout import Layout, Run
+from diagvib.settings.model_settings import published_folder
 from diagvib.settings.photo_counts import STAND_IN_COUNTS
 from diagvib.studies.binding import bind
 from diagvib.studies.recipes import draw_recipes, write_recipes
@@ -194,7 +195,7 @@ def _model(
         return model
     if published:
         folders = Layout(config.root).weights("", "").parent, Path(config.mirror or ".", "weights")
-        model = next((m for f in folders if (m := located(model, f)) != model), model)
+        model = located(model, published_folder(model, folders))
         try:
             make_network(model, 10, (model.get("input") or {}).get("size") or config.image_size)
             return model

@@ -41,7 +41,7 @@ from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in
 from diagvib.scenes.photos.scene import Photos
 from diagvib.scenes.photos.watermark import TEXT, Font, find_font
-from diagvib.settings.model_settings import ModelSettings
+from diagvib.settings.model_settings import ModelSettings, published_folder
 from diagvib.training.protocol import deterministic
 
 # Kind of photos -> their test group, as in config/imagenet_w/studies.yaml.
@@ -154,7 +154,8 @@ def load_classifier(
     entry = {"name": name, "weights": weights_of(weights or shown_weights), "options": options}
     entry |= {"frozen": True, "head": "published", "input": prepared}
     settings = validated(ModelSettings, entry, f"model: {name}").model_dump()
-    network = make_network(located(settings, folder), n_classes, side)
+    settings = located(settings, published_folder(settings, [folder]))
+    network = make_network(settings, n_classes, side)
     mean, std = (tuple(255 * value for value in prepared[key]) for key in ("mean", "std"))
     encoder = Encoder(network, mean, std)
     with torch.inference_mode():

@@ -36,9 +36,13 @@ _MOST_NAMES, _FEW_NAMES = 20, 4
 
 
 def one_line(error: object, length: int = 300) -> str:
-    """The text of an exception on one line, shortened in the middle if longer than `length`
-    characters."""
+    """The text of an exception on one line, or its kind if it has none, shortened in the middle if
+    longer than `length` characters."""
     text = " ".join(str(error).split())
+    if isinstance(error, KeyError):
+        text = f"no key {text}"
+    elif isinstance(error, BaseException):
+        text = text or type(error).__name__
     return text if len(text) <= length else f"{text[: length - 105]} ... {text[-100:]}"
 
 

@@ -10,7 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import yaml
 from yaml.composer import Composer
 
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.messages import say
 from diagvib.foundation.version import __version__
 
 # The key under which all our Parquet files carry a JSON object: what made them (names, seed, code
@@ -109,6 +110,26 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Let one process at a time make `path`, and what it stands for; others wait until that one has
+    ended, however it ends. On a file system without locks, none waits."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path.with_name(f"{path.name}.lock.tmp"))
+    with suppress(OSError, NotImplementedError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            say(f"{path}: another job is making it; this one waits")
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def writing(path: Path) -> Iterator[None]:
     """DiagvibError if the system does not let the block write `path`."""
     try:
@@ -150,7 +171,8 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
     None."""
     while error is not None:
         number = getattr(error, "errno", None)
-        name = getattr(error, "filename", None)
+        # Of a copy, the second is the one that is written.
+        name = getattr(error, "filename2", None) or getattr(error, "filename", None)
         if isinstance(name, str | os.PathLike) and Path(name).parent not in path.parents:
             return None  # another file, which the block reads
         if number in _FULL:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.errors import DeviceFailed, DiagvibError, one_line
 
 
 def reason(error: BaseException) -> str:
@@ -33,6 +33,27 @@ def out_of_memory(error: BaseException | None) -> bool:
             "busy or unavailable",
         )
     )
+
+
+@contextmanager
+def small_memory_refused(name: str) -> Iterator[None]:
+    """DeviceFailed, beginning with the name of a job, if the GPU's memory is too small for the
+    block; DiagvibError if the machine's is."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if out_of_memory(error):
+            raise DeviceFailed(
+                f"{name}: the GPU's memory is too small; let fewer programs use the GPU at once, or "
+                "set device: cpu"
+            ) from None
+        # The second is torch's.
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            raise DiagvibError(
+                f"{name}: this machine's memory is too small ({one_line(error, 160)}); run fewer "
+                "jobs or programs at once"
+            ) from None
+        raise
 
 
 @contextmanager

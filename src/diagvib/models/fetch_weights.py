@@ -8,8 +8,9 @@ from pathlib import Path
 
 import requests
 import torch
+from torchvision.models import list_models
 
-from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import file_sha256, named_hash, whole_file, write_json, writing
 from diagvib.foundation.messages import say
 from diagvib.foundation.progress import counting
@@ -25,9 +26,13 @@ def fetch_weights(model: str, name: str, digests: Path, mirror: Path | None = No
     sha256.
 
     They are taken from the folder `weights` of a mirror, from torch's cache, or downloaded. An
-    existing correct file is kept. DiagvibError for a wrong file in the mirror, or if there are none.
+    existing correct file is kept. DiagvibError for a wrong file in the mirror, an unknown name, or
+    if there are none.
     """
-    url = published(model, name).url
+    try:
+        url = published(model, name).url
+    except ValueError:  # torchvision's
+        raise unknown_name("network of torchvision", model, list_models()) from None
     target = digests.with_name(Path(url).name)
     if not _is_correct(target, url):
         if source := _copy_of(url, mirror):
@@ -75,7 +80,8 @@ def _download(url: str, target: Path) -> str:
                 if _is_correct(partial, url):
                     os.replace(partial, target)
                     return ""
-                reason = f"wrong content, sha256 {file_sha256(partial)}"
+                digest = file_sha256(partial)
+                reason = f"wrong content, sha256 {digest}, expected {named_hash(url)}..."
                 partial.unlink()
             say(f"{target.name}: {reason}")
     return reason

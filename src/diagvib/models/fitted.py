@@ -111,20 +111,28 @@ def _outputs(network: nn.Module, image_size: int) -> int:
 
 def transformers_model(settings: dict, n_classes: int, image_size: int) -> Whole:
     """`transformers/FOLDER`: an image classifier that `save_pretrained` wrote to this folder, with
-    its own outputs. DiagvibError if there is none."""
+    its own outputs. DiagvibError if there is none, or if weights that are used are not there:
+    transformers would draw them."""
     name = settings["name"]
     try:
         from transformers import AutoModelForImageClassification
 
         folder = name.removeprefix("transformers/")
-        net = AutoModelForImageClassification.from_pretrained(
-            folder, local_files_only=True, **settings["options"]
+        net, loading = AutoModelForImageClassification.from_pretrained(
+            folder, local_files_only=True, output_loading_info=True, **settings["options"]
         )
     except Exception as error:  # of many kinds, also if the package is missing
         raise DiagvibError(
             f"model: {name}: holds no image classifier of transformers ({reason(error)}); name a folder "
             "that save_pretrained wrote"
         ) from None
+    used = "" if settings.get("head") == "published" else f"{net.base_model_prefix}."
+    drawn = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
+    if lacking := sorted(key for key in drawn if key.startswith(used)):
+        raise DiagvibError(
+            f"model: {name}: its file has no weights {some_names(lacking, _EXAMPLES)} of this shape, which "
+            "would be random; save the whole fitted classifier by save_pretrained"
+        )
     network = Whole(Logits(net), net.config.num_labels)
     network.classes = network.body.names
     check_logits(network.eval(), f"model: {name}", net.config.num_labels, image_size)

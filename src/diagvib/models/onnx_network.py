@@ -58,7 +58,7 @@ class OnnxNetwork:
                 error = error.__cause__
             raise DiagvibError(
                 f"model.runtime: the network cannot be run by onnxruntime ({reason(error)}); leave "
-                "the key out"
+                f"the key out, or delete {cache_folder() / 'onnx'} if a file there is damaged"
             ) from None
 
     def _cached(self, shape: torch.Size) -> bytes:

@@ -157,7 +157,11 @@ def read_state(path: Path, key: str | None = None) -> dict[str, Tensor]:
     except Exception as error:  # torch.load may raise anything for damaged files
         reason = one_line(error, 160)
     raise DiagvibError(
-        f"{path}: holds no weights ({reason}); save the model's state_dict with torch.save"
+        f"{path}: holds no weights ("
+        f"{'a file of another kind' if reason.startswith('Weights only') else reason}"
+        f"{f', but {one_line([*saved])}' if reason == f'no key {key!r}' else ''}"
+        "); a whole file is needed that torch.save(model.state_dict(), FILE) wrote, not safetensors, "
+        "ONNX, TorchScript or a pickled model"
     )
 
 

@@ -1,6 +1,6 @@
 """The settings of a baseline's network, and of the weights that it begins with."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -207,6 +207,19 @@ def published_weights(model: dict | None) -> tuple[str, str] | None:
     if not model or not isinstance(model["weights"], str) or model["weights_file"]:
         return None
     return (model["name"], model["weights"]) if family(model["name"]) == "torchvision" else None
+
+
+def published_folder(model: dict | None, folders: Iterable[Path | None]) -> Path | None:
+    """The first folder that has the file of a model's weights, if torchvision publishes them.
+    DiagvibError for an unknown name of weights."""
+    if not published_weights(model):
+        return None
+    from diagvib.models.weights import located  # with torch
+
+    try:
+        return next((folder for folder in folders if located(model, folder) != model), None)
+    except ValueError:  # of torchvision, for a model that it lacks, of which its maker says so
+        return None
 
 
 def prepared_input(model: Mapping | None) -> dict | None:

@@ -279,7 +279,7 @@ def write_features(
             if not np.isfinite(values).all():
                 raise DiagvibError(
                     f"{paths[name]}: a feature of the network is not a number, or too large for "
-                    f"{dtype}; choose other weights, or dtype: float32"
+                    f"{dtype}; choose other weights{', or dtype: float32' * (dtype != 'float32')}"
                 )
             arrays[name][rows_done : rows_done + count] = values
         rows_done += count

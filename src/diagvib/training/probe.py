@@ -55,16 +55,19 @@ def _features(function: Callable[[Tensor], object], caller: str, images: Tensor)
             f"scales itself, as in `lambda images: network(images.float() / 255)` ({reason(error)})"
         ) from None
     try:
-        features = torch.as_tensor(values).float().cpu()
+        numbers = torch.as_tensor(values)
+        features = numbers.real.float().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise DiagvibError(
             f"{caller}: the function gave {type(values).__name__}; features [B, D] are needed, a tensor "
             "or an array"
         ) from None
-    if features.ndim != 2 or len(features) != len(images) or not features.isfinite().all():
+    fitting = features.ndim == 2 and len(features) == len(images) and features.shape[1]
+    if not fitting or numbers.is_complex() or not features.isfinite().all():
+        kind = "complex values" if numbers.is_complex() else "values"
         raise DiagvibError(
-            f"{caller}: for {len(images)} images, the function gave values of shape "
-            f"{[*features.shape]}; finite features of shape [{len(images)}, D] are needed"
+            f"{caller}: for {len(images)} images, the function gave {kind} of shape "
+            f"{[*features.shape]}; real, finite features of shape [{len(images)}, D] are needed"
         )
     return features
 
