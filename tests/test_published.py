@@ -104,6 +104,8 @@ def test_publishing_again_changes_nothing_but_what_nobody_needs(repository):
     stray.parent.mkdir(exist_ok=True)
     stray.touch()
     assert "; 1 files of earlier versions" in diagvib(repository, "publish", "--root", COPY)
+    (run := repository / ROOT / "results/runs/small_cnn/chgo/hue-shape/0").mkdir(parents=True)
+    (run / "metrics.json").touch()  # of a study that the configuration does not name
     message = diagvib(repository, "publish", "--config", "toy.yaml")
     assert f"in place of what was published there from {ROOT} or another" in message
     assert "; 0 files of earlier versions" in message

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
+from diagvib.commands.prune import find_unneeded
 from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.files import DIGESTS_FILE, read_json, read_yaml
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
@@ -37,9 +38,9 @@ MOST_MB = 30
 
 
 def publish(config: ResolvedConfiguration) -> str:
-    """Copy a finished root to the folder of published ones, record it there and push it to STORE.
-    Returns a summary for the user. DiagvibError if it is not complete, or no clone has the files
-    that it names."""
+    """Copy what a configuration asks for of its finished root to the folder of published ones,
+    record it there and push it to STORE. Returns a summary for the user. DiagvibError if it is not
+    complete, or no clone has the files that it names."""
     root = config.root
     if root == ".":
         raise DiagvibError(
@@ -59,6 +60,9 @@ def publish(config: ResolvedConfiguration) -> str:
             shutil.rmtree(Path(copy, name), ignore_errors=True)
             shutil.copytree(Path(root, name), Path(copy, name))
         copy_records(root, copy)
+        # Such as runs of another configuration, or unfinished ones, under the same root.
+        for path in find_unneeded([config.model_copy(update={"root": copy})]):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     record(copy, config.model_copy(update={"root": copy}))
     dvc("push", stages_of(copy))
     unused = _unused_objects()
