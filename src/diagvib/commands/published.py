@@ -127,8 +127,8 @@ def _object(digest: str) -> Path:
 
 def _is_damaged(path: Path) -> bool:
     """Whether a file in STORE is absent or not the one that its name says."""
-    named = f"{path.parent.name}{path.name}".removesuffix(".dir")
-    return not path.exists() or hashlib.md5(path.read_bytes()).hexdigest() != named
+    digest = f"{path.parent.name}{path.name}".removesuffix(".dir")
+    return not path.exists() or hashlib.md5(path.read_bytes()).hexdigest() != digest
 
 
 def git_size(folder: Path) -> tuple[int, int]:

@@ -126,9 +126,9 @@ def transformers_model(settings: dict, n_classes: int, image_size: int) -> Whole
             f"model: {name}: holds no image classifier of transformers ({reason(error)}); name a folder "
             "that save_pretrained wrote"
         ) from None
-    used = "" if settings.get("head") == "published" else f"{net.base_model_prefix}."
-    drawn = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
-    if lacking := sorted(key for key in drawn if key.startswith(used)):
+    prefix = "" if settings.get("head") == "published" else f"{net.base_model_prefix}."
+    random_weights = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
+    if lacking := sorted(key for key in random_weights if key.startswith(prefix)):
         raise DiagvibError(
             f"model: {name}: its file has no weights {some_names(lacking, _EXAMPLES)} of this shape, which "
             "would be random; save the whole fitted classifier by save_pretrained"
