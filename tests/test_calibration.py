@@ -48,7 +48,7 @@ def test_it_is_in_the_tables_if_runs_have_probabilities(tmp_path):
     assert text.heads[-2:] == ["id", "ood"]
     furthest = calibration_sentence(rows, SHIPPED)
     assert "resnet18 in ZGO, test group ood" in furthest
-    assert f"are {100 * np.mean(errors):.0f} points" in furthest
+    assert f"by {100 * np.mean(errors):.0f} points" in furthest
 
 
 def test_the_sentence_is_of_the_mean_over_all_bindings_as_the_table_is():

@@ -100,7 +100,7 @@ def test_each_rule_chooses_its_epoch():
     assert table["change"].tolist() == pytest.approx((table["mean"] - 0.45).tolist())
     assert (table["n"] == 2).all() and (table["expected"] == 2).all()
     sentence = selection_sentence(table, SHIPPED)
-    assert "would cost m 15.0 points at most: last epoch, ZGO, target" in sentence
+    assert "would cost m at most 15.0 points: last epoch, ZGO, target" in sentence
 
 
 def test_the_worst_cue_is_sought_rule_by_rule():

@@ -224,7 +224,7 @@ def test_a_plan_goes_by_components_that_were_measured(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("iid", "sentence"),
-    [(0.55, "in FGO-20: by balanced ones"), (0.3001, "choose equally good epochs")],
+    [(0.55, "in FGO-20: with balanced ones"), (0.3001, "choose equally good epochs")],
 )
 def test_the_largest_dependence_on_validation_images_may_have_either_sign(iid, sentence):
     keys = {"model": "m", "method": "erm", "supervision": "none", "selection": "val_loss"}
