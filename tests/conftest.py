@@ -22,7 +22,7 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 
-pytest_plugins = ["toy"]  # fixtures: output, finished, repository
+pytest_plugins = ["toy", "slot_holder"]  # fixtures: output, finished, repository; holder
 gc.set_threshold(100_000, 50, 100)  # as the program does
 REPOSITORY = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent  # with the programs diagvib, dvc, snakemake and python

@@ -1,13 +1,11 @@
 """The workflow on a cluster of which Snakemake knows only a command that submits a script."""
 
-import subprocess
 import sys
 
 import pytest
 
 from diagvib.foundation.files import read_json
-from diagvib.foundation.slots import FOLDER
-from toy import CLUSTER_TOY, copy_of_the_repository, environment, hashes, run_here
+from toy import CLUSTER_TOY, call, copy_of_the_repository, hashes, run_here
 
 pytestmark = pytest.mark.integration
 CONFIG = f"""{CLUSTER_TOY}training:
@@ -22,16 +20,7 @@ echo $!
 """
 
 
-# Another user's job, of which the cluster does not say that it has the first device.
-OTHER_JOB = """
-from diagvib.foundation.slots import Device, take_slot
-take_slot(100, [Device("cpu:0")])
-print(input())
-"""
-
-
-def test_jobs_are_submitted_by_a_sites_command(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER, str(tmp_path / "slots"))
+def test_jobs_are_submitted_by_a_sites_command(tmp_path, holder):
     (repository := tmp_path / "cluster").mkdir()
     copy_of_the_repository(repository)
     (repository / "toy.yaml").write_text(CONFIG)
@@ -50,20 +39,9 @@ def test_jobs_are_submitted_by_a_sites_command(tmp_path, monkeypatch):
         "snakemake",
         *(word for pair in options.items() for word in pair),
     ]
-    streams = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", OTHER_JOB], **streams, text=True) as other:
-        assert "takes 100 % of cpu:0" in other.stderr.readline()
-        result = subprocess.run(
-            [*command, "--", "tables"],
-            cwd=repository,
-            env=environment(repository),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        other.communicate("\n")
-    assert result.returncode == 0, result.stdout + (repository / "cluster.log").read_text()
+    # Another user's job, of which the cluster does not say that it has the first device.
+    assert holder(100, "cpu").stdout.readline() == "cpu:0\n"
+    call(repository, *command, "--", "tables")
     undisturbed = run_here(repository / "toy.yaml", root=tmp_path / "undisturbed").root
     assert hashes(repository / "toy") == hashes(undisturbed)
     requests = sorted((repository / "asked").read_text().splitlines())

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -28,15 +27,9 @@ from diagvib.foundation.slots import (
 )
 from diagvib.settings.resolve import load_config
 from diagvib.workflow.gpu_shares import gpu_shares
+from slot_holder import HOLD
 from toy import copy_of_the_repository, environment, write
 
-HOLD = """
-import sys, time
-from diagvib.foundation.slots import end_with_workflow, slot_devices, take_slot
-end_with_workflow()
-print(take_slot(int(sys.argv[1]), slot_devices(sys.argv[2].split(","))), flush=True)
-time.sleep(600)
-"""
 # Its jobs say so if they use a slot while another job does.
 GRID = """
 root: toy
@@ -79,26 +72,6 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb-2)
 GPU 2: NVIDIA H200 (UUID: GPU-eeee-5)
 """
 MEMORY = "GPU-aaaa-1, 40960\nGPU-bbbb-2, 40960\nGPU-eeee-5, 143771\n"
-
-
-@pytest.fixture
-def holder(tmp_path, monkeypatch):
-    """Start a process that takes a share, and then says of which device."""
-    monkeypatch.setenv(FOLDER, str(tmp_path / "slots"))
-    started = []
-
-    def hold(
-        share: int, devices: str = "cpu,cpu", code: str = HOLD, **options: object
-    ) -> subprocess.Popen:
-        command = [sys.executable, "-c", code, str(share), devices]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
-        started.append(process)
-        return process
-
-    yield hold
-    for process in started:
-        process.kill()
-        process.wait()
 
 
 def test_jobs_take_the_least_used_device_and_wait_where_none_has_room(holder):

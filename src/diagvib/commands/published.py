@@ -2,7 +2,6 @@
 configuration and metrics, and in STORE, a DVC remote, its other files; but not those that are drawn
 again, the same, when it is pulled."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,16 +14,18 @@ from shlex import quote
 
 from diagvib.commands.prune import find_unneeded
 from diagvib.foundation.errors import DiagvibError, some_names
-from diagvib.foundation.files import DIGESTS_FILE, read_json, read_yaml
+from diagvib.foundation.files import DIGESTS_FILE, read_json
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
 from diagvib.workflow.dvc import (
     dvc,
+    file_md5,
     is_without_git,
     lock_of,
     outs_of,
+    recorded_outs,
     stages_of,
     why_no_ledger,
 )
@@ -111,9 +112,9 @@ def _unused_objects() -> list[Path]:
 
 def _objects(root: str) -> set[Path]:
     """The files in STORE that a published root has."""
-    objects = set()
-    outs = [out for stage in read_yaml(lock_of(root))["stages"].values() for out in stage["outs"]]
-    for digest in (out["md5"] for out in outs if out["path"] != str(Layout(root).metrics)):
+    outs, objects = recorded_outs(root), set()
+    outs.pop(str(Layout(root).metrics), None)  # in git
+    for digest in outs.values():
         objects.add(path := _object(digest))
         if digest.endswith(".dir"):
             with suppress(FileNotFoundError, ValueError):  # absent or damaged itself
@@ -128,7 +129,7 @@ def _object(digest: str) -> Path:
 def _is_damaged(path: Path) -> bool:
     """Whether a file in STORE is absent or not the one that its name says."""
     digest = f"{path.parent.name}{path.name}".removesuffix(".dir")
-    return not path.exists() or hashlib.md5(path.read_bytes()).hexdigest() != digest
+    return not path.exists() or file_md5(path) != digest
 
 
 def git_size(folder: Path) -> tuple[int, int]:
@@ -145,9 +146,10 @@ def pull(root: str) -> ResolvedConfiguration:
     what is drawn is removed, to be drawn anew. DiagvibError if there is no such root here, a file to
     replace was made or edited here, or STORE is damaged."""
     if not lock_of(root).exists():
-        names = ", ".join(published_roots()) or f"none in {PUBLISHED}"
-        inside = any(Path(root).is_relative_to(name) for name in published_roots())
+        roots = published_roots()
+        inside = any(Path(root).is_relative_to(name) for name in roots)
         part = f"; a part of one is got by `dvc pull {quote(root)}`" * inside
+        names = ", ".join(roots) or f"none in {PUBLISHED}"
         raise DiagvibError(f"{lock_of(root)}: no such file; published roots: {names}{part}")
     config = load_config(config_of(root))
     if config.root != root:  # or other folders than this root's would be filled

@@ -123,15 +123,16 @@ def changes(root: str, *options: str, **environment: str) -> dict[str, list[str]
     return json.loads(dvc(*status, **environment)).get("uncommitted", {})
 
 
+def file_md5(path: Path) -> str:
+    """The hash by which DVC records a file."""
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
 def folder_md5(folder: Path) -> str:
     """The hash by which DVC records a folder: that of the list of its files with theirs."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path.name[0] != "."]
     files = [
-        {
-            "md5": hashlib.md5(path.read_bytes()).hexdigest(),
-            "relpath": path.relative_to(folder).as_posix(),
-        }
-        for path in paths
+        {"md5": file_md5(path), "relpath": path.relative_to(folder).as_posix()} for path in paths
     ]
     text = json.dumps(sorted(files, key=itemgetter("relpath")), sort_keys=True)
     return f"{hashlib.md5(text.encode()).hexdigest()}.dir"
@@ -142,3 +143,9 @@ def outs_of(root: str) -> list[Path]:
     stages = read_yaml(stages_of(root))["stages"].values()
     outs = [out for stage in stages for out in stage.get("outs", [])]
     return [Path(out if isinstance(out, str) else next(iter(out))) for out in outs]
+
+
+def recorded_outs(root: str) -> dict[str, str]:
+    """The folders and files that a root's dvc.lock records, with their hashes."""
+    stages = read_yaml(lock_of(root))["stages"].values()
+    return {out["path"]: out["md5"] for stage in stages for out in stage["outs"]}

@@ -17,7 +17,7 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, some_names
-from diagvib.foundation.files import read_json, read_yaml, shipped_path
+from diagvib.foundation.files import read_json, shipped_path
 from diagvib.foundation.messages import say
 from diagvib.provenance.conditions import trained_on
 from diagvib.provenance.finished import RUN_RECORD
@@ -32,6 +32,7 @@ from diagvib.workflow.dvc import (
     is_without_git,
     lock_of,
     outs_of,
+    recorded_outs,
     stages_of,
     why_no_ledger,
     why_not_checked,
@@ -170,12 +171,8 @@ def _changed_metrics(root: str) -> Path | None:
     """The folder of metrics that are in git instead of DVC's cache, if it is not the recorded one;
     DVC does not compare it."""
     outs = {*map(str, outs_of(root))}
-    for stage in read_yaml(lock_of(root))["stages"].values():
-        for out in stage["outs"]:
-            folder = Path(out["path"])
-            if str(folder) not in outs and folder_md5(folder) != out["md5"]:
-                return folder
-    return None
+    in_git = {path: md5 for path, md5 in recorded_outs(root).items() if path not in outs}
+    return next((Path(path) for path, md5 in in_git.items() if folder_md5(Path(path)) != md5), None)
 
 
 def print_verified(differences: dict[str, list[str]], root: str = ".") -> bool:
