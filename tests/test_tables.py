@@ -3,13 +3,17 @@ nothing else."""
 
 import json
 import shutil
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from conftest import refused
 from diagvib import stages
+from diagvib.commands.table import Choices, methods_table
 from diagvib.foundation.files import read_metadata, read_table, write_table
 from diagvib.papers.all_tables import tabulate
 from diagvib.papers.diagvib6.shortcut import cue_contrasts
@@ -309,16 +313,45 @@ def test_words_that_are_the_same_in_all_rows_stand_below_the_table():
     assert narrowed(table) == table, "results, not words"
 
 
+FEW = ["studies=[zgo]", "bindings=[shape-hue]", "samples=2", "baselines=[small_cnn]"]
+
+
+def make(stage: str, root: Path, *overrides: str) -> None:
+    """Make the tables or the page of a root by hand, in a configuration with FEW runs."""
+    config = load_config(overrides=[*FEW, *overrides])
+    getattr(stages, stage)(Layout(root), stage_settings(config, stage), 1)
+
+
 def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
-    config = load_config(
-        overrides=["studies=[zgo]", "bindings=[shape-hue]", "samples=2", "baselines=[small_cnn]"]
-    )
     for stage, name in (("tabulate", "tables/tables.md"), ("plot", "report.html")):
-        getattr(stages, stage)(Layout(tmp_path), stage_settings(config, stage), 1)
+        make(stage, tmp_path)
         page = tmp_path / "results" / name
         message = f"2 of 2 runs are missing or damaged (small_cnn 2); {page} lists them"
         assert message in capsys.readouterr().err
         assert "small_cnn, zgo: all 2 runs: missing" in page.read_text()
+
+
+def test_tables_of_another_configuration_are_not_drawn(tmp_path):
+    make("tabulate", tmp_path)
+    with refused(
+        "tables: made with other counts, training than the configuration has; make the tab"
+    ):
+        make("plot", tmp_path, "training.max_epochs=7", "counts.ood=1500")
+    assert not (tmp_path / "results/report.html").exists()
+
+
+def test_tables_that_are_not_all_made_are_not_used(tmp_path):
+    make("tabulate", tmp_path)
+    page = tmp_path / "results/tables/tables.md"
+    page.unlink()
+    page.mkdir()  # so that they cannot be finished
+    with pytest.raises(IsADirectoryError):
+        make("tabulate", tmp_path)
+    for use in (partial(make, "plot", tmp_path), partial(methods_table, tmp_path, Choices())):
+        with refused(
+            "versions.json: no such file, so the tables are not complete; run `diagvib tab"
+        ):
+            use()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_table, read_yaml, write_text
 from diagvib.foundation.messages import say
 from diagvib.foundation.validation import Name, Strict, TextLike, validated
+from diagvib.provenance.tabulated import made_with
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, mean_per_class
 from diagvib.results.metric_sets.metric_set import COLUMNS, Results, describe
 from diagvib.results.metric_sets.registry import METRIC_SETS
@@ -100,7 +101,7 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
     are no tables, or they are not those of the runs."""
     tables = read_tables(root / "results/tables")
     cells = with_seeds(read_table(root / "results/tables/cells.parquet").to_pandas())
-    settings = read_json(root / "results/tables/versions.json")["settings"]
+    settings = made_with(root / "results/tables")
     studies_known, runs = known_studies(settings), tables["runs"]
     baselines = baseline_settings(runs["baseline"].unique(), settings)
     for (study, baseline), study_runs in runs.groupby(["study", "baseline"], sort=False):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import read_json, read_table, write_text
+from diagvib.foundation.files import read_table, write_text
 from diagvib.papers.notes import source_note
+from diagvib.provenance.tabulated import made_with
 from diagvib.results.cells import RUN_KEYS
 from diagvib.results.metric_sets.metric_set import (
     BASELINE,
@@ -55,7 +56,7 @@ def methods_table(root: Path, choices: Choices) -> Table:
     Descriptions that are the same in all rows are left out. DiagvibError for a study or metric
     that the root does not have."""
     frames = read_tables(root / "results/tables")
-    settings = read_json(root / "results/tables/versions.json")["settings"]
+    settings = made_with(root / "results/tables")
     cells = with_seeds(read_table(root / "results/tables/cells.parquet").to_pandas())
     studies_known, runs = known_studies(settings), frames["runs"]
     for name in choices.studies:
