@@ -57,6 +57,12 @@ def test_what_cannot_be_probed_is_said(features, method, says):
         diagvib.probe(features, "zgo", "hue-shape", method=method, **SMALL)
 
 
+@pytest.mark.parametrize("seed", ["1", 1.5, -1, True])
+def test_a_seed_is_a_number(seed):
+    with refused("diagvib.probe: seed: must be "):
+        diagvib.probe(colours, "zgo", "hue-shape", seed=seed, **SMALL)
+
+
 @pytest.mark.parametrize(
     ("inputs", "remainder"),
     [

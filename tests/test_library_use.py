@@ -114,6 +114,38 @@ def test_the_worst_combination_of_classes_counts():
     assert metrics["worst_cell"] == 0 and metrics["ood_accuracy"] == pytest.approx(5 / 6)
 
 
+@pytest.mark.parametrize("indices", [np.arange(27) < 3, [0.5, 2.0], ["1"]])
+def test_a_mask_is_not_taken_for_the_numbers_of_images(indices):
+    dataset = load()
+    with refused("images have numbers from 0 to 26, not .*; for a mask, use numpy.flatnonzero"):
+        dataset.__getitems__(indices)
+    assert dataset.__getitems__([]) == []
+    chosen = torch.utils.data.Subset(dataset, torch.tensor([-1, 4]))
+    assert [label for _, label, _ in chosen.__getitems__([0, 1])] == dataset.targets[
+        [-1, 4]
+    ].tolist()
+
+
+def test_wilds_metrics_are_of_class_indices_and_of_their_own_targets():
+    dataset = load(split="test")
+    right, rows = dataset.targets, dataset.metadata_array
+    assert dataset.eval(right.flip(0), right.flip(0), rows.flip(0))[0]["acc_avg"] == 1
+    for predictions in (torch.rand(len(dataset)), torch.rand(len(dataset), 10), right[:, None]):
+        with refused(r"predictions must be class indices int\[108\], .*; for logits, use argmax"):
+            dataset.eval(predictions, right, rows)
+    for inputs in ((right[:1], right, rows), (right, right.flip(0), rows), (right, right, right)):
+        with refused(
+            "are not those that came with the 1.* predictions; give each one's target, and"
+        ):
+            dataset.eval(*inputs)
+
+
+def test_other_processes_can_be_given_transforms_of_a_subset():
+    dataset = load(split="all", transform=torch.Tensor.float)
+    val = dataset.get_subset("val", transform=torch.Tensor.sum)
+    assert pickle.loads(pickle.dumps(val))[0][0] == dataset.pixels[COUNTS["train"]].sum()
+
+
 def test_a_transform_may_change_its_image():
     dataset = load(transform=lambda image: image.fill_(0))
     before = dataset.pixels.clone()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from diagvib.foundation.validation import validated
 from diagvib.images.files import Images
 from diagvib.library.finished_root import study_files
-from diagvib.library.loading import Drawing, listed, load
+from diagvib.library.loading import Drawing, Integer, listed, load
 from diagvib.library.rendering import few_images
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import complete
 from diagvib.settings.layout import Run
+from diagvib.settings.ranges import Seed
 from diagvib.studies.study import SPLITS, load_study
 
+_Seed = Annotated[Seed, Field(strict=True), Integer]
 # The head that `probe` trains, and the images that it draws unless `counts` says otherwise.
 _HEAD = {
     "model": {"name": "small_cnn", "frozen": True},  # its features are given
@@ -57,6 +61,7 @@ def probe(
     from diagvib.training.probe import features_by, head_predictions
     from diagvib.training.protocol import Protocol
 
+    seed = validated(_Seed, seed, "diagvib.probe: seed")
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")
     files = listed(options.get("studies_from")) or study_files(options.get("root"))

@@ -37,7 +37,7 @@ _Texture = Annotated[
 ]
 TexturePaths = Annotated[Sequence[_Texture], BeforeValidator(listed)]
 _Mapping = BeforeValidator(lambda value: dict(value) if isinstance(value, Mapping) else value)
-_Integer = BeforeValidator(lambda value: int(value) if isinstance(value, np.integer) else value)
+Integer = BeforeValidator(lambda value: int(value) if isinstance(value, np.integer) else value)
 _Dtype = Annotated[
     Literal["uint8", "float32"], BeforeValidator(lambda value: str(value).removeprefix("torch."))
 ]
@@ -101,13 +101,13 @@ def load(
     study: str,
     binding: str,
     split: Split = "train",
-    sample: Annotated[int, _Integer, Field(ge=0, le=_MOST_SAMPLES)] = 0,
+    sample: Annotated[int, Integer, Field(ge=0, le=_MOST_SAMPLES)] = 0,
     *,
     root: _Path | None = None,
     sources: Sources | None = None,
     mirror: _Path | None = None,
-    counts: Annotated[dict[Name, Annotated[ImageCount, _Integer]] | None, _Mapping] = None,
-    image_size: Annotated[ImageSize, _Integer] | None = None,
+    counts: Annotated[dict[Name, Annotated[ImageCount, Integer]] | None, _Mapping] = None,
+    image_size: Annotated[ImageSize, Integer] | None = None,
     device: str | torch.device | None = None,
     transform: Callable[[Tensor], Any] | None = None,
     dtype: _Dtype = "uint8",

@@ -6,6 +6,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -104,10 +105,17 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         return self.__getitems__([range(len(self))[operator.index(index)]])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Image, int, Metadata]]:
-        """Several images at once, as a DataLoader asks for them."""
+        """Several images at once, as a DataLoader asks for them. DiagvibError for what are no numbers,
+        as of a mask, which would be taken for images 0 and 1."""
+        numbers = np.asarray(indices)
+        if numbers.size and numbers.dtype.kind not in "iu":
+            raise DiagvibError(
+                f"images have numbers from 0 to {len(self) - 1}, not {numbers.dtype}; for a mask, use "
+                "numpy.flatnonzero(mask)"
+            )
         # numpy's own arithmetic, since a fork lacks the threads that torch's may wait for; and a
         # copy, which a transform may change.
-        rows = np.asarray(indices, dtype=np.int64)
+        rows = numbers.astype(np.int64)
         pixels = self.pixels.numpy()[rows]
         if self.dtype == "float32":
             pixels = np.divide(pixels, np.float32(255), dtype=np.float32)
@@ -187,9 +195,16 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         """WILDS' metrics of predictions in any order, with the targets and rows of metadata that
         came with them: the accuracy on all, on each combination of classes, `acc_wg` on the worst;
         and `GROUP_accuracy`, the mean over classes on a group of the study, as `evaluate` gives it.
-        The same as text."""
-        fields, right = self.metadata_fields, (y_pred == y_true).numpy(force=True)
-        columns = dict(zip(fields, metadata.numpy(force=True).T, strict=True))
+        The same as text. DiagvibError unless they are class indices, int[N], and the targets are the
+        column y of the metadata."""
+        fields, predicted = self.metadata_fields, self._class_indices(y_pred)
+        truth, rows = _array(y_true), _array(metadata)
+        if rows.shape != (len(predicted), len(fields)) or not np.array_equal(truth, rows[:, -1]):
+            raise DiagvibError(
+                f"targets{[*truth.shape]} and metadata{[*rows.shape]} are not those that came with the "
+                f"{len(predicted)} predictions; give each one's target, and its row of {', '.join(fields)}"
+            )
+        right, columns = predicted == truth, dict(zip(fields, rows.T, strict=True))
         names = {field: np.array(self.metadata_map[field])[columns[field]] for field in fields}
         frame = pd.DataFrame({**names, "is right": right})  # no name of a factor
         by = [*reversed([*self.cue_classes, "y"])]
@@ -205,6 +220,21 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         by_class = frame.groupby(["group", "y"])["is right"].mean().groupby("group").mean()
         metrics |= {f"{group}_accuracy": value for group, value in by_class.items() if group}
         return metrics, "".join(f"{name}: {value:.3f}\n" for name, value in metrics.items())
+
+    def _class_indices(self, predictions: Tensor | np.ndarray | Sequence[int]) -> np.ndarray:
+        predicted = _array(predictions)
+        integers = predicted.ndim == 1 and predicted.dtype.kind in "iu"
+        if not integers or (predicted < 0).any() or (predicted >= len(self.classes)).any():
+            problem = (
+                f"{predicted.min()} to {predicted.max()}"
+                if integers
+                else f"{predicted.dtype}{[*predicted.shape]}"
+            )
+            raise DiagvibError(
+                f"predictions must be class indices int[{len(self)}], numbers from 0 to "
+                f"{len(self.classes) - 1}, not {problem}; for logits, use argmax(1)"
+            )
+        return predicted
 
     def evaluate(
         self,
@@ -223,18 +253,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             raise DiagvibError(
                 "predictions are evaluated on one split; load it by its name, such as split='test'"
             )
-        predicted = _array(predictions)
-        integers = predicted.ndim == 1 and predicted.dtype.kind in "iu"
-        if not integers or (predicted < 0).any() or (predicted >= len(self.classes)).any():
-            problem = (
-                f"{predicted.min()} to {predicted.max()}"
-                if integers
-                else f"{predicted.dtype}{[*predicted.shape]}"
-            )
-            raise DiagvibError(
-                f"predictions must be class indices int[{len(self)}], numbers from 0 to "
-                f"{len(self.classes) - 1}, not {problem}; for logits, use argmax(1)"
-            )
+        predicted = self._class_indices(predictions)
         present = np.unique(self.targets)
         if not np.isin(predicted, present).all() and predicted.max() < len(present):
             warnings.warn(
@@ -263,7 +282,11 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
 def _composed(before: Callable | None, after: Callable | None) -> Callable | None:
     if before is None or after is None:
         return before or after
-    return lambda image: after(before(image))
+    return partial(_in_turn, before, after)  # which other processes can be given
+
+
+def _in_turn(before: Callable, after: Callable, image: Any) -> Any:
+    return after(before(image))
 
 
 def _array(values: Tensor | np.ndarray | Sequence) -> np.ndarray:
