@@ -332,6 +332,21 @@ def test_images_of_another_size_or_study_are_not_exported(config, tmp_path, monk
         export(subject, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        (
+            {"train": 33},
+            "0/train.parquet: has 30 images, but the configuration has counts.train: 33",
+        ),
+        ({"id": 18}, "0/test.parquet: has 9 images of the group id, but .* has counts.id: 18; run"),
+    ],
+)
+def test_more_or_fewer_images_than_configured_are_not_exported(config, tmp_path, counts, says):
+    with refused(says):
+        export(config.model_copy(update={"counts": {**COUNTS, **counts}}), tmp_path)
+
+
 def test_croissant_has_the_hash_of_every_file(exported):
     content = read_json(exported[0] / "croissant.json")
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())

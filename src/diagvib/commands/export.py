@@ -7,6 +7,7 @@ and Croissant metadata.
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,7 @@ from diagvib.images.files import class_indices, image_pixels
 from diagvib.scenes import load_scene
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
+from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
 
 # Images per row group: a few megabytes, as viewers prefer.
@@ -95,6 +97,8 @@ def _export_split(
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         _check_made_for(config, metadata, path)
+        groups = Counter(file.read(["group"])["group"].to_pylist())
+        _check_counts(config, metadata["study"], split, groups, path)
         factors = load_scene(metadata["scene"]).factors
         # The order of the classes gives their numbers.
         classes = {factor: [*of_factor] for factor, of_factor in factors.items()}
@@ -135,6 +139,24 @@ def _check_made_for(config: Configuration, metadata: dict, path: Path) -> None:
         raise DiagvibError(
             f"{path}: was drawn from an earlier definition of study {study.name}; {_AGAIN}"
         )
+
+
+def _check_counts(
+    config: Configuration, name: str, split: str, groups: Counter[str], path: Path
+) -> None:
+    """DiagvibError unless a split has as many images as the configuration says. groups: those that
+    there are of each test group."""
+    study = config.study(name)
+    if study.as_published:
+        return
+    for group, count in split_counts(study, config.counts, split).items():
+        images = groups.total() if group is None else groups[group]
+        if images != count:
+            of_group = f" of the group {group}" if group else ""
+            raise DiagvibError(
+                f"{path}: has {images:,} images{of_group}, but the configuration has "
+                f"counts.{group or split}: {count}; {_AGAIN}"
+            )
 
 
 def _schema(recipes: pa.Schema, factors: Mapping[str, Sequence[str]]) -> pa.Schema:
