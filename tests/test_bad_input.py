@@ -342,6 +342,25 @@ def test_a_method_has_the_options_of_all_its_bases_however_they_are_named(
     assert declaration(name).supervision == list(kind.supervision)
 
 
+RAISING = {
+    "raise RuntimeError('no net')": ("(RuntimeError: no net); correct ", "/ending.py, line 1"),
+    "import absent_package": ("No module named 'absent_package'); correct ", "/ending.py, line 1"),
+    "x = {}\nx['y']": ("(KeyError: no key 'y'); correct ", "/ending.py, line 2"),
+    "open('absent.pt')": ("No such file or directory: 'absent.pt'); correct ", "line 1"),
+    "def f(:": ("(SyntaxError: ", "; correct ", "/ending.py, line 1"),
+    "": ("module 'ending' has no attribute 'f'); correct ", "/beginning.py, line 2"),
+}
+
+
+@pytest.mark.parametrize("text", RAISING)
+def test_a_module_that_cannot_be_imported_is_named_with_its_line(tmp_path, monkeypatch, text):
+    (tmp_path / "ending.py").write_text(text)
+    (tmp_path / "beginning.py").write_text("import ending\nf = ending.f")
+    monkeypatch.syspath_prepend(tmp_path)
+    says = ("model: beginning:f cannot be imported (", *RAISING[text])
+    is_refused(imported, "beginning:f", "model", says=says)
+
+
 @pytest.mark.parametrize(("changed", "says"), MODELS, ids=lambda value: str(value)[:60])
 def test_models(own_folder, monkeypatch, changed, says):
     monkeypatch.syspath_prepend(own_folder)

@@ -214,6 +214,10 @@ class Grouped(squares.Squares):
     columns = squares.Squares.columns.append(squares.pa.field("group", squares.pa.string()))
 class Shared(squares.Squares):
     realized_by = dict.fromkeys(squares.Squares.factors, squares.Squares.columns.names[:1])
+class Sized(squares.Squares):
+    def __init__(self, size): self.size = size
+class Listed(squares.Squares):
+    columns = ["top", "left"]
 class Broken(squares.Squares):
     def __init__(self, changes): self.changes = changes
     def realize(self, *all):
@@ -240,6 +244,8 @@ class Broken(squares.Squares):
             "Joined: factors: two classes of colour, each with one of corner, are",
         ),
         ("own_scene:Grouped", "columns: group is the name of another column"),
+        ("own_scene:Sized", "Sized cannot be made (TypeError: "),
+        ("own_scene:Listed", "Listed: columns: must be a Schema, not list"),
         ("own_scene:Shared", "realized_by: every factor needs columns of its own"),
     ],
 )

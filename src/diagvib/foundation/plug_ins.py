@@ -116,14 +116,36 @@ def imported(reference: str, kind: str):
     """The function or class named by `package.module:name`, looked up as Python does and in the
     current folder.
 
-    kind: scene, model or method, for messages. DiagvibError if it is not there.
+    kind: scene, model or method, for messages. DiagvibError if it is not there, or its module
+    raises an exception, naming the line.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         return pkgutil.resolve_name(reference)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (DiagvibError, MemoryError):
+        raise
+    except Exception as error:  # of a module of the user's, anything
+        line = _line_of_user(error)
+        remedy = (
+            f"correct {line}"
+            if line
+            else "name it package.module:name, from an installed package or from the current folder"
+        )
         raise DiagvibError(
-            f"{kind}: {reference} cannot be imported ({reason(error)}); name it package.module:name, "
-            "from an installed package or from the current folder"
+            f"{kind}: {reference} cannot be imported ({reason(error)}); {remedy}"
         ) from None
+
+
+def _line_of_user(error: Exception) -> str:
+    """Where an exception comes from, `FILE, line N`: the innermost line that is not of Python or of
+    an installed package, if there is one, or else of such a package; empty if neither ran."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}"
+    lines = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _package(frame) not in _PROVIDED
+    ]
+    own = [entry for entry in lines if "site-packages" not in Path(entry[0]).parts] or lines
+    return "{}, line {}".format(*own[-1]) if own else ""

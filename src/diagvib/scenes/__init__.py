@@ -3,13 +3,15 @@ a user's own as `package.module:Class`, or its photo set as `path/to/photos.yaml
 other textures than the published ones is called SCENE+TEXTURES, as by `with_textures`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
+
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
-from diagvib.foundation.plug_ins import imported
+from diagvib.foundation.plug_ins import imported, reason
 from diagvib.foundation.validation import InvalidField, repeated, validated
 from diagvib.scenes.scene import RESERVED, Factors, Scene, check_joined
 
@@ -73,8 +75,18 @@ def scene_of_class(name: str) -> Scene:
     kind = imported(SCENES.get(name, name), "scene")
     if not (isinstance(kind, type) and issubclass(kind, Scene)):
         raise DiagvibError(f"scene: {name} is not a subclass of diagvib.scenes.scene.Scene")
-    scene = kind()
+    try:
+        scene = kind()
+    except Exception as error:  # of a user's code, anything
+        raise DiagvibError(
+            f"scene: {name} cannot be made ({reason(error)}); it must take no arguments"
+        ) from None
     if name not in SCENES:
+        for key, needed in (("columns", pa.Schema), ("realized_by", Mapping)):
+            if not isinstance(value := getattr(scene, key), needed):
+                raise DiagvibError(
+                    f"scene: {name}: {key}: must be a {needed.__name__}, not {type(value).__name__}"
+                )
         validated(Factors, getattr(scene, "factors", None), f"scene: {name}: factors")
         try:
             check_joined(scene.factors)
