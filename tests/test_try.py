@@ -51,10 +51,13 @@ BASELINES = "".join(
         ("counts", "small_cnn", "mine:Counts"),
         ("pictures", "small_cnn", "mine:Pictures"),
         ("large", "mine:large", "erm"),
+        ("shared", "mine:shared", "erm"),
+        ("unseeded", "mine:unseeded", "erm"),
         ("absent", "{name: resnet18, weights: IMAGENET1K_V1, weights_file: gone.pth}", "erm"),
     )
 )
 METHODS = """
+import numpy
 from torch import nn
 from diagvib.methods.method import Method
 
@@ -82,6 +85,17 @@ class Pictures(Method):
 
 def large(n_classes, image_size):
     return nn.Sequential(nn.Conv2d(3, 4, 96), nn.Flatten(), nn.Linear(4, n_classes))
+
+def tiny(n_classes, image_size):
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, n_classes))
+
+def shared(n_classes, image_size, nets={}):
+    return nets.setdefault(n_classes, tiny(n_classes, image_size))
+
+def unseeded(n_classes, image_size):
+    net = tiny(n_classes, image_size)
+    net[-1].bias.data += numpy.random.default_rng().normal()
+    return net
 """
 
 
@@ -131,12 +145,16 @@ def test_a_trial_says_that_tuning_comes_first_and_then_has_its_settings(folder):
 @pytest.mark.parametrize(
     ("baseline", "problem"),
     [
-        ("raises", "Raises.combine ({folder}/mine.py, line 7): AttributeError"),
+        ("raises", "Raises.combine ({folder}/mine.py, line 8): AttributeError"),
         ("few_logits", "predict gives logits of shape [{n}, 2]; [{n}, 10] is needed"),
         ("infinite", "train_loss is nan in epoch 1"),
         ("counts", "changes steps while it trains"),
-        ("pictures", "Pictures.visualisations ({folder}/mine.py, line 25): AttributeError"),
+        ("pictures", "Pictures.visualisations ({folder}/mine.py, line 26): AttributeError"),
         ("large", "Kernel size can't be greater than actual input size"),
+        (
+            "shared",
+            "mine:shared returned parameters of an earlier call, so each run would go on from",
+        ),
         ("absent", "gone.pth: no such file"),
     ],
 )
@@ -147,6 +165,15 @@ def test_what_would_fail_has_a_line(folder, baseline, problem):
     assert problem.format(folder=folder.resolve(), n=32) in output.partition("would fail: ")[2]
     # It goes on with random weights; pictures come last.
     assert ("prediction" in output) == (baseline in ("absent", "pictures"))
+
+
+def test_weights_that_no_seed_decides_are_doubtful(folder):
+    code, output = tried("unseeded", "fgo-10", "--config", "c.yaml")
+    assert code == 0 and "nothing failed" in output
+    doubt = (
+        "would be doubtful: its initial weights (model.head.bias) are others each time it is made"
+    )
+    assert doubt in output
 
 
 def test_a_study_in_which_a_method_is_impossible_is_refused(folder):

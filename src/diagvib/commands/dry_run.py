@@ -323,7 +323,11 @@ def _train(job: Job, run: Run, folder: Path, result: DryRun) -> None:
     """Train and test as a run does, and time the steps."""
     data = load(job, run)
     side = job.datasets.metadata(0, "train")["image_shape"][0]
-    method = make_method(job.settings, data.train, job.protocol.seed, None, side)
+    make = partial(make_method, job.settings, data.train, job.protocol.seed, None, side)
+    method = make()
+    names = job.settings["method"]["name"], (job.settings["model"] or {}).get("name", "")
+    if ":" in "".join(names):  # of the user's own code; made again as for the next run
+        result.doubts += _other_weights(method, make())
     trainer = _FewSteps(method, data.train, data.val, run, job.protocol)
     trainer.fit(tracker=data.tracker)
     result.rates.phases, result.steps = trainer.rates, trainer.steps
@@ -338,6 +342,18 @@ def _train(job: Job, run: Run, folder: Path, result: DryRun) -> None:
     rows = shown_images(test, run, SALIENCY_IMAGES)
     shares(method, batches, test, run.factors, rows, job.protocol)
     write_visualisations(folder / "pictures", method, batches, test, run, job.protocol)
+
+
+def _other_weights(method: Method, again: Method) -> list[str]:
+    """A doubt, if two methods that are made alike differ."""
+    weights, others = method.state_dict(), again.state_dict()
+    for name, value in weights.items():
+        if name not in others or not value.equal(others[name]):
+            return [
+                f"its initial weights ({name}) are others each time it is made, so no run can be "
+                "repeated; draw them from torch's or NumPy's global generator, which is seeded"
+            ]
+    return []
 
 
 def _clock(device: torch.device, protocol: Protocol) -> Callable[[], float]:
