@@ -246,6 +246,13 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
         export(config, tmp_path / "export")
     with refused("unknown study 'mine'"):
         diagvib.load(*names, "test", root=tmp_path / "other")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    write_study(EQUAL, NEXT)
+    with refused(
+        r"mine.yaml: .*/mine.yaml and mine.yaml differ, .*; name the right one as studies_f"
+    ):
+        diagvib.load(*names, "test", root=tmp_path)
     monkeypatch.chdir("/")  # the root's configuration names its studies
     assert len(diagvib.load(*names, "test", root=tmp_path)) == len(dataset)
     monkeypatch.chdir(tmp_path)

@@ -17,13 +17,23 @@ from diagvib.settings.layout import Layout
 
 def study_files(root: str | Path | None) -> list[Path]:
     """The study files of a root's configuration, which names them as seen from the folder in which
-    the workflow ran."""
+    the workflow ran. DiagvibError for a name by which several files may be meant."""
     if root is None:
         return []
     folders = [Path(), Path(root), *Path(root).absolute().parents]
     names = _configuration(Path(root)).get("studies_from", [])
-    paths = {name: [folder / name for folder in folders] for name in names}
-    return [next(filter(Path.is_file, places), Path(name)) for name, places in paths.items()]
+    return [_only_file(name, [folder / name for folder in folders]) for name in names]
+
+
+def _only_file(name: str, places: Sequence[Path]) -> Path:
+    """The first of these that is there; all others must be copies of it."""
+    files = {path.read_bytes(): path for path in reversed(places) if path.is_file()}
+    if len(files) > 1:
+        raise DiagvibError(
+            f"{name}: {' and '.join(map(str, files.values()))} differ, and the root's configuration may mean any; "
+            "name the right one as studies_from"
+        )
+    return next(iter(files.values()), Path(name))
 
 
 def _configuration(root: Path) -> dict:
