@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json
+from diagvib.foundation.files import read_json, writing
 from diagvib.settings.resolve import command_for
 
 _VERSIONS = "versions.json"
@@ -11,18 +11,21 @@ _VERSIONS = "versions.json"
 
 def forget(tables: Path) -> None:
     """Before tables are made: if that is stopped, none of them may be taken for finished."""
-    (tables / _VERSIONS).unlink(missing_ok=True)
+    path = tables / _VERSIONS
+    with writing(path):
+        path.unlink(missing_ok=True)
 
 
 def made_with(tables: Path) -> dict:
     """The configuration of tables, with the settings that tuning chose. DiagvibError if there are
     none, or not all."""
-    path = tables / _VERSIONS
+    path, again = tables / _VERSIONS, command_for(tables.parents[1], "diagvib tabulate")
     if not path.exists():
-        raise DiagvibError(
-            f"{path}: no such file, so the tables are not complete; run {_again(tables)}"
-        )
-    return read_json(path)["settings"]
+        raise DiagvibError(f"{path}: no such file, so the tables are not complete; run {again}")
+    settings = read_json(path, f"run {again}").get("settings")
+    if not isinstance(settings, dict):
+        raise DiagvibError(f"{path}: lacks the key settings; run {again}")
+    return settings
 
 
 def check_made_with(tables: Path, settings: dict) -> None:
@@ -30,11 +33,8 @@ def check_made_with(tables: Path, settings: dict) -> None:
     recorded = made_with(tables)
     changed = [key for key in {**settings, **recorded} if settings.get(key) != recorded.get(key)]
     if changed:
+        again = command_for(tables.parents[1], "diagvib tabulate")
         raise DiagvibError(
             f"{tables}: made with other {', '.join(changed)} than the configuration has; make the tables "
-            f"again, by {_again(tables)}"
+            f"again, by {again}"
         )
-
-
-def _again(tables: Path) -> str:
-    return command_for(tables.parents[1], "diagvib tabulate")
