@@ -310,6 +310,10 @@ def test_confidence_gives_calibration_errors(dataset):
     for mistakes in (np.full(108, 1.5), np.full(108, -0.5), np.full(107, 0.5), texts, truths):
         with refused("confidence must be 108 probabilities from 0 to 1"):
             dataset.evaluate(dataset.targets, mistakes)
+    half = np.full(108, 0.1, np.float16)
+    assert dataset.evaluate(dataset.targets, half)["ece"] == pytest.approx(0.9, abs=1e-3)
+    with refused(r"confidence\[3\] is 0.05, below 1/10, so another class would be predicted; give"):
+        dataset.evaluate(dataset.targets, np.where(np.arange(108) == 3, 0.05, 0.5))
 
 
 def test_what_there_is_can_be_listed():

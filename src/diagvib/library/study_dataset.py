@@ -26,6 +26,10 @@ Image = TypeVar("Image", covariant=True)
 Metadata = TypeVar("Metadata", covariant=True)
 
 
+# A probability in half precision may be less than it was.
+_ROUNDED = 0.99
+
+
 class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata]):
     """One split of a study's dataset, or all: `image, target, metadata = dataset[i]`.
 
@@ -267,6 +271,11 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             p.shape == (len(self),) and p.dtype.kind in "fiu" and ((p >= 0) & (p <= 1)).all()
         ):
             raise DiagvibError(f"confidence must be {len(self)} probabilities from 0 to 1")
+        if p is not None and (low := np.flatnonzero(p < _ROUNDED / len(self.classes))).size:
+            raise DiagvibError(
+                f"confidence[{low[0]}] is {p[low[0]]:.3g}, below 1/{len(self.classes)}, so another class would be "
+                "predicted; give the probability of each predicted class"
+            )
         return evaluate(
             self.study,
             self.binding,
@@ -275,7 +284,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             self.table,
             np.array(self.classes)[predicted].tolist(),
             self._known_studies,
-            p,
+            None if p is None else p.astype(np.result_type(p, np.float32)),
         )
 
 
