@@ -2,11 +2,9 @@
 user could have written, runs the workflow with it, and prints the tables."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-
-import yaml
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
@@ -14,10 +12,10 @@ from diagvib.foundation.files import (
     file_sha256,
     read_yaml,
     text_sha256,
-    write_text,
+    write_yaml,
 )
 from diagvib.models.registry import PACKAGES, family
-from diagvib.settings.keys import Configuration
+from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.resolve import load_config, overridden, without_baseline_keys
 
 # Of each frozen baseline's head; not tuned.
@@ -74,7 +72,7 @@ def write_configuration(
     base: Path | None,
     overrides: list[str] | None,
     root: str | None,
-) -> tuple[Path, Configuration]:
+) -> tuple[Path, ResolvedConfiguration]:
     """Write baselines.yaml and configuration.yaml for a baseline on these studies to the root;
     returns the latter's path and content. base: a configuration with all that is not given here,
     in place of `config/frozen.yaml`. DiagvibError for whatever is wrong in them."""
@@ -82,20 +80,35 @@ def write_configuration(
     settings = without_baseline_keys(overridden(base or frozen_settings, overrides))
     if settings.get("root") != read_yaml(frozen_settings)["root"]:
         root = root or settings.get("root")
-    folder = Path(root or f"outputs/evaluate/{_in_paths(_network_words(entry))}")
-    baselines, file = folder / "baselines.yaml", folder / "configuration.yaml"
+    root = root or f"outputs/evaluate/{_in_paths(_network_words(entry))}"
+    settings |= {"root": str(Path(root)), "studies": studies}
     training = (read_yaml(base).get("training") or {}) if base else {}
     epochs_given = "max_epochs" in training or any("max_epochs" in text for text in overrides or ())
     if epochs_given and entry["method"] == "erm":
         entry = {key: value for key, value in entry.items() if key != "max_epochs"}
-    entries, baseline_files = _named_entries(entry), settings.get("baselines_from") or []
-    configuration = {"root": str(folder), "studies": studies, "baselines": [*entries]}
-    configuration["baselines_from"] = [*dict.fromkeys([*baseline_files, str(baselines)])]
+    choices = {}
     if isinstance(entry["method"], dict):  # fitted elsewhere: as precise as it is there
-        configuration["training"] = {"precision": "fp32", **(settings.get("training") or {})}
-    check_overwritten([baselines, file], base)
-    write_text(baselines, yaml.safe_dump(entries, sort_keys=False))
-    write_text(file, yaml.safe_dump({**settings, **configuration}, sort_keys=False))
+        choices["training"] = {"precision": "fp32", **(settings.get("training") or {})}
+    return write_files(settings, _named_entries(entry), choices, [base])
+
+
+def write_files(
+    settings: Mapping,
+    entries: Mapping[str, dict],
+    choices: Mapping,
+    sources: Iterable[Path | None],
+    outputs: Sequence[Path] = (),
+) -> tuple[Path, ResolvedConfiguration]:
+    """Write baselines.yaml with these entries, and configuration.yaml with these baselines, to the
+    root of the settings; returns the latter's path and content. choices: keys that replace those of
+    the settings; sources, outputs: as of `check_overwritten`, outputs besides these two files."""
+    root = Path(settings["root"])
+    baselines, file = root / "baselines.yaml", root / "configuration.yaml"
+    check_overwritten([baselines, file, *outputs], *sources)
+    files = dict.fromkeys([*(settings.get("baselines_from") or []), str(baselines)])
+    named = {"baselines": [*entries], "baselines_from": [*files]}
+    write_yaml(baselines, entries)
+    write_yaml(file, {**settings, **named, **choices})
     return file, load_config(file)
 
 
@@ -188,7 +201,7 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
     return weights or tag, input_settings
 
 
-def run_and_print(file: Path, config: Configuration, cores: int) -> None:
+def run_and_print(file: Path, config: ResolvedConfiguration, cores: int) -> None:
     """Run the workflow with a configuration and print the tables."""
     from diagvib.commands.run import run_workflow
     from diagvib.papers.all_tables import shown_tables

@@ -6,8 +6,6 @@ import csv
 from collections import Counter
 from pathlib import Path
 
-import yaml
-
 from diagvib.commands.evaluate import (
     OWN_OUTPUTS,
     PUBLISHED,
@@ -19,7 +17,7 @@ from diagvib.commands.evaluate import (
     zero_shot,
 )
 from diagvib.foundation.errors import DiagvibError, some_names
-from diagvib.foundation.files import read_yaml, write_text
+from diagvib.foundation.files import read_yaml, write_yaml
 from diagvib.foundation.imports import find_source
 from diagvib.foundation.validation import validated
 from diagvib.models.registry import family
@@ -138,18 +136,11 @@ def _csv_pairs(path: Path) -> list[tuple]:
     return pairs[1:] if pairs[:1] == [("output", "class")] else pairs
 
 
-def write_fitted(
-    entry: dict,
-    studies: list[str],
-    base: Path | None,
-    overrides: list[str] | None,
-    root: str | None,
-) -> tuple[Path, Configuration]:
+def write_fitted(entry: dict, *choices: object) -> tuple[Path, Configuration]:
     """As `write_configuration`, with the bindings that fit the classifier's outputs."""
-    file, config = write_configuration(entry, studies, base, overrides, root)
+    file, config = write_configuration(entry, *choices)
     if entry["method"] != PUBLISHED:  # which has a word for each class
-        settings = read_yaml(file) | {"bindings": fitting_bindings(entry, config)}
-        write_text(file, yaml.safe_dump(settings, sort_keys=False))
+        write_yaml(file, read_yaml(file) | {"bindings": fitting_bindings(entry, config)})
         config = load_config(file)
     return file, config
 

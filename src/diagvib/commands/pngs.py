@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from diagvib.commands.data_card import Exported
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import open_parquet, whole_file, write_text
+from diagvib.foundation.files import open_parquet, whole_file, write_yaml
 from diagvib.scenes.scene import Scene
 
 _TABLE, _FILE, _BATCH = "metadata.csv", "file_name", 500
@@ -62,7 +61,7 @@ def write_pngs(
         "licence": " AND ".join(dict.fromkeys(licence for licence, _ in licences)),
         "citation": "; ".join(citation for _, citation in licences),
     }
-    write_text(folder / "photos.yaml", yaml.safe_dump(definition, sort_keys=False))
+    write_yaml(folder / "photos.yaml", definition)
 
 
 def _check_columns(paths: Iterable[Path], factors: Mapping[str, list[str]]) -> None:

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import yaml
 
-from diagvib.commands.evaluate import OWN_OUTPUTS, baseline_name, check_overwritten
+from diagvib.commands.evaluate import OWN_OUTPUTS, baseline_name, write_files
 from diagvib.commands.fitted_classifier import read_classes
 from diagvib.commands.run import run_workflow
 from diagvib.foundation.errors import DiagvibError, some_names, within
@@ -23,7 +23,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.photos.scene import CATALOGUE, Photos
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
-from diagvib.settings.resolve import load_config, overridden, without_baseline_keys
+from diagvib.settings.resolve import overridden, without_baseline_keys
 from diagvib.studies.recipes import read_recipes, select_recipes
 from diagvib.studies.study import SPLITS
 
@@ -49,33 +49,29 @@ def score(
     mapping, table = read_classes(classes), read_predictions(path)
     name = "scored_" + baseline_name(re.sub(r"[^\w-]", "_", path.stem))
     settings = without_baseline_keys(overridden(base, [*overrides] if overrides else None))
-    root = root or f"outputs/score/{name.removeprefix('scored_')}"
-    baselines, file = Path(root, "baselines.yaml"), Path(root, "configuration.yaml")
-    choices = {"studies": [*studies]} if studies else {}
-    baseline_files = [*dict.fromkeys([*(settings.get("baselines_from") or []), str(baselines)])]
-    choices |= {"root": root, "baselines": [name], "baselines_from": baseline_files}
-    choices["images"] = "render"  # none is looked at
-    method = {"name": PREDICTIONS, "file": str(Path(root, "predictions.csv"))}
+    settings |= {"studies": [*studies]} if studies else {}
+    settings["root"] = root or f"outputs/score/{name.removeprefix('scored_')}"
+    predictions = Path(settings["root"], "predictions.csv")
+    method = {"name": PREDICTIONS, "file": str(predictions)}
     entry = {"method": method, **OWN_OUTPUTS, "origin": "diagvib score; predictions made elsewhere"}
-    check_overwritten([baselines, file, Path(method["file"])], base, path)
-    write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
-    write_text(file, yaml.safe_dump({**settings, **choices}, sort_keys=False))
-    config = load_config(file)
+    choices = {"images": "render"}  # none is looked at
+    write = partial(write_files, settings, {name: entry}, choices, (base, path), [predictions])
+    file, config = write()
     if config.dataset_count < config.samples or config.seeds > 1:  # which would all be the same
-        repetitions = {"seeds": 1, "samples": config.dataset_count}
-        write_text(file, yaml.safe_dump({**settings, **choices, **repetitions}, sort_keys=False))
-        config = load_config(file)
+        choices |= {"seeds": 1, "samples": config.dataset_count}
+        file, config = write()
     if run_workflow(str(file), ["--quiet", "all", "--cores", str(cores or 1), "recipes"]):
         raise DiagvibError(f"{base}: the images could not be drawn")
     with within(str(path)):
         scored = scored_images(table, datasets(config), mapping)
-    write_text(Path(method["file"]), scored.to_csv(index=False, lineterminator="\n"))
-    method |= {"sha256": file_sha256(Path(method["file"])), "probabilities": CONFIDENCE in scored}
-    write_text(baselines, yaml.safe_dump({name: entry}, sort_keys=False))
+    write_text(predictions, scored.to_csv(index=False, lineterminator="\n"))
+    method |= {"sha256": file_sha256(predictions), "probabilities": CONFIDENCE in scored}
+    file, config = write()
+    baselines = file.with_name("baselines.yaml")
     say(
         f"{path}: predictions of {len(scored):,} test images, as the baseline {name} of {baselines}"
     )
-    return file, load_config(file)
+    return file, config
 
 
 def read_predictions(path: Path) -> pd.DataFrame:

@@ -9,11 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from time import strptime
 
-import yaml
-
 from diagvib import __version__
 from diagvib.commands.submit import Entry, Number, write_entry
-from diagvib.foundation.files import write_json, write_text
+from diagvib.foundation.files import write_json, write_yaml
 from diagvib.results.metric_sets.registry import METRIC_SETS
 
 # https://github.com/evaleval/every_eval_ever, every_eval_ever/schemas/eval.schema.json
@@ -113,8 +111,7 @@ def write_model_index(entry: Entry, out: Path) -> Path:
         for number in entry.metrics
     ]
     path = out / entry.study / f"{entry.baseline}.yaml"
-    content = {"model-index": [{"name": entry.baseline, "results": results}]}
-    write_text(path, yaml.safe_dump(content, sort_keys=False))
+    write_yaml(path, {"model-index": [{"name": entry.baseline, "results": results}]})
     return path
 
 

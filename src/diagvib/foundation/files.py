@@ -222,6 +222,11 @@ def write_json(path: str | Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
+def write_yaml(path: str | Path, value: object) -> None:
+    """Write plain data with its keys in their order."""
+    write_text(path, yaml.safe_dump(value, sort_keys=False))
+
+
 def read_json(path: str | Path, remedy: str = "delete it and run again") -> dict:
     """A JSON file as a dict. DiagvibError if it is missing or, with the remedy, damaged."""
     try:
