@@ -65,11 +65,7 @@ def stage_code(
 def job_code(stage: str, job: Encode | Train | Tune) -> Code:
     """The same of a job with a baseline or network, from its settings alone."""
     settings = of_encoder(job.settings) if stage == "encode" else job.settings
-    scene = load_scene(job.scene)
-    entries = [*baseline_entries(settings), *scene.answered_by]
-    # Of image files, the digests are inputs.
-    entries += scene.entries if renders(job.images, settings) else []
-    return entries_code(stage, tuple(entries))
+    return entries_code(stage, tuple(_job_entries(settings, job.scene, job.images)))
 
 
 @cache
@@ -111,14 +107,15 @@ def same_code(digest: object) -> object:
 
 def code_digest(settings: dict, stage: str, scene: str, images: str) -> str:
     """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings
-    on images of a scene, and of the files that the baseline `depends` on.
+    on images of a scene, and of the files that the baseline `depends` on."""
+    return code_of([stage, *_job_entries(settings, scene, images)]).digest
 
-    The scene's code counts if it makes columns of predictions, and if training renders images: of
-    image files, the digests count.
-    """
-    entries = load_scene(scene).answered_by
-    entries = entries + load_scene(scene).entries if renders(images, settings) else entries
-    return code_of([*baseline_entries(settings), stage, *entries]).digest
+
+def _job_entries(settings: dict, scene: str, images: str) -> list[Entry]:
+    """Of a baseline trained on images of a scene. The scene's code counts if it makes columns of
+    predictions, and if training renders images: of image files, the digests are inputs."""
+    entries = baseline_entries(settings) + load_scene(scene).answered_by
+    return entries + load_scene(scene).entries if renders(images, settings) else entries
 
 
 def code_for(settings: dict, stage: str, metadata: dict) -> str:
