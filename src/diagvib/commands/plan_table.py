@@ -2,21 +2,16 @@
 
 from collections.abc import Callable
 
-from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
 from diagvib.commands.plan_speeds import epochs_from, epochs_of
+from diagvib.foundation.progress import print_facts
 from diagvib.settings.keys import Configuration
 
 
 def print_plan(plan: dict, config: Configuration) -> None:
     title = f"Plan: root {config.root}, sources {config.sources}, device {plan['device']}"
-    table = Table(title=title, show_header=False, title_justify="left")
-    rows = _contents(plan, config) | _times(plan, config) | _measurements(plan)
-    for row in rows.items():
-        table.add_row(*row)
-    Console().print(table)
+    print_facts(title, _contents(plan, config) | _times(plan, config) | _measurements(plan))
 
 
 def _contents(plan: dict, config: Configuration) -> dict[str, str]:

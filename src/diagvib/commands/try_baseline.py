@@ -3,15 +3,13 @@ baseline is given."""
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from diagvib.commands.dry_run import DryRun, with_present_tuning
 from diagvib.commands.plan_sizes import split_sizes
 from diagvib.commands.plan_speeds import epochs_from, epochs_of
 from diagvib.commands.plan_table import duration
 from diagvib.commands.plan_times import at_once
 from diagvib.foundation.errors import one_line
+from diagvib.foundation.progress import print_facts
 from diagvib.methods.registry import declaration
 from diagvib.scenes.scene import ABILITIES
 from diagvib.settings.baselines import load_settings, tuning_needed
@@ -48,15 +46,9 @@ def with_one_baseline(
 def print_trial(config: ResolvedConfiguration, dataset: tuple[str, str], dry: DryRun) -> None:
     """What a dry run has shown, as a table for people; then a line for each problem."""
     (baseline,), (study, binding) = config.baselines, dataset
-    table = Table(
-        title=f"Tried: {baseline.name} on {study} {binding}",
-        show_header=False,
-        title_justify="left",
-    )
-    rows = {"given": _given(config, baseline, dataset), "settings": _settings(config, baseline)}
-    for row in (rows | _speeds(config, dry)).items():
-        table.add_row(*row)
-    Console().print(table)
+    facts = {"given": _given(baseline, dataset), "settings": _settings(config, baseline)}
+    title = f"Tried: {baseline.name} on {study} {binding}"
+    print_facts(title, facts | _speeds(config, dry))
     for line in (
         *(f"would fail: {problem}" for problem in dry.problems),
         *(f"would be doubtful: {doubt}" for doubt in dry.doubts),
@@ -66,9 +58,7 @@ def print_trial(config: ResolvedConfiguration, dataset: tuple[str, str], dry: Dr
         print("every hook was called, and nothing failed")
 
 
-def _given(
-    config: ResolvedConfiguration, baseline: ResolvedBaseline, dataset: tuple[str, str]
-) -> str:
+def _given(baseline: ResolvedBaseline, dataset: tuple[str, str]) -> str:
     """The labels and abilities that training and selection use."""
     method, (target, *cues) = baseline.settings["method"], dataset[1].split("-")
     supervision, rule = method["supervision"], baseline.settings.get("selection") or "val_loss"

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -33,6 +33,14 @@ def print_rows(
     for row in rows:
         table.add_row(*map(str, row))
     Console(width=console.width if console.is_terminal else 140).print(table)
+
+
+def print_facts(title: str, facts: Mapping[str, str]) -> None:
+    """Print a table without heads: names and what is said of them."""
+    table = Table(title=title, show_header=False, title_justify="left")
+    for row in facts.items():
+        table.add_row(*row)
+    Console().print(table)
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
