@@ -7,12 +7,11 @@ import subprocess
 import sys
 from functools import partial
 from http.client import HTTPConnection
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import typer
+from loopback import web_server
 from typer.testing import CliRunner
 
 from conftest import BIN, refused
@@ -156,11 +155,8 @@ def served(tmp_path):
     (folder / "file").symlink_to(tmp_path / "secret")
     (folder / "folder").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(FileHandler, directory=folder))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+    with web_server(partial(FileHandler, directory=folder)) as server:
+        yield server.server_port
 
 
 @pytest.mark.parametrize(

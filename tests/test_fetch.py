@@ -2,11 +2,10 @@
 
 import errno
 import hashlib
-import http.server
-import threading
 from pathlib import Path
 
 import pytest
+from loopback import Quiet, web_server
 
 from conftest import refused
 from diagvib.foundation.errors import DiagvibError
@@ -20,7 +19,7 @@ ALTERNATIVE = b"something else"
 OTHER_SHA256 = hashlib.sha256(ALTERNATIVE).hexdigest()
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(Quiet):
     def do_GET(self):
         self.server.asked.append(self.path)
         fails_first = self.path == "/flaky" and self.server.asked.count("/flaky") == 1
@@ -33,22 +32,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[:1000] if self.path == "/truncated" else body)
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
 def server(monkeypatch):
     """A real server on this machine; `asked` collects the requested paths."""
     monkeypatch.setattr(fetch, "PAUSE_SECONDS", 0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+    with web_server(_Handler) as server:
         server.asked = []
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def define(*urls: str) -> list[Source]:

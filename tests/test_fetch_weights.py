@@ -1,14 +1,13 @@
 """Published weights are fetched like any source; an interrupted download continues."""
 
 import hashlib
-import http.server
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import requests
 import torch
+from loopback import Quiet, web_server
 
 from conftest import refused
 from diagvib.foundation.errors import DiagvibError
@@ -24,7 +23,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 FILE = f"net_x0.5-{SHA256[:8]}.pth"
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(Quiet):
     """As many answers as `server.cuts` says end half way."""
 
     def do_GET(self):
@@ -42,9 +41,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         end = (start + size) // 2 if len(self.server.ranges) <= self.server.cuts else size
         self.wfile.write(self.server.content[start:end])
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
@@ -52,15 +48,11 @@ def server(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+    with web_server(_Handler) as server:
         server.ranges, server.cuts, server.content, server.knows_ranges = [], 0, CONTENT, True
         url = f"http://127.0.0.1:{server.server_port}/models/{FILE}"
         monkeypatch.setattr(module, "published", lambda *_: SimpleNamespace(url=url))
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def fetched(root: Path, mirror: Path | None = None) -> bytes:

@@ -6,16 +6,14 @@ import json
 import re
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from urllib.request import urlopen
 
 import pyarrow.parquet as pq
 import pytest
+from loopback import web_server
 
 from conftest import BIN, REPOSITORY, refused
 from diagvib.commands import published
@@ -58,16 +56,6 @@ def clone_of(repository: Path, folder: Path) -> Path:
     git(folder, "clone", "--quiet", str(repository), "clone")
     # With what is compiled of the code.
     return shutil.copytree(repository / "src", folder / "clone/src", dirs_exist_ok=True).parent
-
-
-@contextmanager
-def web_server(folder: Path) -> Iterator[str]:
-    """The address of a server that only reads."""
-    handler = partial(SimpleHTTPRequestHandler, directory=folder)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -188,7 +176,9 @@ def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repo
     display = dvc(clone, "metrics", "show")
     assert "failed" not in display and f"{COPY}/results/metrics/tiny/zgo.json" in display
     results = clone / COPY / "results"
-    with web_server(repository / STORE) as address:
+    handler = partial(SimpleHTTPRequestHandler, directory=repository / STORE)
+    with web_server(handler) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
         dvc(clone, "remote", "modify", "--local", "published", "url", address)
         dvc(clone, "pull", f"{COPY}/results/tables")
         assert {path.name for path in results.iterdir()} == {"metrics", "tables"}

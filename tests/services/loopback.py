@@ -1,4 +1,4 @@
-"""A service for tests: a process that ends when its starter does."""
+"""Services for tests: a process that ends when its starter does, and a web server in a thread."""
 
 import json
 import os
@@ -6,6 +6,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ADDRESS = "127.0.0.1"
 PATH = os.environ["PATH"] + os.pathsep + "/usr/sbin"
@@ -44,6 +48,25 @@ class Service:
 
     def __exit__(self, *_) -> None:
         self._process.communicate()
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """Prints no requests."""
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@contextmanager
+def web_server(handler: Callable) -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer((ADDRESS, 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def missing(packages: str, *programs: str) -> str | None:
