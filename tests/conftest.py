@@ -4,6 +4,7 @@ for each."""
 import gc
 import itertools
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -28,21 +29,28 @@ REPOSITORY = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent  # with the programs diagvib, dvc, snakemake and python
 MEMORY = Path("/dev/shm")
 NUMBERS = itertools.count()
+INTEGRATION = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.integration", re.M)
 MIRROR = REPOSITORY.parent / "shared" / "data"
+# Beside the first, which makes `output`, two that do without it.
 LONGEST = (
     "test_ledger",
-    "test_workflow",
-    "test_slurm",
-    "test_trust",
-    "test_remotes",
-    "test_published",
     "test_dependencies",
     "test_grid",
+    "test_slurm",
+    "test_workflow",
+    "test_published",
+    "test_on_a_gpu",
+    "test_trust",
+    "test_types",
+    "test_slots",
+    "test_machines",
     "test_package",
     "test_evaluate",
     "test_new_photos",
     "test_methods",
     "test_adapters",
+    "test_site",
+    "test_remotes",
     "test_library",
     "test_photo_sets",
     "test_tables",
@@ -80,6 +88,20 @@ def pytest_configure(config):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     os.environ["DIAGVIB_CACHE"] = tempfile.mkdtemp(prefix="diagvib-cache-")
     config.add_cleanup(lambda: shutil.rmtree(os.environ["DIAGVIB_CACHE"]))
+
+
+def pytest_ignore_collect(collection_path, config):
+    """No process loads a file without a test of the kind that is asked for: the packages that files
+    need take seconds."""
+    if collection_path.suffix != ".py":
+        return None
+    text, kind = collection_path.read_text(), config.option.markexpr
+    absent = (
+        "mark.integration" not in text
+        if kind == "integration"
+        else kind == "not integration" and INTEGRATION.search(text)
+    )
+    return True if absent else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -170,7 +170,6 @@ def test_a_root_whose_files_no_clone_has_is_not_published(tmp_path, monkeypatch)
     assert before.exists()
 
 
-@pytest.mark.integration
 def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repository, tmp_path):
     clone = clone_of(repository, tmp_path)
     display = dvc(clone, "metrics", "show")
