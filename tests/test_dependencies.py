@@ -107,7 +107,7 @@ def checkout(tmp_path_factory) -> Path:
 ADDITIONS = {".py": "\nMORE = 1\n", ".j2": "\n{# why #}", ".yaml": "\ncite: My paper.\n"}
 
 
-# For each file in turn, prints the rules that get another digest of their code, job by job.
+# For each change of files in turn, prints the rules that get another digest of their code, job by job.
 DIGESTS = """
 import json, sys
 from pathlib import Path
@@ -125,17 +125,19 @@ def digests():
     return [stage_code(config, *job).digest for job in jobs]
 
 usual = digests()
-for file, more in json.load(sys.stdin):
-    before = Path(file).read_bytes()
-    Path(file).write_bytes(before + more.encode())
+for additions in json.load(sys.stdin):
+    before = {path: path.read_bytes() for path in map(Path, additions)}
+    for path, more in zip(before, additions.values()):
+        path.write_bytes(before[path] + more.encode())
     print(json.dumps([job[0] for job, old, new in zip(jobs, usual, digests()) if old != new]))
-    Path(file).write_bytes(before)
+    for path, content in before.items():
+        path.write_bytes(content)
 """
 
 
-def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int]]:
-    """For each file, and what is added at its end: rule -> number of jobs that are of other code
-    then."""
+def of_other_code(folder: Path, *changes: dict[str, str]) -> list[dict[str, int]]:
+    """For each change, which has files, and what is added at their ends: rule -> number of jobs that
+    are of other code then."""
     process = subprocess.run(
         [BIN / "python", "-c", DIGESTS],
         cwd=folder,
@@ -150,12 +152,12 @@ def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int
 
 
 def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_else(checkout):
-    additions = {file: ADDITIONS.get(Path(file).suffix, "\n# why\n") for file in CHANGES}
-    comments = [(file, "\n# why\n") for file in CHANGES if file.endswith(".py")]
-    elsewhere = [(file, "\nMORE = 1\n") for file in NOTHING]
-    result = of_other_code(checkout, *additions.items(), *comments, *elsewhere)
-    assert dict(zip(CHANGES, result, strict=False)) == CHANGES
-    assert not any(result[len(CHANGES) :])
+    additions = [{file: ADDITIONS.get(Path(file).suffix, "\n# why\n")} for file in CHANGES]
+    comments = {file: "\n# why\n" for file in CHANGES if file.endswith(".py")}
+    elsewhere = dict.fromkeys(NOTHING, "\nMORE = 1\n")
+    *result, commented, others = of_other_code(checkout, *additions, comments, elsewhere)
+    assert dict(zip(CHANGES, result, strict=True)) == CHANGES
+    assert not commented and not others
 
 
 RENAMED = {
