@@ -27,7 +27,20 @@ from diagvib.workflow.ledger import check_recorded, record, verify
 from diagvib.workflow.records import record_of
 from diagvib.workflow.root_stages import configuration_text, write_root_stages
 from test_prune import touch
-from toy import ROOT, command, count, diagvib, dvc, environment, git, snakemake, toy, write
+from toy import (
+    BASELINES,
+    MODELS,
+    ROOT,
+    command,
+    count,
+    diagvib,
+    dvc,
+    environment,
+    git,
+    snakemake,
+    toy,
+    write,
+)
 from toy import RUN as RUNS
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
@@ -272,17 +285,24 @@ def test_what_a_killed_workflow_left_is_no_damage(copied):
         check_recorded(ROOT)
 
 
-def test_a_failed_run_costs_no_table_of_the_others_and_is_no_damage(copied):
-    models = Path("lab/models.py")
-    text = models.read_text()
-    models.write_text("def tiny(n_classes, image_size, width):\n    return None\n")
-    *_, page, last = toy(copied, fails=True).splitlines()
+def test_failed_runs_cost_no_table_of_the_others_and_are_no_damage(copied):
+    """Jobs that fail for one reason share the last line."""
+    broken = "def tiny(n_classes, image_size, width):\n    return None\n"
+    twice = BASELINES + BASELINES.replace("tiny:", "again:").replace("focal:", "more:")
+    write(copied, {"lab/models.py": broken, "lab/baselines.yaml": twice})
+    names = ("tiny", "again", "focal")
+    entries = "".join(f", {{name: {name}, studies: [zgo]}}" for name in names)
+    lines = toy(copied, "--config", f"baselines=[small_cnn{entries}]", fails=True).splitlines()
+    *_, page, last = lines
     assert page == "tables and page of the other runs: toy/results/report.html"
-    assert last.startswith("error: model: lab.models:tiny returned NoneType")
+    reason = "error: model: lab.models:tiny returned NoneType, not a torch.nn.Module"
+    assert last.startswith(f"{reason} (log: toy/logs/train/") and last.endswith(".log and 1 more)")
+    assert sum(line.startswith("error: ") for line in lines) == 3, "in two logs, and at the end"
     runs = pd.read_csv("toy/results/tables/runs.csv").groupby("baseline")["status"].agg(set)
-    assert runs["tiny"] == {"missing"} and runs["small_cnn"] == runs["focal"] == {"ok"}
+    assert runs["tiny"] == runs["again"] == {"missing"}
+    assert runs["small_cnn"] == runs["focal"] == {"ok"}
     assert "<td>tiny</td>" in Path("toy/results/report.html").read_text()
-    models.write_text(text)
+    write(copied, {"lab/models.py": MODELS, "lab/baselines.yaml": BASELINES})
     assert not verify(ROOT)["modified"]
     assert set(count(toy(copied, "-n"))) == {"train", "tabulate", "plot", "all"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from toy import BASELINES, RUN, command, count, environment, hashes, toy, write
+from toy import RUN, command, count, environment, hashes, toy, write
 
 # One study and one baseline are enough for what goes wrong on the way.
 FEWER = ("--config", "studies=[zgo]", "bindings=[hue-shape]", "baselines=[small_cnn]")
@@ -107,21 +107,6 @@ def test_a_mistake_ends_before_anything_starts(repository):
     assert output.splitlines()[-1].startswith("error: ") and "Traceback" not in output
     assert output.count("unknown key 'bindngs'; did you mean bindings") == 1
     assert not (repository / "toy").exists()
-
-
-def test_jobs_that_fail_for_one_reason_share_the_last_line(finished):
-    broken = "def tiny(n_classes, image_size, width):\n    return None\n"
-    twice = BASELINES + BASELINES.replace("tiny:", "again:").replace("focal:", "more:")
-    write(finished, {"lab/models.py": broken, "lab/baselines.yaml": twice})
-    output = toy(finished, *FEWER[:-1], "baselines=[tiny,again]", fails=True)
-    last = output.splitlines()[-1]
-    assert last.startswith(
-        "error: model: lab.models:tiny returned NoneType, not a torch.nn.Module (log: toy/logs/train/"
-    )
-    assert last.endswith(".log and 1 more)")
-    assert sum(line.startswith("error: ") for line in output.splitlines()) == 3, (
-        "in two logs, and at the end"
-    )
 
 
 def planned(folder: Path) -> set[str]:
