@@ -22,7 +22,7 @@ claims: .venv/installed
 test: .venv/installed
 	$(PYTEST) -m "not integration"
 
-# With an environment, a service or a program of their own: the wheel in an empty folder, Chromium, Slurm, remotes,
+# With an environment, a service or a program of their own: the wheel in an empty folder, the site, Chromium, Slurm, remotes,
 # other projects' loaders.
 test-integrations: .venv/installed
 	$(PYTEST) -m integration

@@ -10,12 +10,26 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _SECONDS = 60
 
 
 def find_browser() -> str | None:
     return next((case for name in NAMES if (case := shutil.which(name))), None)
+
+
+in_chromium = pytest.mark.skipif(
+    find_browser() is None or os.name != "posix",
+    reason="no Chromium here; install it, e.g. apt-get install chromium",
+)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with Browser(find_browser(), tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 class Browser:

@@ -23,7 +23,8 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 
-pytest_plugins = ["toy", "slot_holder"]  # fixtures: output, finished, repository; holder
+# Fixtures: output, finished, repository; holder; chromium.
+pytest_plugins = ["toy", "slot_holder", "browser"]
 gc.set_threshold(100_000, 50, 100)  # as the program does
 REPOSITORY = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent  # with the programs diagvib, dvc, snakemake and python

@@ -4,7 +4,6 @@ predictions, and the address filters."""
 import base64
 import io
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from browser import Browser, find_browser
+from browser import in_chromium
 from diagvib.cli import app
 from diagvib.foundation.files import read_table, write_table
 from diagvib.report import explorer
@@ -190,34 +189,33 @@ def test_images_of_other_sources_are_not_shown(tmp_path):
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
-def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root, tmp_path):
+@in_chromium
+def test_the_address_filters_and_two_runs_differ_where_their_predictions_do(root, chromium):
     single, two = (predictions(root, name)["prediction"] for name in ("one", "two"))
     numbers = shown(root)["numbers"]
-    with Browser(find_browser(), tmp_path) as browser:
 
-        def images(address: str) -> list[int]:
-            browser.run(f"location.hash = '{address}'")
-            time.sleep(0.5)
-            position = browser.run(
-                "[...document.querySelectorAll('#grid button')].map(b => b.dataset.image)"
-            )
-            return sorted(numbers[int(i)] for i in position)
+    def images(address: str) -> list[int]:
+        chromium.run(f"location.hash = '{address}'")
+        time.sleep(0.5)
+        position = chromium.run(
+            "[...document.querySelectorAll('#grid button')].map(b => b.dataset.image)"
+        )
+        return sorted(numbers[int(i)] for i in position)
 
-        browser.open(root / "explorer/index.html")
-        assert images("a=one") == numbers
-        differ = [row for row in numbers if single[row] != two[row]]
-        assert images("a=one&b=two&changed=1") == differ and 0 < len(differ) < len(numbers)
-        selection = "dispatchEvent(new Event('change', {bubbles: true}))"
-        browser.run(f"var a = document.querySelector('#a'); a.value = 'two'; a.{selection}")
-        assert "a=two" in (output := browser.run("location.hash")) and "b=" not in output
-        mistakes = predictions(root, "two").loc[numbers].query("prediction != shape")
-        result = images("a=two&show=misled") + images("a=two&show=other")
-        assert sorted(result) == [*mistakes.index] and browser.errors == []
-        assert all(url.startswith(("file:", "data:")) for url in browser.requests)
-        left = browser.run("document.querySelector('#grid button').focus(); location.hash")
-        browser.press("ArrowRight")
-        assert browser.run("location.hash") != left
+    chromium.open(root / "explorer/index.html")
+    assert images("a=one") == numbers
+    differ = [row for row in numbers if single[row] != two[row]]
+    assert images("a=one&b=two&changed=1") == differ and 0 < len(differ) < len(numbers)
+    selection = "dispatchEvent(new Event('change', {bubbles: true}))"
+    chromium.run(f"var a = document.querySelector('#a'); a.value = 'two'; a.{selection}")
+    assert "a=two" in (output := chromium.run("location.hash")) and "b=" not in output
+    mistakes = predictions(root, "two").loc[numbers].query("prediction != shape")
+    result = images("a=two&show=misled") + images("a=two&show=other")
+    assert sorted(result) == [*mistakes.index] and chromium.errors == []
+    assert all(url.startswith(("file:", "data:")) for url in chromium.requests)
+    left = chromium.run("document.querySelector('#grid button').focus(); location.hash")
+    chromium.press("ArrowRight")
+    assert chromium.run("location.hash") != left
 
 
 def test_a_port_in_use_is_named(root, tmp_path):

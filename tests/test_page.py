@@ -2,7 +2,6 @@
 mouse and keyboard."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browser import Browser, find_browser
+from browser import in_chromium
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import example_pictures, shown_classes
 from diagvib.scenes import load_scene
@@ -18,13 +17,7 @@ from diagvib.scenes.cache import cached
 from reports import make_report, report_data_of
 from synthetic_runs import accuracy, expected_runs, run_of, tabulated, write_pictures, write_run
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(
-        find_browser() is None or os.name != "posix",
-        reason="no Chromium here; install it, e.g. apt-get install chromium",
-    ),
-]
+pytestmark = [pytest.mark.integration, in_chromium]
 
 EXPECTED = expected_runs(
     ["resnet18", "small_cnn"],
@@ -46,12 +39,6 @@ def page(tmp_path_factory):
     tabulated(root, EXPECTED, SETTINGS)
     make_report(root, SETTINGS)
     return root / "report.html"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    with Browser(find_browser(), tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ PyTorch."""
 
 import base64
 import json
-import os
 import re
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from browser import Browser, find_browser
+from browser import in_chromium
 from conftest import REPOSITORY
 from diagvib import stages
 from diagvib.foundation.files import read_json
@@ -28,10 +27,7 @@ from diagvib.studies.known_studies import sample_of
 SIZE = 64
 STUDIES = {"zso": "shape", "zgo": "shape-hue", "fgo-20": "shape-hue"}
 LIMIT = 1_500_000  # bytes of a page
-in_chromium = [
-    pytest.mark.integration,
-    pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here"),
-]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +65,6 @@ def layout(tmp_path_factory) -> Layout:
 @pytest.fixture(scope="module")
 def page(layout) -> Path:
     return layout.explorer / FILE
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    with Browser(find_browser(), tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 def data_of(path) -> dict:
@@ -135,9 +125,8 @@ def logits(folder, images: np.ndarray) -> np.ndarray:
     return model.model(inputs.permute(0, 3, 1, 2)).numpy()
 
 
+@in_chromium
 class TestInABrowser:
-    pytestmark = in_chromium
-
     def test_images_are_the_renderers_and_answers_those_of_pytorch(self, layout, page, chromium):
         settings, data = random_settings(200), data_of(page)
         chromium.open(page)

@@ -18,7 +18,7 @@ import pytest
 import result_pages
 import typer
 
-from browser import Browser, find_browser
+from browser import in_chromium
 from conftest import REPOSITORY, refused
 from diagvib.cli import app
 from diagvib.settings.keys import Configuration
@@ -42,6 +42,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.integration
 def test_nothing_is_loaded_from_elsewhere(site):
     pages = sorted(site.rglob("*.html"))
     assert {"index.html", "commands.html", "configuration.html", "api.html"} <= {
@@ -58,39 +59,37 @@ def test_nothing_is_loaded_from_elsewhere(site):
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
-def test_a_page_opened_from_disk_can_be_searched_and_is_dark_where_that_is_wanted(site, tmp_path):
-    with Browser(find_browser(), tmp_path) as browser:
-        browser.open(min((site / "files").rglob("*.yaml.html")), dark=True)
-        browser.run("""(() => { const input = document.querySelector(".md-search__input");
-            input.focus(); input.value = "spectral decoupling";
-            input.dispatchEvent(new Event("keyup")); })()""")
-        links = "[...document.querySelectorAll('.md-search-result__link')]"
-        until, result = time.monotonic() + 30, []
-        while not result and time.monotonic() < until:
-            result = browser.run(f"{links}.map(link => link.pathname)")
-        assert str(site / "methods.html") in result
-        assert browser.run("document.body.dataset.mdColorScheme") == "slate"
-        assert all(url.startswith(("file:", "about:", "data:")) for url in browser.requests)
+@in_chromium
+def test_a_page_opened_from_disk_can_be_searched_and_is_dark_where_that_is_wanted(site, chromium):
+    chromium.open(min((site / "files").rglob("*.yaml.html")), dark=True)
+    chromium.run("""(() => { const input = document.querySelector(".md-search__input");
+        input.focus(); input.value = "spectral decoupling";
+        input.dispatchEvent(new Event("keyup")); })()""")
+    links = "[...document.querySelectorAll('.md-search-result__link')]"
+    until, result = time.monotonic() + 30, []
+    while not result and time.monotonic() < until:
+        result = chromium.run(f"{links}.map(link => link.pathname)")
+    assert str(site / "methods.html") in result
+    assert chromium.run("document.body.dataset.mdColorScheme") == "slate"
+    assert all(url.startswith(("file:", "about:", "data:")) for url in chromium.requests)
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
-def test_tables_sort_by_numbers_as_they_are_printed(tmp_path):
+@in_chromium
+def test_tables_sort_by_numbers_as_they_are_printed(chromium, tmp_path):
     cells = ["2,010", "170,365", "-", "2026-11-29", "2026-03-30", "≥ 87.5", "< 5 (1 to 9)", "-3.1"]
     rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
     table = f"<table><thead><tr><th>n</th></tr></thead><tbody>{rows}</tbody></table>"
     script = f"<script>{(REPOSITORY / 'docs/sort.js').read_text()}</script>"
     page = tmp_path / "page.html"
     page.write_text(f'<meta charset="utf-8"><article>{table}</article>{script}')
-    with Browser(find_browser(), tmp_path / "profile") as browser:
-        browser.open(page)
-        columns = []
-        for order in ("ascending", "descending"):
-            browser.run("document.querySelector('th button').click()")
-            assert browser.run("document.querySelector('th').ariaSort") == order
-            texts = "[...document.querySelectorAll('td')].map(cell => cell.textContent)"
-            columns.append(browser.run(texts))
+    chromium.open(page)
+    columns = []
+    for order in ("ascending", "descending"):
+        chromium.run("document.querySelector('th button').click()")
+        assert chromium.run("document.querySelector('th').ariaSort") == order
+        texts = "[...document.querySelectorAll('td')].map(cell => cell.textContent)"
+        columns.append(chromium.run(texts))
     numbers = ["-3.1", "< 5 (1 to 9)", "≥ 87.5", "2,010", "170,365"]
     dates = ["2026-03-30", "2026-11-29"]
     assert columns == [[*numbers, *dates, "-"], [*numbers[::-1], *dates[::-1], "-"]]
@@ -136,6 +135,7 @@ def hooks() -> ModuleType:
     return site_pages
 
 
+@pytest.mark.integration
 def test_the_first_page_shows_the_playground_and_a_page_the_notebook(site):
     assert '<iframe src="playground.html"' in (site / "index.html").read_text()
     assert (site / "playground.html").read_bytes() == PLAYGROUND.read_bytes()
@@ -156,6 +156,7 @@ def test_the_notebook_runs_and_shows_that_group_dro_helps_against_the_shortcut()
     assert accuracy["ERM"] + 15 < accuracy["group DRO"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("page", result_pages.FOLDED)
 def test_the_long_tables_of_a_page_of_results_are_folded(site, page):
     text = (site / f"{page}.html").read_text()
@@ -210,6 +211,7 @@ def commands() -> dict:
     return group.commands
 
 
+@pytest.mark.integration
 def test_the_reference_has_every_command_option_and_key(site):
     text = (site / "commands.html").read_text()
     for name, command in commands().items():
