@@ -17,7 +17,7 @@ from diagvib.scenes import load_scene
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.resolve import load_config
-from toy import git
+from toy import git, write
 
 PROGRAM = '''"""What it does."""
 
@@ -247,15 +247,8 @@ FILES = {
 }
 
 
-def write(folder: Path, files: dict[str, str] = FILES) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
 def test_all_that_is_imported_is_found_without_being_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(write(tmp_path))
+    monkeypatch.chdir(write(tmp_path, FILES))
     code = code_of(["atelier.models", "absent.module"])
     assert sorted(name for name in code.files if not name.startswith("diagvib.")) == [
         "atelier",
@@ -284,7 +277,7 @@ def test_what_pip_put_into_a_folder_of_its_own_is_only_named(tmp_path, monkeypat
 def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
     results = []
     for name in ("one", "two"):
-        monkeypatch.chdir(write(tmp_path / name))
+        monkeypatch.chdir(write(tmp_path / name, FILES))
         results.append(
             code_of(["atelier.models", Path("late.py"), Path.cwd() / "single.py"]).digest
         )

@@ -48,6 +48,7 @@ from diagvib.training.run import train_runs
 from diagvib.training.trainer import Trainer
 from synthetic_images import write_dataset
 from synthetic_methods import settings_of
+from toy import contents
 
 CPU = torch.device("cpu")
 RUN = Run("mine", "zgo", "hue-shape", 0)
@@ -275,14 +276,6 @@ def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypat
     encode(settings, several, 1, tmp_path / "killed")
     assert sum(read) == 3 * 384
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
-
-
-def contents(folder) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 POOLED = """

@@ -126,10 +126,21 @@ def copy_of_the_repository(folder: Path, checkout: Path = REPOSITORY) -> Path:
     return folder
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
+def write(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    return folder
+
+
+def contents(folder: Path, *suffixes: str) -> dict[str, bytes]:
+    """The bytes of a folder's files, by their path in it; of all, or of those with these
+    suffixes."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix in (suffixes or [path.suffix])
+    }
 
 
 def dvc_repository(folder: Path, store: Path, files: dict[str, str]) -> Path:
