@@ -96,13 +96,12 @@ def pytest_ignore_collect(collection_path, config):
     need take seconds."""
     if collection_path.suffix != ".py":
         return None
-    text, kind = collection_path.read_text(), config.option.markexpr
-    absent = (
-        "mark.integration" not in text
-        if kind == "integration"
-        else kind == "not integration" and INTEGRATION.search(text)
-    )
-    return True if absent else None
+    text = collection_path.read_text()
+    unneeded = {
+        "integration": "mark.integration" not in text,
+        "not integration": INTEGRATION.search(text),
+    }
+    return True if unneeded.get(config.option.markexpr) else None
 
 
 @pytest.hookimpl(optionalhook=True)

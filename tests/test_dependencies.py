@@ -155,9 +155,9 @@ def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_el
     additions = [{file: ADDITIONS.get(Path(file).suffix, "\n# why\n")} for file in CHANGES]
     comments = {file: "\n# why\n" for file in CHANGES if file.endswith(".py")}
     elsewhere = dict.fromkeys(NOTHING, "\nMORE = 1\n")
-    *result, commented, others = of_other_code(checkout, *additions, comments, elsewhere)
+    *result, of_comments, of_nothing = of_other_code(checkout, *additions, comments, elsewhere)
     assert dict(zip(CHANGES, result, strict=True)) == CHANGES
-    assert not commented and not others
+    assert not of_comments and not of_nothing
 
 
 RENAMED = {
