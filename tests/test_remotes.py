@@ -11,13 +11,14 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conftest import BIN, REPOSITORY
-from toy import dvc, environment, git
+from toy import contents, dvc, environment, git
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("dvc", reason="dvc is not installed (pip install '.[workflow]')")
@@ -43,11 +44,13 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.fixture(autouse=True)
-def own_settings(tmp_path, monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def own_settings(tmp_path_factory) -> Iterator[None]:
     """Nothing of the machine's DVC settings is seen."""
-    for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG"):
-        monkeypatch.setenv(f"DVC_{name}_DIR", str(tmp_path / name))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG"):
+            patch.setenv(f"DVC_{name}_DIR", str(tmp_path_factory.mktemp(name)))
+        yield
 
 
 @pytest.fixture
@@ -55,10 +58,10 @@ def remote(tmp_path) -> Path:
     return tmp_path / "shared"
 
 
-@pytest.fixture
-def repository(tmp_path, remote) -> Path:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
     """A repository with random files in what DVC keeps, recorded and committed."""
-    folder = tmp_path / "repository"
+    folder = tmp_path_factory.mktemp("remotes") / "repository"
     (folder / ".dvc").mkdir(parents=True)
     for name in (".dvc/config", ".dvc/.gitignore", ".gitignore"):
         shutil.copy(REPOSITORY / name, folder / name)
@@ -71,16 +74,16 @@ def repository(tmp_path, remote) -> Path:
     (folder / BIG).write_bytes(generator.bytes(BIG_BYTES))
     (folder / "dvc.yaml").write_text(json.dumps({"stages": stages}))
     git(folder, "init")
-    dvc(folder, "remote", "add", "--default", "lab", str(remote))
+    dvc(folder, "remote", "add", "--default", "lab", "../shared")
     dvc(folder, "commit", "--force")
     git(folder, "add", "--all")
     git(folder, "commit", "-m", "results")
     return folder
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+@pytest.fixture
+def repository(recorded, tmp_path) -> Path:
+    return shutil.copytree(recorded, tmp_path / "repository")
 
 
 def complete(objects: dict[str, bytes]) -> int:
