@@ -346,9 +346,9 @@ def _train(job: Job, run: Run, folder: Path, result: DryRun) -> None:
 
 def _other_weights(method: Method, again: Method) -> list[str]:
     """A doubt, if two methods that are made alike differ."""
-    weights, others = method.state_dict(), again.state_dict()
-    for name, value in weights.items():
-        if name not in others or not value.equal(others[name]):
+    weights = again.state_dict()
+    for name, value in method.state_dict().items():
+        if name not in weights or not value.equal(weights[name]):
             return [
                 f"its initial weights ({name}) are others each time it is made, so no run can be "
                 "repeated; draw them from torch's or NumPy's global generator, which is seeded"

@@ -147,5 +147,5 @@ def _line_of_user(error: Exception) -> str:
         for frame, line in traceback.walk_tb(error.__traceback__)
         if _package(frame) not in _PROVIDED
     ]
-    own = [entry for entry in lines if "site-packages" not in Path(entry[0]).parts] or lines
-    return "{}, line {}".format(*own[-1]) if own else ""
+    of_user = [entry for entry in lines if "site-packages" not in Path(entry[0]).parts]
+    return "{}, line {}".format(*(of_user or lines)[-1]) if lines else ""
