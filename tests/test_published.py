@@ -21,14 +21,14 @@ from diagvib.commands.compare import runs_folder
 from diagvib.commands.published import MOST_MB, STORE, git_size
 from diagvib.commands.view import view
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, write_digests
+from diagvib.foundation.files import read_json, write_digests, write_json
 from diagvib.provenance.code import same_code
 from diagvib.results.tidy_tables import read_tables
 from diagvib.scenes import load_scene
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
 from diagvib.workflow.ledger import commit, print_verified, verify
-from diagvib.workflow.records import unpack
+from diagvib.workflow.records import record_of, unpack
 from test_texture_sets import photos
 from toy import ROOT, count, diagvib, dvc, environment, git, snakemake, write
 
@@ -43,6 +43,9 @@ ANEW = "published/ was made by code that computes otherwise: run `make published
 def repository(output, tmp_path_factory) -> Path:
     """A copy of `output` in which its root is published and committed."""
     folder = shutil.copytree(output, tmp_path_factory.mktemp("a") / "published", symlinks=True)
+    # As if its recipes had been out of reach when Snakemake wrote the record of a job.
+    record = folder / record_of("metadata", f"{ROOT}/results/runs/tiny/zgo/hue-shape/sha256.json")
+    write_json(record, read_json(record) | {"input_checksums": {}})
     assert f"published in {COPY}; " in diagvib(folder, "publish", "--config", "toy.yaml")
     keep = folder / "results/metrics/.gitkeep"  # as in this repository
     keep.parent.mkdir(parents=True)

@@ -88,12 +88,22 @@ def unpack(root: str) -> None:
 
 
 def copy_records(root: str, copy: str) -> None:
-    """Give the copy of a root the root's records, without commands, which may name folders of this
-    machine."""
+    """Give the copy of a complete root the root's records, without commands, which may name folders
+    of this machine, and with the checksums of all inputs."""
     inside = re.compile(rf"(?<![\w./-]){re.escape(root)}/")
     for output, content in [*_records_of(root)]:
-        text = json.dumps({**content, "shellcmd": None}, ensure_ascii=False)
+        content |= {"shellcmd": None, "input_checksums": _checksums(content)}
+        text = json.dumps(content, ensure_ascii=False)
         _write(inside.sub(f"{copy}/", output), json.loads(inside.sub(f"{copy}/", text)))
+
+
+def _checksums(record: dict) -> dict[str, str]:
+    """Also of inputs that were out of reach when Snakemake wrote the record of a job. Without them,
+    a clone would make the job again, since it draws its inputs later than the output was made."""
+    checksums = record.get("input_checksums") or {}
+    unchecked = {*record.get("input", ())} - {*checksums}
+    files = sorted(path for path in unchecked if Path(path).is_file())
+    return checksums | {path: f"sha256:{file_sha256(path)}" for path in files}
 
 
 def _records_of(root: str) -> Iterator[tuple[str, dict]]:
