@@ -105,7 +105,10 @@ def test_a_prediction_of_a_class_that_is_not_tested_is_wrong():
 def test_a_cue_may_be_called_as_a_column_of_ours():
     fields = {"group": ["id"], "right": ["yes", "no"], "y": ["a", "b"]}
     data = SimpleNamespace(
-        metadata_fields=[*fields], metadata_map=fields, cue_classes={"right": ()}
+        metadata_fields=[*fields],
+        metadata_map=fields,
+        cue_classes={"right": ()},
+        classes=fields["y"],
     )
     rows = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 0]])
     metrics, _ = StudyDataset.eval(data, torch.tensor([0, 1, 1]), rows[:, 2], rows)

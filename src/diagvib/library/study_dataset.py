@@ -201,8 +201,8 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         and `GROUP_accuracy`, the mean over classes on a group of the study, as `evaluate` gives it.
         The same as text. DiagvibError unless they are class indices, int[N], and the targets are the
         column y of the metadata."""
-        fields, predicted = self.metadata_fields, self._class_indices(y_pred)
-        truth, rows = _array(y_true), _array(metadata)
+        fields, truth, rows = self.metadata_fields, _array(y_true), _array(metadata)
+        predicted = _class_indices(y_pred, truth.size, len(self.classes))
         if rows.shape != (len(predicted), len(fields)) or not np.array_equal(truth, rows[:, -1]):
             raise DiagvibError(
                 f"targets{[*truth.shape]} and metadata{[*rows.shape]} are not those that came with the "
@@ -225,21 +225,6 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         metrics |= {f"{group}_accuracy": value for group, value in by_class.items() if group}
         return metrics, "".join(f"{name}: {value:.3f}\n" for name, value in metrics.items())
 
-    def _class_indices(self, predictions: Tensor | np.ndarray | Sequence[int]) -> np.ndarray:
-        predicted = _array(predictions)
-        integers = predicted.ndim == 1 and predicted.dtype.kind in "iu"
-        if not integers or (predicted < 0).any() or (predicted >= len(self.classes)).any():
-            problem = (
-                f"{predicted.min()} to {predicted.max()}"
-                if integers
-                else f"{predicted.dtype}{[*predicted.shape]}"
-            )
-            raise DiagvibError(
-                f"predictions must be class indices int[{len(self)}], numbers from 0 to "
-                f"{len(self.classes) - 1}, not {problem}; for logits, use argmax(1)"
-            )
-        return predicted
-
     def evaluate(
         self,
         predictions: Tensor | np.ndarray | Sequence[int],
@@ -257,7 +242,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             raise DiagvibError(
                 "predictions are evaluated on one split; load it by its name, such as split='test'"
             )
-        predicted = self._class_indices(predictions)
+        predicted = _class_indices(predictions, len(self), len(self.classes))
         present = np.unique(self.targets)
         if not np.isin(predicted, present).all() and predicted.max() < len(present):
             warnings.warn(
@@ -296,6 +281,23 @@ def _composed(before: Callable | None, after: Callable | None) -> Callable | Non
 
 def _in_turn(before: Callable, after: Callable, image: Any) -> Any:
     return after(before(image))
+
+
+def _class_indices(predictions: Any, count: int, classes: int) -> np.ndarray:
+    """Predictions for so many images. DiagvibError unless they are indices of so many classes."""
+    predicted = _array(predictions)
+    integers = predicted.ndim == 1 and predicted.dtype.kind in "iu"
+    if not integers or (predicted < 0).any() or (predicted >= classes).any():
+        problem = (
+            f"{predicted.min()} to {predicted.max()}"
+            if integers
+            else f"{predicted.dtype}{[*predicted.shape]}"
+        )
+        raise DiagvibError(
+            f"predictions must be class indices int[{count}], numbers from 0 to {classes - 1}, not "
+            f"{problem}; for logits, use argmax(1)"
+        )
+    return predicted
 
 
 def _array(values: Tensor | np.ndarray | Sequence) -> np.ndarray:
