@@ -104,6 +104,7 @@ def test_what_code_of_the_same_bytes_made_is_kept(tmp_path):
         "counts: {train: 60, val: 12, id: 12, ood: 12}\nbaselines: [small_cnn]\n"
     )
     toy(old, "--", "recipes")
+    assert count(toy(old, "-n", "--", "recipes")) == {}
     new = shutil.copytree(old, tmp_path / "new")
     for path in (new / "src/diagvib").rglob("*.py"):
         text = path.read_text()

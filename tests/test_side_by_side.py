@@ -33,7 +33,7 @@ CHANGES = [
     "baselines=[small_cnn]",
     "counts={train: 64, val: 18, id: 18, ood: 18}",
     "training.max_epochs=3",
-    "tuning={study: zso, factors: [hue], batch_sizes: [16, 32], learning_rates: [1.0e-3], samples: [1]}",
+    "tuning={study: zso, factors: [hue], batch_sizes: [16, 32], learning_rates: [1.0e-3], samples: [0, 1]}",
 ]
 
 
