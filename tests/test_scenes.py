@@ -216,6 +216,8 @@ class Shared(squares.Squares):
     realized_by = dict.fromkeys(squares.Squares.factors, squares.Squares.columns.names[:1])
 class Sized(squares.Squares):
     def __init__(self, size): self.size = size
+class Unready(squares.Squares):
+    def __init__(self): raise RuntimeError("no plates")
 class Listed(squares.Squares):
     columns = ["top", "left"]
 class Broken(squares.Squares):
@@ -245,6 +247,7 @@ class Broken(squares.Squares):
         ),
         ("own_scene:Grouped", "columns: group is the name of another column"),
         ("own_scene:Sized", "Sized cannot be made (TypeError: "),
+        ("own_scene:Unready", "Unready cannot be made (RuntimeError: no plates); correct "),
         ("own_scene:Listed", "Listed: columns: must be a Schema, not list"),
         ("own_scene:Shared", "realized_by: every factor needs columns of its own"),
     ],

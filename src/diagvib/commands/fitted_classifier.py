@@ -136,9 +136,15 @@ def _csv_pairs(path: Path) -> list[tuple]:
     return pairs[1:] if pairs[:1] == [("output", "class")] else pairs
 
 
-def write_fitted(entry: dict, *choices: object) -> tuple[Path, Configuration]:
+def write_fitted(
+    entry: dict,
+    studies: list[str],
+    base: Path | None,
+    overrides: list[str] | None,
+    root: str | None,
+) -> tuple[Path, Configuration]:
     """As `write_configuration`, with the bindings that fit the classifier's outputs."""
-    file, config = write_configuration(entry, *choices)
+    file, config = write_configuration(entry, studies, base, overrides, root)
     if entry["method"] != PUBLISHED:  # which has a word for each class
         write_yaml(file, read_yaml(file) | {"bindings": fitting_bindings(entry, config)})
         config = load_config(file)

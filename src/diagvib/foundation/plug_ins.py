@@ -69,8 +69,8 @@ def exits_refused() -> Iterator[None]:
         pressed = isinstance(error, KeyboardInterrupt) and not _is_raised(error.__traceback__)
         if pressed or _package(frames[-1]) in _ENDING:
             raise
-        foreign = (frame for frame in reversed(frames) if _package(frame) not in _PROVIDED)
-        frame = next(foreign, frames[-1])
+        foreign = _foreign(error)
+        frame = foreign[-1][0] if foreign else frames[-1]
         code = frame.f_code
         raise DiagvibError(
             f"{frame.f_globals.get('__name__')}:{code.co_qualname} ({code.co_filename}, line "
@@ -99,6 +99,13 @@ _ENDING = {"click", "typer", "rich", "diagvib"}
 _PROVIDED = {*_ENDING, *sys.stdlib_module_names} - {"__main__"}
 
 
+def _foreign(error: BaseException) -> list[tuple[FrameType, int]]:
+    """Where an exception passed through code that is not of Python or ours, with the lines; the
+    innermost comes last."""
+    trace = traceback.walk_tb(error.__traceback__)
+    return [(frame, line) for frame, line in trace if _package(frame) not in _PROVIDED]
+
+
 def _package(frame: FrameType) -> str:
     return frame.f_globals.get("__name__", "").partition(".")[0]
 
@@ -121,19 +128,25 @@ def imported(reference: str, kind: str):
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    try:
+    with failures_named(
+        f"{kind}: {reference} cannot be imported",
+        "name it package.module:name, from an installed package or from the current folder",
+    ):
         return pkgutil.resolve_name(reference)
+
+
+@contextmanager
+def failures_named(failure: str, remedy: str) -> Iterator[None]:
+    """DiagvibError for an exception of a user's code, which may be any. remedy: if none of the
+    user's lines ran; otherwise, the line is named."""
+    try:
+        yield
     except (DiagvibError, MemoryError):
         raise
-    except Exception as error:  # of a module of the user's, anything
+    except Exception as error:
         line = _line_of_user(error)
-        remedy = (
-            f"correct {line}"
-            if line
-            else "name it package.module:name, from an installed package or from the current folder"
-        )
         raise DiagvibError(
-            f"{kind}: {reference} cannot be imported ({reason(error)}); {remedy}"
+            f"{failure} ({reason(error)}); {f'correct {line}' if line else remedy}"
         ) from None
 
 
@@ -142,10 +155,6 @@ def _line_of_user(error: Exception) -> str:
     an installed package, if there is one, or else of such a package; empty if neither ran."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}"
-    lines = [
-        (frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if _package(frame) not in _PROVIDED
-    ]
+    lines = [(frame.f_code.co_filename, line) for frame, line in _foreign(error)]
     of_user = [entry for entry in lines if "site-packages" not in Path(entry[0]).parts]
     return "{}, line {}".format(*(of_user or lines)[-1]) if lines else ""

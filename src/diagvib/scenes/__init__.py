@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
-from diagvib.foundation.plug_ins import imported, reason
+from diagvib.foundation.plug_ins import failures_named, imported
 from diagvib.foundation.validation import InvalidField, repeated, validated
 from diagvib.scenes.scene import RESERVED, Factors, Scene, check_joined
 
@@ -75,12 +75,8 @@ def scene_of_class(name: str) -> Scene:
     kind = imported(SCENES.get(name, name), "scene")
     if not (isinstance(kind, type) and issubclass(kind, Scene)):
         raise DiagvibError(f"scene: {name} is not a subclass of diagvib.scenes.scene.Scene")
-    try:
+    with failures_named(f"scene: {name} cannot be made", "it must take no arguments"):
         scene = kind()
-    except Exception as error:  # of a user's code, anything
-        raise DiagvibError(
-            f"scene: {name} cannot be made ({reason(error)}); it must take no arguments"
-        ) from None
     if name not in SCENES:
         for key, needed in (("columns", pa.Schema), ("realized_by", Mapping)):
             if not isinstance(value := getattr(scene, key), needed):
