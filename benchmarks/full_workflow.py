@@ -235,9 +235,9 @@ def main(
     timed = Stopwatch(work / "said.log")
     snakemake = [python, "-m", "snakemake", "--cores", "all", *(options or [])]
     # fetch, prepare, tabulate, plot and all, in addition to draw and render of each dataset, the
-    # training jobs, and encode for the frozen network
+    # training jobs, and encode and weights for the frozen network
     encoded = FROZEN in BASELINES[:baselines]
-    jobs = 5 + 246 * (2 + encoded + baselines)
+    jobs = 5 + encoded + 246 * (2 + encoded + baselines)
     timed("dry run from nothing", [*snakemake, "-n"], copy, f"total {jobs}", jobs=jobs)
     if run:
         measure_workflow(timed, snakemake, copy, jobs)

@@ -1,4 +1,5 @@
 # Expands a configuration into the files that each stage makes and the settings that its jobs get. Nothing else.
+import inspect
 import shlex
 from functools import cache
 
@@ -42,6 +43,12 @@ RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
 FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FILE}"
 
 
+def parameter(of_wildcards):
+    """A function for `params`. Its signature is kept with it, since Snakemake asks for it several times per job."""
+    of_wildcards.__signature__ = inspect.signature(of_wildcards)
+    return of_wildcards
+
+
 def stage(name):
     """A rule's `settings`: the file with the part of the configuration that one of its jobs depends on, written before
     the first job starts (workflow/hooks.py); by a job on another machine, which cannot rely on that, as it is read."""
@@ -52,12 +59,12 @@ def stage(name):
             JOBS.write_settings(name, *names)
         return JOBS.settings_file(name, *names)
 
-    return file
+    return parameter(file)
 
 
 def code(name):
     """A rule's `code`: a digest of the files that decide what one of its jobs makes."""
-    return lambda wildcards: JOBS.code(name, SCENES.get(wildcards.get("scene")), *study_and_baseline(wildcards))
+    return parameter(lambda wildcards: JOBS.code(name, SCENES.get(wildcards.get("scene")), *study_and_baseline(wildcards)))
 
 
 def fetched(scene):
@@ -103,42 +110,36 @@ def encoder(study, network):
 
 
 def training_data(stage, study, binding, baseline):
-    """The input of train and tune jobs: images and published weights, or the features of a frozen network."""
-    network, rendered, model = reading(stage, study, baseline)
+    """The input of train and tune jobs: images and published weights, or the features of a frozen network; and the
+    settings that tuning chose, if the baseline refers to any."""
+    network, rendered, model, tuned = reading(stage, study, baseline)
     if not network:
-        return images(study, binding, rendered) + weights(model)
+        return images(study, binding, rendered) + weights(model) + tuned
     head = weights(model) if model.get("head") == "published" else []
-    return [FEATURES.format(network=network, study=study, binding=binding), *head]
+    return [FEATURES.format(network=network, study=study, binding=binding), *head, *tuned]
 
 
 @cache
 def reading(stage, study, baseline):
-    """The frozen network whose features the jobs of a baseline read, None without one; whether they render images; and
-    the model."""
+    """The frozen network whose features the jobs of a baseline read, None without one; whether they render images; the
+    model; and the files of tuned settings that it refers to."""
     job = JOBS.settings(stage, study, baseline)
-    return job.network, renders(CONFIG.images, job.settings), job.settings["model"]
+    settings = job.settings
+    tuned = [f"{LAYOUT.tuning}/{name}.yaml" for name in tuning_needed(settings, baseline)]
+    return job.network, renders(CONFIG.images, settings), settings["model"], tuned
 
 
-def tuned_settings(stage, baseline):
-    """The input of train and tune jobs: the settings that tuning chose, if the baseline refers to any."""
-    names = tuning_needed(JOBS.settings(stage, TUNING_STUDY, baseline).settings, baseline)
-    return [f"{LAYOUT.tuning}/{name}.yaml" for name in names]
-
-
+TRAIN_JOBS, DATASETS = CONFIG.train_jobs, CONFIG.datasets
 RAW = [file for name in CONFIG.scenes for file in fetched(folder_name(name))]
 WEIGHTS = sorted({file for entry in CONFIG.baselines for file in weights(entry.settings["model"])})
 PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in CONFIG.scenes]
-RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in CONFIG.datasets]
-IMAGES = [
-    IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in CONFIG.datasets if CONFIG.images == "parquet"
-]
-RUNS = [
-    RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding) for baseline, study, binding in CONFIG.train_jobs
-]
+RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in DATASETS]
+IMAGES = [IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in DATASETS if CONFIG.images == "parquet"]
+RUNS = [RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding) for baseline, study, binding in TRAIN_JOBS]
 NETWORKS = {entry.name: entry.network for entry in CONFIG.baselines}
 ENCODED = [
     FEATURES.format(network=NETWORKS[baseline], study=study, binding=binding)
-    for baseline, study, binding in CONFIG.train_jobs
+    for baseline, study, binding in TRAIN_JOBS
     if NETWORKS[baseline]
 ]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in CONFIG.tuned for kind in ("csv", "yaml")]

@@ -1,7 +1,6 @@
 rule train:
     input:
         lambda wildcards: training_data("train", wildcards.study, wildcards.binding, wildcards.baseline),
-        lambda wildcards: tuned_settings("train", wildcards.baseline),
     output:
         RUN_DIGESTS,
     log:

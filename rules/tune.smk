@@ -5,7 +5,6 @@ rule tune:
             for binding in CONFIG.tuning.bindings
             for file in training_data("tune", TUNING_STUDY, binding, wildcards.baseline)
         ],
-        lambda wildcards: tuned_settings("tune", wildcards.baseline),
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:

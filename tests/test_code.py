@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from conftest import refused
-from diagvib.foundation.files import definition_path
+from diagvib.foundation.files import definition_path, read_json, write_json
 from diagvib.foundation.imports import code_of, program_digest
 from diagvib.foundation.program import program_of
 from diagvib.provenance.code import code_digest, git_state, of_encoder, package_versions, stage_code
@@ -61,6 +61,22 @@ def test_what_only_readers_see_does_not_count(tmp_path, old, new, counts):
     assert old in PROGRAM
     changed = digest(tmp_path, PROGRAM.replace(old, new)) != digest(tmp_path, PROGRAM)
     assert changed == counts
+
+
+def test_what_is_read_of_a_file_is_kept_as_long_as_its_content_is_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "cache"))
+    first = digest(tmp_path, PROGRAM)
+    (kept,) = (tmp_path / "cache/programs").iterdir()
+    write_json(kept, read_json(kept) | {"digest": "kept"})
+    assert digest(tmp_path, PROGRAM, "moved.py") == "kept"
+    assert digest(tmp_path, PROGRAM.replace("1)", "2)")) not in ("kept", first)
+    kept.write_text("{")
+    assert digest(tmp_path, PROGRAM, "again.py") == first
+    kept.write_text('{"digest": "of another version"}')
+    assert digest(tmp_path, PROGRAM, "later.py") == first
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "file"))  # where nothing can be kept
+    assert digest(tmp_path, PROGRAM, "last.py") == first
 
 
 # A function of this package, in which only `hidden` is seen nowhere else.

@@ -5,12 +5,16 @@ import json
 import shutil
 from contextlib import chdir
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from diagvib.cli import app
 from diagvib.foundation.files import read_json, write_json
+from diagvib.provenance.expected import ExpectedJobs
+from diagvib.provenance.rerun_reasons import reasons
+from diagvib.settings.resolve import load_config
 from test_workflow import planned
 from toy import BASELINES, MODELS, RUN, TOY, count, hashes, toy, write
 
@@ -136,3 +140,17 @@ def test_damaged_runs_are_made_again_and_those_from_another_machine_count(finish
     by_hand(finished, "tabulate")
     runs = pd.read_csv(finished / "toy/results/tables/runs.csv")
     assert set(runs[runs["baseline"] == "tiny"].status) == {"ok"}
+
+
+def test_the_empty_folder_of_a_fresh_clone_is_no_result(tmp_path):
+    jobs = ExpectedJobs(load_config(overrides=[f"root={tmp_path}"]))
+    tabulate = SimpleNamespace(name="tabulate")
+    job = SimpleNamespace(output=[jobs.layout.metrics], rule=tabulate, wildcards={})
+
+    def why() -> list[str]:
+        return [reason for reason, _ in reasons(jobs, job, [], lambda path: None)]
+
+    write(tmp_path, {"results/metrics/.gitkeep": ""})
+    assert why() == []
+    write(tmp_path, {"results/metrics/tiny.zgo.json": "{}"})
+    assert why() == ["no record of what made it"]

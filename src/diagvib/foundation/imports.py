@@ -13,17 +13,25 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, file_sha256, parse_yaml, text_sha256
-from diagvib.foundation.program import OURS, Program, named_by, program_of
+from diagvib.foundation.files import (
+    cache_folder,
+    definition_path,
+    file_sha256,
+    parse_yaml,
+    read_json,
+    text_sha256,
+    write_json,
+)
+from diagvib.foundation.program import OURS, named_by, program_of
 from diagvib.foundation.versions import once_per_version
 
 _PACKAGE = Path(__file__).parent.parent
@@ -75,10 +83,10 @@ class Code:
         for name in filter(self.unused.get, sources):
             content = _content_digest(self.files[name], self.unused[name])
             sources[name] = sources[name]._replace(digest=content)
-        words = frozenset().union(*(source.program.words for source in sources.values()))
+        words = {word for source in sources.values() for word in source.words}
         # A parameter's name counts if a keyword or a text may be meant for it.
         digests = {
-            name: (source.digest, [word for word in source.program.parameters if word in words])
+            name: (source.digest, [word for word in source.parameters if word in words])
             for name, source in sources.items()
         }
         kinds = 0
@@ -122,7 +130,7 @@ def code_of(entries: Iterable[Entry]) -> Code:
             code.packages.add(top)
         elif path:
             source = _source(path)
-            code.uses[name] = [*_resolved(source.program.imports, name, path)]
+            code.uses[name] = [*_resolved(source.imports, name, path)]
             waiting += code.uses[name]
             if top != OURS or path.name not in _ONLY_NAMES:
                 code.files[name] = path
@@ -203,29 +211,44 @@ def syntax_tree(path: Path) -> tuple[ast.Module, str]:
 
 
 class _Source(NamedTuple):
-    """program: empty of what is no Python. quoted: strings that may name files. digest: see
-    `program_digest`."""
+    """What is read of a file. digest: see `program_digest`. quoted: strings that may name files. The
+    others, of Python: see `Program`."""
 
-    program: Program
-    quoted: list[str]
     digest: str
-
-
-_NO_PROGRAM = Program("", [], [], frozenset())
+    quoted: Sequence[str]
+    imports: Sequence[str] = ()
+    parameters: Sequence[str] = ()
+    words: Sequence[str] = ()
 
 
 @once_per_version
 def _source(path: Path) -> _Source:
+    ours = path.is_relative_to(_PACKAGE)
     if path.suffix != ".py":
-        ours = any(path.is_relative_to(folder) for folder in (_PACKAGE, definition_path("")))
-        text = path.read_text(errors="replace") if ours else ""
-        return _Source(_NO_PROGRAM, _QUOTED_FILE.findall(text), _content_digest(path))
+        shipped = ours or path.is_relative_to(definition_path(""))
+        text = path.read_text(errors="replace") if shipped else ""
+        return _Source(_content_digest(path), _QUOTED_FILE.findall(text))
+    content = path.read_bytes()
+    # Reading Python takes long; what is read of a file is kept under what decides it.
+    key = text_sha256(repr((content, ours, _version_of_reader())))
+    with suppress(DiagvibError, TypeError):  # not there, or damaged
+        return _Source(**read_json(cache_folder() / "programs" / f"{key}.json"))
     tree, reason = syntax_tree.__wrapped__(path)  # not kept: trees of all files are large
     if reason:
-        return _Source(_NO_PROGRAM, [], file_sha256(path))
-    text = importlib.util.decode_source(path.read_bytes())
-    program = program_of(tree, path.is_relative_to(_PACKAGE))
-    return _Source(program, _QUOTED_FILE.findall(text), text_sha256(program.text))
+        return _Source(file_sha256(path), ())
+    text, imports, parameters, words = program_of(tree, ours)
+    quoted = _QUOTED_FILE.findall(importlib.util.decode_source(content))
+    source = _Source(text_sha256(text), quoted, imports, parameters, sorted(words))
+    with suppress(DiagvibError, OSError):  # nothing can be kept
+        write_json(cache_folder() / "programs" / f"{key}.json", source._asdict())
+    return source
+
+
+@cache
+def _version_of_reader() -> tuple:
+    """What decides what is read of a file, beside its content."""
+    ours = (Path(__file__), Path(__file__).with_name("program.py"))
+    return sys.version_info[:2], *map(file_sha256, ours)
 
 
 def _content_digest(path: Path, unused: Iterable[str] = ()) -> str:

@@ -112,7 +112,6 @@ class Strict(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
     )
 
     @model_validator(mode="before")

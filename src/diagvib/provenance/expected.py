@@ -10,7 +10,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, text_sha256, write_text
 from diagvib.images import FEATURES_FILE, made_from
-from diagvib.provenance.code import TRAINING_MODULE, code_digest, of_encoder, stage_code
+from diagvib.provenance.code import TRAINING_MODULE, code_digest, job_code, of_encoder, stage_code
 from diagvib.provenance.finished import RUN_RECORD, digest_of_images, run_provenance
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import DESCRIPTION
@@ -32,7 +32,7 @@ class ExpectedJobs:
         self.config, self.layout = config, Layout(config.root)
         self.settings = cache(self._settings)
         self.settings_file = cache(self._settings_file)
-        self.code = cache(lambda *names: stage_code(config, *names).digest)
+        self.code = cache(self._code)
 
     def _settings(
         self, stage: str, study: str | None = None, baseline: str | None = None
@@ -40,6 +40,18 @@ class ExpectedJobs:
         """The part of the configuration that a job depends on."""
         config = with_baseline(self.config, stage, baseline)
         return stage_settings(config, stage, study, baseline)
+
+    def _code(
+        self,
+        stage: str,
+        scene: str | None = None,
+        study: str | None = None,
+        baseline: str | None = None,
+    ) -> str:
+        """The digest of the code that a job depends on."""
+        if baseline:
+            return job_code(stage, self.settings(stage, study, baseline)).digest
+        return stage_code(self.config, stage, scene, study).digest
 
     def _settings_file(self, *names: str | None) -> str:
         """Where a job's command reads its settings: named after their content, so that jobs of

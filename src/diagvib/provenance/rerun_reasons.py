@@ -15,6 +15,7 @@ import ast
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
@@ -35,14 +36,15 @@ def reasons(
     parameters: the job's, as Snakemake records them: its settings' file and the digest of its code.
     recorded: those of the record of an output; None without a record.
     """
-    outputs = [path for path in job.output if os.path.exists(path)]
+    outputs = [path for path in job.output if _is_made(path)]
+    if not outputs:
+        return
     records = {path: recorded(path) for path in outputs}
     expected = {_canonical(text, jobs.config.root) for text in parameters}
     checks = {
         "no record of what made it": (path for path in outputs if records[path] is None),
-        "files that are gone": outputs and _missing_files(jobs.config, job),
-        "changed, or made with other settings, code or images": outputs
-        and _made_differently(jobs, job),
+        "files that are gone": _missing_files(jobs.config, job),
+        "changed, or made with other settings, code or images": _made_differently(jobs, job),
         "other settings or code than in the record": (
             path
             for path, texts in records.items()
@@ -54,6 +56,14 @@ def reasons(
         with suppress(DiagvibError):  # cannot be read, which is said where it is used
             if reason_files := set(files):
                 yield reason, reason_files
+
+
+def _is_made(output: str) -> bool:
+    """Whether an output is there. A folder of hidden files alone is not: by one of these, git keeps
+    `results/metrics`."""
+    if os.path.isdir(output):
+        return any(not name.startswith(".") for name in os.listdir(output))
+    return os.path.exists(output)
 
 
 def _missing_files(config: Configuration, job) -> Iterator[str]:
@@ -87,6 +97,7 @@ def _made_differently(jobs: ExpectedJobs, job) -> Iterator[str]:
                 yield str(path)
 
 
+@cache  # thousands of jobs have few of them
 def _canonical(parameter: str, root: str) -> str:
     """A recorded parameter as it would be recorded now: settings as their file, and one digest for
     all code that computes the same."""

@@ -1,6 +1,7 @@
 """The keys of a configuration. `config/schema/config.schema.yaml` is generated from this."""
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,12 +17,13 @@ from diagvib.foundation.validation import (
     Unique,
     no_item_twice,
 )
+from diagvib.foundation.versions import file_version
 from diagvib.scenes import PUBLISHED_TEXTURES, load_scene
 from diagvib.settings.baselines import BatchSize, Positive, tuning_needed
 from diagvib.settings.frozen_networks import network_name
 from diagvib.settings.ranges import ALL_BASELINES, RandomSearch, Seed
 from diagvib.studies.binding import Binding, possible_bindings
-from diagvib.studies.study import Study, load_study
+from diagvib.studies.study import Study, load_study, study_files
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
@@ -157,6 +159,11 @@ class ResolvedBaseline(Strict):
         return network_name(self.settings)
 
 
+@cache  # asked for by thousands of jobs
+def _study(name: str, files: tuple, textures: tuple, versions: tuple) -> Study:
+    return load_study(name, files, textures)
+
+
 class Experiment(Strict):
     """The keys of a configuration that its results depend on."""
 
@@ -200,7 +207,9 @@ class Experiment(Strict):
 
     def study(self, name: str) -> Study:
         """A study by its name or alias."""
-        return load_study(name, self.studies_from, self.textures)
+        files = tuple(self.studies_from)
+        versions = tuple(map(file_version, study_files(files)))
+        return _study(name, files, tuple(self.textures), versions)
 
     def study_bindings(self, study: str, names: list[str] | str) -> list[Binding]:
         """The bindings for which a study has datasets, of those named or of all."""

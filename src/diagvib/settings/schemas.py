@@ -4,10 +4,14 @@ diagvib.settings.schemas`.
 They are for editors and readers; the program itself validates with the models.
 """
 
+import ast
+import inspect
 import json
+from itertools import pairwise
 
 import yaml
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from diagvib.foundation.files import definition_path, read_yaml, write_text
 from diagvib.foundation.validation import Filled
@@ -21,14 +25,35 @@ from diagvib.settings.resolve import default_path
 from diagvib.studies.study import StudyFile
 
 
+class _Described(GenerateJsonSchema):
+    """Describes keys by the docstrings below them. (pydantic would read these whenever the models are
+    imported, which takes a fifth of that time.)"""
+
+    def model_schema(self, schema: dict) -> dict:
+        made = super().model_schema(schema)
+        for name, text in _docstrings(schema["cls"]).items():
+            made["properties"][name]["description"] = text
+        return made
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Those of a model's fields, by their names."""
+    texts = {}
+    for definition in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        for field, text in pairwise(ast.parse(inspect.getsource(definition)).body[0].body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                texts[field.target.id] = text.value.value
+    return texts
+
+
 def schema_texts() -> dict[str, str]:
     """File name in `config/schema` -> its content."""
     schemas = {
         "config": _config_schema(),
-        "studies": StudyFile.model_json_schema(),
-        "scenes": PhotoSet.model_json_schema(),
-        "generation": Generation.model_json_schema(),
-        "sources": SourceFiles.model_json_schema(),
+        "studies": StudyFile.model_json_schema(schema_generator=_Described),
+        "scenes": PhotoSet.model_json_schema(schema_generator=_Described),
+        "generation": Generation.model_json_schema(schema_generator=_Described),
+        "sources": SourceFiles.model_json_schema(schema_generator=_Described),
         "baselines": _baselines_schema(),
     }
     return {f"{name}.schema.yaml": _as_text(schema) for name, schema in schemas.items()}
@@ -36,7 +61,10 @@ def schema_texts() -> dict[str, str]:
 
 def _config_schema() -> dict:
     """No key is required: config/config.yaml has the defaults."""
-    schema, defaults = Configuration.model_json_schema(), read_yaml(default_path())
+    schema, defaults = (
+        Configuration.model_json_schema(schema_generator=_Described),
+        read_yaml(default_path()),
+    )
     schema["properties"] = {key: schema["properties"][key] for key in defaults}
     sections = [(schema["$defs"][key.title()], defaults[key]) for key in ("training", "tuning")]
     for section, values in [(schema, defaults), *sections]:
@@ -48,7 +76,7 @@ def _config_schema() -> dict:
 
 def _baselines_schema() -> dict:
     """The JSON schema of config/baselines, including the options of every method in the project."""
-    schema = TypeAdapter(Filled[dict[str, Baseline]]).json_schema()
+    schema = TypeAdapter(Filled[dict[str, Baseline]]).json_schema(schema_generator=_Described)
     own_method = schema["$defs"].pop("MethodSettings")
     own_method["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
     for name in METHODS:
