@@ -358,6 +358,9 @@ def test_outputs_with_the_names_of_a_samples_classes_are_matched_by_them():
         assert diagvib.score(network, "zgo", "hue-shape", **SMALL)["accuracy"] == 1
     with refused("score: classes: the classifier has 3 outputs .a, b, c., and there are 3 classes"):
         diagvib.score(Perfect(test, ordered, ["a", "b", "c"]), "zgo", "hue-shape", **SMALL)
+    perfect = Perfect(test, ordered)
+    with pytest.warns(UserWarning, match="like those of a sigmoid"):
+        diagvib.score(lambda images: perfect(images).sigmoid(), "zgo", "hue-shape", **SMALL)
 
 
 @pytest.mark.parametrize("classes", [("land", "water"), tuple("0123456789")])

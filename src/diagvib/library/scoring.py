@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Unpack
@@ -65,6 +66,12 @@ def score(
         logits = features_by(logits_of, images, "score").pixels
     count = logits.shape[1]
     check_no_softmax(logits, "score")
+    if logits.min() >= 0 and logits.max() <= 1:
+        warnings.warn(
+            "score: every output is between 0 and 1, like those of a sigmoid; if they are "
+            "probabilities, the calibration errors are wrong: leave the sigmoid out, or give log-odds",
+            stacklevel=2,
+        )
     try:
         mapping = mapping_texts({} if classes is None else classes)
         names = network.names if isinstance(network, Logits) else ()
