@@ -17,7 +17,13 @@ from conftest import REPOSITORY, refused
 from diagvib import stages
 from diagvib.commands.evaluate import frozen_baseline, write_configuration
 from diagvib.commands.fitted_classifier import fitted_baseline, read_classes, write_fitted
-from diagvib.commands.score import Dataset, class_names, read_predictions, score
+from diagvib.commands.score import (
+    Dataset,
+    class_names,
+    read_predictions,
+    score,
+    scored_images,
+)
 from diagvib.commands.try_baseline import with_one_baseline
 from diagvib.foundation.files import file_sha256
 from diagvib.methods.fitted import Fitted
@@ -376,6 +382,19 @@ def test_a_prediction_remains_the_most_probable_class(tmp_path, classes):
     p, predicted = datasets._logits(metadata, 3, classes).softmax(1).max(1)
     assert (predicted == len(classes) - 1).all()
     assert p.tolist() == pytest.approx([*map(float, confidence)], abs=1e-6)
+
+
+def test_a_confidence_may_be_rounded_below_chance():
+    names = {"train": [], "val": [], "test": [("a.png",)]}
+    dataset = Dataset("digits", names, ("x", "y", "z"), ("x", "y", "z"), "")
+
+    def scored(confidence):
+        row = {"file": "a.png", "prediction": "x", "confidence": confidence}
+        return scored_images(pd.DataFrame([row]), [dataset], {})
+
+    assert scored("0.333")["confidence"].tolist() == ["0.333"]
+    with refused("1 confidences below 1/3, so another class would be predicted: a.png"):
+        scored("0.32")
 
 
 def test_numbers_in_another_order_than_the_classes_are_not_counted():

@@ -19,6 +19,7 @@ from diagvib.foundation.messages import say
 from diagvib.methods.predictions import CONFIDENCE, FILE, PREDICTION, RECIPES, image_name
 from diagvib.methods.registry import PREDICTIONS
 from diagvib.models.fitted import check_names, check_numbers
+from diagvib.results.evaluation import below_chance
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.scene import CATALOGUE, Photos
 from diagvib.settings.keys import ResolvedConfiguration
@@ -189,11 +190,11 @@ def scored_images(
         names = [images[0] for images in dataset.names["test"]]
         part = part.assign(**{FILE: names, PREDICTION: labels, RECIPES: dataset.recipes})
         if CONFIDENCE in part:
-            low = part[CONFIDENCE].astype(float) < 1 / len(dataset.classes)
+            low = below_chance(part[CONFIDENCE].astype(float).to_numpy(), len(dataset.classes))
             problem = (
                 f"confidences below 1/{len(dataset.classes)}, so another class would be predicted"
             )
-            _refuse("", problem, part.loc[low, FILE])
+            _refuse("", problem, part[FILE].iloc[low])
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

@@ -18,16 +18,12 @@ from torch.utils.data import Dataset
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import Images, class_indices
 from diagvib.library.bound_study import BoundStudy
-from diagvib.results.evaluation import evaluate
+from diagvib.results.evaluation import below_chance, evaluate
 from diagvib.studies.known_studies import KnownStudies
 from diagvib.studies.study import SPLITS
 
 Image = TypeVar("Image", covariant=True)
 Metadata = TypeVar("Metadata", covariant=True)
-
-
-# A probability in half precision may be less than it was.
-_ROUNDED = 0.99
 
 
 class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata]):
@@ -256,7 +252,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
             p.shape == (len(self),) and p.dtype.kind in "fiu" and ((p >= 0) & (p <= 1)).all()
         ):
             raise DiagvibError(f"confidence must be {len(self)} probabilities from 0 to 1")
-        if p is not None and (low := np.flatnonzero(p < _ROUNDED / len(self.classes))).size:
+        if p is not None and (low := below_chance(p, len(self.classes))).size:
             raise DiagvibError(
                 f"confidence[{low[0]}] is {p[low[0]]:.3g}, below 1/{len(self.classes)}, so another class would be "
                 "predicted; give the probability of each predicted class"

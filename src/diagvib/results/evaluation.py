@@ -23,6 +23,15 @@ from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.settings.layout import Run
 from diagvib.studies.known_studies import KnownStudies, sample_of
 
+# A probability in half precision, or of few digits, may be less than it was.
+_ROUNDED = 0.99
+
+
+def below_chance(confidence: np.ndarray, classes: int) -> np.ndarray:
+    """The numbers of the confidences, float[N], with which another of so many classes would be
+    predicted."""
+    return np.flatnonzero(confidence < _ROUNDED / classes)
+
 
 def evaluate(
     study: str,
