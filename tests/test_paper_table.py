@@ -114,6 +114,17 @@ def test_doubts_on_studies_that_a_table_leaves_out_give_no_sign(tmp_path):
     assert names == ["resnet18", "resnet18 ‡"]
 
 
+def test_a_table_of_earlier_runs_says_so(tmp_path):
+    runs = expected_runs(BASELINES, STUDIES[1:], BINDINGS[:1], SAMPLES)
+    root = make_root(tmp_path, runs)
+    write_run(root / "results/runs", {**MISSING})  # finished since
+    again = "The tables were made from other runs of resnet50 on chgo than those there now; make"
+    assert any(note.startswith(again) for note in methods_table(root, Choices()).notes)
+    assert "other runs" not in str(methods_table(root, Choices(studies=["zgo"])).notes)
+    shutil.rmtree(root / "results/runs")  # of tables that were pulled alone
+    assert "other runs" not in str(methods_table(root, Choices()).notes)
+
+
 def test_every_format_has_the_same_cells(root, tmp_path):
     for name in ("t.tex", "t.md", "t.csv"):
         table = write_table(root, Choices(label="tab:mine"), tmp_path / name)

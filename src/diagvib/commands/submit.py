@@ -13,7 +13,7 @@ from typing import Annotated
 import pandas as pd
 from pydantic import Field
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.files import read_json, read_table, read_yaml, write_text
 from diagvib.foundation.messages import say
 from diagvib.foundation.validation import Name, Strict, TextLike, validated
@@ -112,15 +112,9 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             )
             continue
         metrics = tables["metrics"].query("study == @study and baseline == @baseline")
-        cells_now = read_runs(
-            root / "results/runs", study_runs.to_dict("records"), known_studies=studies_known
-        ).cells
-        counted = cells.query("study == @study and baseline == @baseline").reset_index(drop=True)
-        if not counted.equals(cells_now.reset_index(drop=True).astype(cells.dtypes)):
-            raise DiagvibError(
-                f"{root / 'results/tables'}: made from other runs of {baseline} on {study} than those "
-                f"there now; make the tables again with {command_for(root, 'diagvib tabulate')}"
-            )
+        if text := outdated(root, study_runs, cells, studies_known):
+            raise DiagvibError(f"{root / 'results/tables'}: {text}")
+        counted = cells.query("study == @study and baseline == @baseline")
         counted = counted.astype({"misled": "Int64", "trained": "Int64"})
         counts = dict(list(counted.groupby(RUN_KEYS, sort=False)))
         tested, code = {}, set()
@@ -148,6 +142,31 @@ def entries(root: Path, by: str, link: str = "") -> Iterator[Entry]:
             code=sorted(code),
             runs=tested,
         )
+
+
+def outdated(
+    root: Path, runs: pd.DataFrame, cells: pd.DataFrame, known_studies: KnownStudies
+) -> str:
+    """Whose runs are others than those that a root's tables were made from, and what to do; empty if
+    none are. runs: rows of the table `runs`; cells: the table."""
+    now = read_runs(root / "results/runs", runs.to_dict("records"), known_studies=known_studies)
+    by = ["baseline", "study"]
+    counted, counted_now = (
+        {names: rows.reset_index(drop=True) for names, rows in table.groupby(by)}
+        for table in (
+            part.astype(cells.dtypes) for part in (cells.merge(runs[RUN_KEYS]), now.cells)
+        )
+    )
+    changed = [
+        f"{baseline} on {study}"
+        for baseline, study in runs[by].drop_duplicates().itertuples(index=False, name=None)
+        if not counted.get((baseline, study), cells[:0]).equals(
+            counted_now.get((baseline, study), cells[:0])
+        )
+    ]
+    again = command_for(root, "diagvib tabulate")
+    made_from = f"made from other runs of {some_names(changed)} than those there now"
+    return f"{made_from}; make the tables again with {again}" if changed else ""
 
 
 def _numbers(metrics: pd.DataFrame, study: str, known_studies: KnownStudies) -> list[Number]:

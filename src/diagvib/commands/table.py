@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from diagvib.commands.submit import outdated
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import read_table, write_text
 from diagvib.papers.notes import source_note
@@ -23,6 +24,7 @@ from diagvib.results.metric_sets.metric_set import (
     over_samples,
 )
 from diagvib.results.metric_sets.registry import METRIC_SETS
+from diagvib.results.read_runs import run_folder
 from diagvib.results.reader_tables import Table, interval, latex, markdown, narrowed, percent
 from diagvib.results.tidy_tables import (
     bare,
@@ -73,7 +75,12 @@ def methods_table(root: Path, choices: Choices) -> Table:
         for name, row in zip(names, rows, strict=True):
             row.append(_text(numbers.get(name), choices.spread, change))
         best |= {(names.index(name), head) for name in _best(numbers, lower_is_better)}
-    note = source_note(runs, settings)
+    # Whoever has pulled tables alone has no runs.
+    here = [run_folder(root / "results/runs", run).exists() for run in runs.to_dict("records")]
+    changed = outdated(root, runs[here], cells, studies_known)
+    notes = [
+        *filter(None, [source_note(runs, settings), changed and f"The tables were {changed}."])
+    ]
     metrics = dict.fromkeys(_metric(results, study, choices) for study in runs["study"])
     unit = "" if {*metrics} <= _UNBOUNDED else ", percent"
     spread = {"stderr": "mean ± standard error", "interval": "mean and 95 % interval"}
@@ -81,7 +88,7 @@ def methods_table(root: Path, choices: Choices) -> Table:
         choices.caption
         or f"Methods by studies: {', '.join(metrics)}{unit}, {spread.get(choices.spread, 'mean')}"
     )
-    table = Table(caption, [*BASELINE, *columns], rows, [note] * bool(note), label=choices.label)
+    table = Table(caption, [*BASELINE, *columns], rows, notes, label=choices.label)
     (table,) = marked([table], {**frames, "runs": runs}, studies_known)
     titled = [[_titled(row[0], baselines), *row[1:]] for row in table.rows]
     last_apart = settings.get("mine") == names[-1] and len(names) > 1
