@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from conftest import REPOSITORY, refused
+from diagvib import stages
 from diagvib.papers.diagvib6.comparability import protocol_differences
 from diagvib.papers.diagvib6.finding import shortcut_sentences, telling_bindings
 from diagvib.report.figures import draw_figures
@@ -36,7 +37,9 @@ from diagvib.report.visualisation_sheets import (
 from diagvib.results.metric_sets.metric_set import Finding
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.scenes.digits.factors import classes
-from diagvib.settings.layout import Run
+from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout, Run
+from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import Study
 from reports import drawn_in, make_report, matrix_of, report_data_of, write_images
@@ -258,6 +261,21 @@ def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path)
     assert "small_cnn, zgo: all 6 runs: missing (not run)" in text
     with refused(r"runs\.parquet.*run `diagvib tabulate --config FILE`"):
         make_report(tmp_path / "absent", SETTINGS)
+
+
+def test_a_page_stands_for_all_that_is_drawn_with_it(tmp_path):
+    """Whatever stops the drawing, no earlier page is left beside half of the others' files."""
+    config = load_config("config/demo.yaml", ["samples=1", "studies=[zgo]"])
+    layout, job = Layout(tmp_path), stage_settings(config, "plot")
+    stages.tabulate(layout, stage_settings(config, "tabulate"), 1)
+    layout.report.write_text("of other tables")
+    layout.explorer.touch()  # so that the folder cannot be made
+    with pytest.raises(FileExistsError):
+        stages.plot(layout, job, 1)
+    assert not layout.report.exists()
+    layout.explorer.unlink()
+    stages.plot(layout, job, 1)
+    assert layout.report.exists()
 
 
 def test_a_page_without_cues_and_with_seeds_says_so(tmp_path, monkeypatch):

@@ -432,14 +432,14 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     """Make the tables from all finished runs. Names the missing runs."""
     from diagvib.papers.all_tables import tabulate
     from diagvib.provenance.expected import expected_provenance
-    from diagvib.provenance.tabulated import forget
+    from diagvib.provenance.tabulated import VERSIONS, forget
     from diagvib.results.reader_tables import say_missing
     from diagvib.results.tidy_tables import read_tables, write_scores
     from diagvib.studies.known_studies import known_studies
 
     expected, settings = expected_provenance(layout, job), job.with_tuned(layout).plain()
     folders = layout.all_runs, layout.tables
-    forget(layout.tables)
+    forget(layout.tables / VERSIONS)
     runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
     metrics = read_tables(layout.tables)["metrics"]
     write_scores(metrics, known_studies(settings), layout.metrics)
@@ -449,7 +449,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
 def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Draw figures, the page and the explorer from tables, runs and images. Of small_cnn with
     `keep_weights`, also results/explorer/playground.html."""
-    from diagvib.provenance.tabulated import check_made_with
+    from diagvib.provenance.tabulated import check_made_with, forget
     from diagvib.report.explorer import write_explorer
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
@@ -460,8 +460,9 @@ def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     check_made_with(layout.tables, job.with_tuned(layout).plain())
     folders = layout.all_images, layout.all_runs, layout.prepared
     report_data = ReportData(layout.tables, job.plain(), *folders)
+    forget(layout.report)
     figures = draw_figures(report_data, layout.figures, cores(threads))
-    write_report(report_data, figures, layout.figures, layout.report)
     write_explorer(report_data, layout.all_recipes, layout.explorer)
     write_playground(report_data, playground_runs(report_data), layout.explorer)
+    write_report(report_data, figures, layout.figures, layout.report)
     say_missing(report_data.frames["runs"], layout.report)

@@ -6,12 +6,12 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, writing
 from diagvib.settings.resolve import command_for
 
-_VERSIONS = "versions.json"
+VERSIONS = "versions.json"
 
 
-def forget(tables: Path) -> None:
-    """Before tables are made: if that is stopped, none of them may be taken for finished."""
-    path = tables / _VERSIONS
+def forget(path: Path) -> None:
+    """Before files are made of which `path` is the last: if that is stopped, none of them may be taken
+    for finished."""
     with writing(path):
         path.unlink(missing_ok=True)
 
@@ -19,7 +19,7 @@ def forget(tables: Path) -> None:
 def made_with(tables: Path) -> dict:
     """The configuration of tables, with the settings that tuning chose. DiagvibError if there are
     none, or not all."""
-    path, again = tables / _VERSIONS, command_for(tables.parents[1], "diagvib tabulate")
+    path, again = tables / VERSIONS, command_for(tables.parents[1], "diagvib tabulate")
     if not path.exists():
         raise DiagvibError(f"{path}: no such file, so the tables are not complete; run {again}")
     settings = read_json(path, f"run {again}").get("settings")
