@@ -110,7 +110,10 @@ def test_a_mistake_ends_in_one_line(tmp_path, monkeypatch, capsys, arguments, sa
     ("error", "says"),
     [
         (PermissionError(13, "Permission denied", "results/a"), "results/a: Permission denied"),
-        (OSError(28, "No space left on device"), "the output: No space left on device"),
+        (
+            OSError(28, "No space left on device"),
+            "the output: No space left on device; free some space, then run the same command again",
+        ),
     ],
 )
 def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):

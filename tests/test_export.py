@@ -12,7 +12,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from conftest import REPOSITORY, refused
+from conftest import REPOSITORY, largest_file, refused
 from diagvib.commands import export as module
 from diagvib.commands.data_card import Exported, write_card
 from diagvib.commands.export import export
@@ -220,6 +220,17 @@ def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported):
     export(config, folder)
     assert [path for path in files if path.stat().st_mtime_ns != before[path]] == files[:1]
     assert sorted(folder.rglob("*.parquet")) == files and pd.read_parquet(files[0]).shape[0]
+
+
+def test_a_picture_that_cannot_be_written_is_not_taken_for_a_damaged_file(
+    config, exported, tmp_path
+):
+    folder = shutil.copytree(exported[0], tmp_path / "out")
+    with (
+        refused(r"png/train/000000\.png: cannot be written \(File too large\)"),
+        largest_file(2**8),
+    ):
+        export(config, folder, png=True)
 
 
 def test_classes_in_another_order_are_exported_again(config, exported, tmp_path, monkeypatch):

@@ -210,6 +210,19 @@ def test_a_disk_or_a_share_of_it_that_is_full_is_named(tmp_path, number):
         raise OSError(number, os.strerror(number))
 
 
+def test_another_place_for_the_cache_is_not_named_by_the_root(tmp_path, monkeypatch):
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path))
+    for number, says in (
+        (errno.ENOSPC, "or set DIAGVIB_CACHE to a folder on a larger disk, then run the same"),
+        (
+            errno.EROFS,
+            "; set DIAGVIB_CACHE to a folder that you may write to, on a sound disk, and",
+        ),
+    ):
+        with refused(says), whole_file(tmp_path / "a.txt"):
+            raise OSError(number, os.strerror(number))
+
+
 def test_a_name_with_brackets_is_no_pattern(tmp_path):
     path = tmp_path / "a[1].txt"
     killed = waiting_writer(path, "K")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from loopback import web_server
 
-from conftest import BIN, REPOSITORY, refused
+from conftest import BIN, REPOSITORY, largest_file, refused
 from diagvib.commands import published
 from diagvib.commands.compare import runs_folder
 from diagvib.commands.published import MOST_MB, STORE, git_size
@@ -125,6 +125,20 @@ def test_a_published_root_is_not_replaced_by_itself_however_it_is_written(tmp_pa
         published.publish(load_config(overrides=[f"root={root}"]))
         assert file.exists()
     assert {*copies} == {"published/mine"} and len(pushed) == len(copies)
+
+
+def test_a_copy_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("check_complete", "why_no_ledger", "why_no_clone"):
+        monkeypatch.setattr(published, name, lambda _: None)
+    file = tmp_path / "mine/data/a.bin"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(bytes(2**18))
+    with (
+        refused(r"^published/mine/data/a\.bin: cannot be written \(File too large\)"),
+        largest_file(2**17),
+    ):
+        published.publish(load_config(overrides=["root=mine"]))
 
 
 def test_a_root_whose_files_no_clone_has_is_not_published(tmp_path, monkeypatch):

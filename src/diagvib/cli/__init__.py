@@ -15,6 +15,7 @@ import diagvib.cli.try_commands  # noqa: F401
 from diagvib.cli.application import app
 from diagvib.cli.look_commands import version
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.files import FULL
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.stages import option
 
@@ -55,7 +56,8 @@ def main() -> None:
     except OSError as error:  # a file or folder that cannot be used as needed
         if error.strerror is None:
             raise
-        print(f"error: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        remedy = "; free some space, then run the same command again" * (error.errno in FULL)
+        print(f"error: {error.filename or 'the output'}: {error.strerror}{remedy}", file=sys.stderr)
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as ending:
         # Typer makes an exit of the one that it gets.

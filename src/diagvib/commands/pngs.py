@@ -10,7 +10,7 @@ import pandas as pd
 
 from diagvib.commands.data_card import Exported
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import open_parquet, whole_file, write_yaml
+from diagvib.foundation.files import open_parquet, whole_file, write_yaml, writing
 from diagvib.scenes.scene import Scene
 
 _TABLE, _FILE, _BATCH = "metadata.csv", "file_name", 500
@@ -85,7 +85,8 @@ def _write_images(path: Path, folder: Path, split: str) -> Iterator[pd.DataFrame
             table = batch.to_pandas()
             names = [f"{split}/{start + row:06}.png" for row in range(len(table))]
             for name, image in zip(names, table.pop("image"), strict=True):
-                (folder / name).write_bytes(image["bytes"])
+                with writing(folder / name):
+                    (folder / name).write_bytes(image["bytes"])
             start += len(table)
             yield table.assign(**{_FILE: names})
 

@@ -14,7 +14,7 @@ from shlex import quote
 
 from diagvib.commands.prune import find_unneeded
 from diagvib.foundation.errors import DiagvibError, some_names
-from diagvib.foundation.files import DIGESTS_FILE, read_json
+from diagvib.foundation.files import DIGESTS_FILE, read_json, writing
 from diagvib.scenes import PUBLISHED_TEXTURES, has_textures, load_scene
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.layout import Layout
@@ -59,7 +59,7 @@ def publish(config: ResolvedConfiguration) -> str:
         replaced *= lock_of(copy).exists()
         for name in ("data", "results"):
             shutil.rmtree(Path(copy, name), ignore_errors=True)
-            shutil.copytree(Path(root, name), Path(copy, name))
+            shutil.copytree(Path(root, name), Path(copy, name), copy_function=_copied)
         copy_records(root, copy)
         # Such as runs of another configuration, or unfinished ones, under the same root.
         for path in find_unneeded([config.model_copy(update={"root": copy})]):
@@ -75,6 +75,12 @@ def publish(config: ResolvedConfiguration) -> str:
         f"published in {copy}{replaced}; {len(unused):,} files of earlier versions left out. {PUBLISHED}: {count:,} files, "
         f"{size / 1e6:.1f} MB in git{excess}. `git add {PUBLISHED}` and `git commit` share it"
     )
+
+
+def _copied(source: str, target: str) -> None:
+    """Not an OSError, many of which `copytree` gathers."""
+    with writing(Path(target)):
+        shutil.copy2(source, target)
 
 
 def why_no_clone(config: ResolvedConfiguration) -> str | None:

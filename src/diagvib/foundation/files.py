@@ -41,7 +41,7 @@ _TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "time
 _ABANDONED_SECONDS = 86_400
 # Part of a temporary file's name, whose parts are separated by dots.
 _HOST = re.sub("[./]", "-", socket.gethostname())
-_FULL = errno.ENOSPC, errno.EDQUOT
+FULL = errno.ENOSPC, errno.EDQUOT
 _REFUSED = errno.EACCES, errno.EROFS, errno.EPERM, errno.EFBIG, errno.EIO, errno.ESTALE
 
 
@@ -175,18 +175,29 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
         name = getattr(error, "filename2", None) or getattr(error, "filename", None)
         if isinstance(name, str | os.PathLike) and Path(name).parent not in path.parents:
             return None  # another file, which the block reads
-        if number in _FULL:
+        if number in (*FULL, *_REFUSED):
+            place = "set DIAGVIB_CACHE to a folder" if _is_cached(path) else "name a folder"
+            by_root = "" if _is_cached(path) else ", for results by `root:` in the configuration"
+        if number in FULL:
+            size = by_root and " (`diagvib plan` says how much is needed)"
             return DiagvibError(
-                f"{path}: the disk is full; free some space, or name a folder on a larger disk, for results "
-                "by `root:` (`diagvib plan` says how much is needed), then run the same command again"
+                f"{path}: the disk is full; free some space, or {place} on a larger disk{by_root}{size}, then "
+                "run the same command again"
             )
         if number in _REFUSED:
             return DiagvibError(
-                f"{path}: cannot be written ({os.strerror(number)}); name a folder that you may write to, "
-                "on a sound disk, for results by `root:` in the configuration, and check `ulimit -f`"
+                f"{path}: cannot be written ({os.strerror(number)}); {place} that you may write to, on a "
+                f"sound disk{by_root}, and check `ulimit -f`"
             )
         error = error.__cause__ or error.__context__
     return None
+
+
+def _is_cached(path: Path) -> bool:
+    try:
+        return path.is_relative_to(cache_folder())
+    except DiagvibError:  # no home
+        return False
 
 
 def file_sha256(path: str | Path) -> str:

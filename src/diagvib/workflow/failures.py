@@ -1,7 +1,6 @@
 """Say at the end of a workflow what failed: one line for each error of a job, and a full disk."""
 
 import atexit
-import errno
 import logging
 import os
 import sys
@@ -10,8 +9,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from diagvib.foundation.files import FULL
+
 _MOST_LINES = 5
-_FULL = errno.ENOSPC, errno.EDQUOT
 _STARTED = time.time()
 
 
@@ -61,7 +61,7 @@ class FullDisk(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        refused = any(f"[Errno {number}]" in message for number in _FULL)
+        refused = any(f"[Errno {number}]" in message for number in FULL)
         if not self.is_noticed and (refused or any(map(_is_full, self.folders))):
             self.is_noticed = True
             names = " or of ".join(map(str, self.folders))
@@ -79,5 +79,5 @@ def _is_full(folder: Path) -> bool:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return error.errno in _FULL
+        return error.errno in FULL
     return False
