@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -417,6 +418,21 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(
     assert f"not checked: {says}" in capsys.readouterr().err
     with refused(f"^{says}"):
         verify(".")
+
+
+def test_another_dvc_process_is_waited_for(tmp_path, monkeypatch):
+    """As that of a second workflow, on another root."""
+    monkeypatch.chdir(tmp_path)
+    ledger.dvc("init", "--no-scm")
+    Path("a.txt").touch()
+    holds = "import sys; from dvc.repo import Repo\nwith Repo().lock: print('held', flush=True); input()"
+    process = [sys.executable, "-c", holds]
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with subprocess.Popen(process, text=True, **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        monkeypatch.setattr("diagvib.workflow.dvc.say", lambda _: other.communicate("\n"))
+        ledger.dvc("add", "a.txt")
+    assert Path("a.txt.dvc").exists()
 
 
 def test_git_sees_a_root_when_all_of_its_record_is_there(copied, monkeypatch):

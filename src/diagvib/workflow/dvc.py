@@ -10,11 +10,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_yaml, shipped_path, write_text
+from diagvib.foundation.messages import say
 
 # With a hundred thousand files, garbage collection takes a fifth of DVC's time and frees nothing.
 # Without git, DVC also reads a copy that is no git repository, and a dvc.yaml that git ignores.
@@ -27,6 +29,7 @@ from dvc.scm import SCM
 Repo.scm = property(lambda repo: SCM(repo.root_dir, no_scm=True))
 sys.exit(main(sys.argv[1:]))
 """
+_LOCKED = "Unable to acquire lock"
 # A root's .gitignore before its first dvc.lock is written.
 _HIDDEN = "# Until these results are recorded.\n*\n"
 
@@ -101,14 +104,14 @@ def is_hidden(root: str) -> bool:
 
 
 def dvc(*arguments: str | Path, **environment: str) -> str:
-    """Standard output of DVC, run here. DiagvibError with its reason if it fails."""
-    process = subprocess.run(
-        [sys.executable, "-c", _DVC, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    """Standard output of DVC, run here, after any other DVC process that locks this repository.
+    DiagvibError with its reason if it fails."""
+    command, options = [sys.executable, "-c", _DVC], {"env": {**os.environ, **environment}}
+    run = partial(subprocess.run, capture_output=True, text=True, check=False, **options)
+    process = run([*command, *arguments])
+    if process.returncode and _LOCKED in process.stderr:
+        say("another DVC process is at work in this repository; this one waits")
+        process = run([*command, "--wait-for-lock", *arguments])
     if process.returncode:
         message = f"`dvc {' '.join(map(str, arguments[:2]))}` failed: {one_line(process.stderr)}"
         raise DiagvibError(message)
