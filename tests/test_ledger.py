@@ -420,6 +420,28 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(
         verify(".")
 
 
+@pytest.mark.parametrize("before", [None, "schema: '2.0'\n"])
+def test_what_a_full_disk_does_not_keep_is_not_recorded(tmp_path, own_disk, monkeypatch, before):
+    """DVC itself takes it for committed."""
+    monkeypatch.chdir(tmp_path)
+    ledger.dvc("init", "--no-scm")
+    write(
+        tmp_path, {"dvc.yaml": "stages: {plot: {cmd: plot, outs: [p.html]}}", "p.html": "x" * 2**20}
+    )
+    if before:
+        Path("dvc.lock").write_text(before)
+    Path(".dvc/cache").mkdir()
+    mount = 'mount -t tmpfs -o size=64k tmpfs .dvc/cache; exec "$@"'
+    commit = [sys.executable, "-c", "from diagvib.workflow.ledger import commit; commit('.')"]
+    process = subprocess.run([*own_disk, mount, "sh", *commit], capture_output=True, text=True)
+    last = process.stderr.splitlines()[-1]
+    assert process.returncode == 1 and "No space left on device" in last
+    assert last.endswith("once that is mended, `diagvib record --root .` records it")
+    assert (Path("dvc.lock").read_text() if Path("dvc.lock").exists() else None) == before
+    ledger.commit(".")
+    assert "md5" in Path("dvc.lock").read_text() and [*Path(".dvc/cache").rglob("*")]
+
+
 def test_another_dvc_process_is_waited_for(tmp_path, monkeypatch):
     """As that of a second workflow, on another root."""
     monkeypatch.chdir(tmp_path)

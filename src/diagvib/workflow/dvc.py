@@ -30,6 +30,9 @@ Repo.scm = property(lambda repo: SCM(repo.root_dir, no_scm=True))
 sys.exit(main(sys.argv[1:]))
 """
 _LOCKED = "Unable to acquire lock"
+# Of a file that was not copied, as to a full disk, after which `dvc commit` writes dvc.lock and
+# exits with 0.
+_LOST = "ERROR: failed to transfer"
 # A root's .gitignore before its first dvc.lock is written.
 _HIDDEN = "# Until these results are recorded.\n*\n"
 
@@ -112,7 +115,7 @@ def dvc(*arguments: str | Path, **environment: str) -> str:
     if process.returncode and _LOCKED in process.stderr:
         say("another DVC process is at work in this repository; this one waits")
         process = run([*command, "--wait-for-lock", *arguments])
-    if process.returncode:
+    if process.returncode or _LOST in process.stderr:
         message = f"`dvc {' '.join(map(str, arguments[:2]))}` failed: {one_line(process.stderr)}"
         raise DiagvibError(message)
     return process.stdout

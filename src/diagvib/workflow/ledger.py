@@ -17,7 +17,7 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError, some_names
-from diagvib.foundation.files import read_json, shipped_path
+from diagvib.foundation.files import read_json, shipped_path, write_text
 from diagvib.foundation.messages import say
 from diagvib.provenance.conditions import trained_on
 from diagvib.provenance.finished import RUN_RECORD
@@ -79,12 +79,23 @@ def record(root: str, config: Configuration | None = None) -> str:
 
 
 def commit(root: str) -> None:
-    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there."""
+    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there. If not all
+    can be kept, the earlier dvc.lock stays."""
+    lock = lock_of(root)
+    before = lock.read_text() if lock.exists() else None
     for out in outs_of(root):  # also one that is left empty, as embedded sources do data/raw
         if not out.suffix:
             out.mkdir(parents=True, exist_ok=True)
     # Not --quiet, which silences errors, too.
-    dvc("commit", "--force", "--no-relink", stages_of(root))
+    try:
+        dvc("commit", "--force", "--no-relink", stages_of(root))
+    except DiagvibError as error:
+        if before is None:
+            lock.unlink(missing_ok=True)
+        else:
+            write_text(lock, before)
+        again = f"once that is mended, `diagvib record --root {quote(root)}` records it"
+        raise DiagvibError(f"{error}; {again}") from None
 
 
 def record_run(config: Configuration, touched: bool) -> None:
