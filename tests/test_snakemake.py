@@ -223,6 +223,13 @@ def test_the_tables_of_runs_on_other_machines_are_made_by_hand(rule, monkeypatch
     assert messages[1] == f"tables and page of the other runs: {tables}"
 
 
+def test_a_root_that_cannot_be_there_is_one_line(repository):
+    code, output = ended(repository, "--dry-run", "--config", f"root={'x' * 300}")
+    assert code == 1 and "Traceback" not in output
+    last = output.splitlines()[-1]
+    assert last.startswith("error: xxx") and last.endswith(": File name too long")
+
+
 def test_a_mistake_names_all_that_is_configured(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", {**os.environ})
     files = tmp_path / "first.yaml", tmp_path / "second.yaml"

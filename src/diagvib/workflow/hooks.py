@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import read_yaml
+from diagvib.foundation.files import FULL, read_yaml
 from diagvib.foundation.messages import say
 from diagvib.foundation.plug_ins import exits_refused
 from diagvib.foundation.progress import TERMINAL
@@ -107,13 +107,17 @@ def _set_before_planning() -> None:
 
 @contextmanager
 def _ended_by_mistakes() -> Iterator[None]:
-    """A DiagvibError ends the process with its line alone; Snakemake adds others to any
-    exception."""
+    """A DiagvibError, or a path that cannot be used, ends the process with its line alone; Snakemake
+    adds others to any exception."""
     try:
         with exits_refused():
             yield
     except DiagvibError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        if error.filename is None or error.errno in FULL:  # of which `FullDisk` tells
+            raise
+        sys.exit(f"error: {error.filename}: {error.strerror}")
 
 
 def before_the_first_job(workflow, jobs: ExpectedJobs) -> None:
