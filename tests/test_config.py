@@ -54,7 +54,10 @@ def test_a_baseline_may_be_restricted():
         ("samples=0", "samples: must be greater than or equal to 1, not 0"),
         ("samples=1000000000", "samples: must be less than or equal to 100000"),
         ("root.sub=1", "root: must be a valid string"),
-        ("root=/scratch/$USER/runs", "root: '/scratch/$USER/runs' cannot be used"),
+        (
+            "root=/scratch/$USER/runs",
+            "root: '/scratch/$USER/runs' cannot be used; name a folder in at most 1,000 letters",
+        ),
         ("mirror=~/photos", "mirror: '~/photos' cannot be used; write the path out"),
     ],
 )

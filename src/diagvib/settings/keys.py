@@ -51,8 +51,8 @@ Root = Annotated[
     str,
     TextLike(
         _WRITTEN_OUT + r"(?!\s)[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
-        "name a folder without '{', '}', ':' or control characters, without spaces at either end, '~' "
-        "at the start or a variable like $HOME",
+        "name a folder in at most 1,000 letters, without '{', '}', ':' or control characters, without "
+        "spaces at either end, '~' at the start or a variable like $HOME",
     ),
     AfterValidator(lambda root: str(Path(root))),
 ]
