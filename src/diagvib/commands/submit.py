@@ -35,6 +35,7 @@ _PROTOCOL = ("training", "counts", "image_size", "images")
 # Of a run's part of the long table, what an entry keeps.
 _COUNTED = CELL_COLUMNS[len(RUN_KEYS) :]
 _WIDTH = len(_COUNTED)
+_JOB = ["baseline", "study"]
 
 
 class Number(Strict):
@@ -150,23 +151,22 @@ def outdated(
     """Whose runs are others than those that a root's tables were made from, and what to do; empty if
     none are. runs: rows of the table `runs`; cells: the table."""
     now = read_runs(root / "results/runs", runs.to_dict("records"), known_studies=known_studies)
-    by = ["baseline", "study"]
-    counted, counted_now = (
-        {names: rows.reset_index(drop=True) for names, rows in table.groupby(by)}
-        for table in (
-            part.astype(cells.dtypes) for part in (cells.merge(runs[RUN_KEYS]), now.cells)
-        )
-    )
+    counted = _by_job(cells.merge(runs[RUN_KEYS]))
+    counted_now = _by_job(now.cells.astype(cells.dtypes))
+    empty = cells[:0]
     changed = [
-        f"{baseline} on {study}"
-        for baseline, study in runs[by].drop_duplicates().itertuples(index=False, name=None)
-        if not counted.get((baseline, study), cells[:0]).equals(
-            counted_now.get((baseline, study), cells[:0])
-        )
+        " on ".join(names)
+        for names, _ in runs.groupby(_JOB, sort=False)
+        if not counted.get(names, empty).equals(counted_now.get(names, empty))
     ]
     again = command_for(root, "diagvib tabulate")
     made_from = f"made from other runs of {some_names(changed)} than those there now"
     return f"{made_from}; make the tables again with {again}" if changed else ""
+
+
+def _by_job(cells: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """The rows of each baseline on each study."""
+    return {names: rows.reset_index(drop=True) for names, rows in cells.groupby(_JOB)}
 
 
 def _numbers(metrics: pd.DataFrame, study: str, known_studies: KnownStudies) -> list[Number]:
