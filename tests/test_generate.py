@@ -217,6 +217,17 @@ def test_a_killed_command_goes_on_to_the_same_photos(tmp_path, monkeypatch):
         assert isinstance(result.exception, DiagvibError) and message in str(result.exception)
 
 
+def test_a_function_that_was_edited_meanwhile_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("pets.yaml").write_text(yaml.safe_dump(SMALL | {"photos": 1}))
+    outputs = []
+    for pets in (PETS, f"# A comment.\n{PETS}", PETS.replace("> 99", "> 98")):
+        Path("pets.py").write_text(pets)
+        outputs.append(CliRunner().invoke(app, ["generate", "pets.yaml"]).output)
+    said = [output.count("images may differ") for output in outputs]
+    assert said == [0, 0, 2] and "photos/pets: begun with pets:draw" in outputs[2]
+
+
 def test_photos_become_a_benchmark(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("pets.py").write_text(PETS)

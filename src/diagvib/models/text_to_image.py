@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.imports import code_of
 from diagvib.foundation.plug_ins import imported, reason
 from diagvib.scenes.photos.generation import Captioner, Drawing, Models, TextToImage
 
@@ -22,12 +23,17 @@ def load_models(drawer: TextToImage, captioner: Captioner, device: torch.device)
 
 
 def versions(*models: TextToImage | Captioner) -> dict[str, str]:
-    """The versions of the packages that the models need."""
-    return {
-        name: _package(name, model.model).__version__
-        for model, name in zip(models, ("diffusers", "transformers"), strict=True)
-        if ":" not in model.model
-    } | {"torch": torch.__version__}
+    """The versions of the packages that the models need, and of the user's own functions."""
+    functions = [model.model for model in models if ":" in model.model]
+    return (
+        {
+            name: _package(name, model.model).__version__
+            for model, name in zip(models, ("diffusers", "transformers"), strict=True)
+            if ":" not in model.model
+        }
+        | {name: code_of([name.partition(":")[0]]).digest[:8] for name in functions}
+        | {"torch": torch.__version__}
+    )
 
 
 def _drawer(settings: TextToImage, device: torch.device) -> Callable:
