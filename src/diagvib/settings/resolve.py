@@ -24,6 +24,7 @@ from diagvib.settings.ranges import check_names as check_trial_names
 from diagvib.settings.ranges import read_ranges, search_space
 from diagvib.studies.binding import bind, bind_its_own
 from diagvib.studies.known_studies import known_studies
+from diagvib.studies.rows import TARGET
 from diagvib.studies.scarcity import check_counts, check_names
 from diagvib.studies.study import Study, load_studies
 
@@ -395,5 +396,10 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     for factor in tuning.factors:
         if factor not in factors:
             raise unknown_name("factor", factor, factors, "tuning.factors")
-        with within("tuning.factors"):
-            bind(study, factor, factors)
+        classes = study.roles[TARGET]
+        if len(factors[factor]) < classes:
+            candidates = [name for name in tuning.factors if len(factors.get(name, ())) >= classes]
+            raise DiagvibError(
+                f"tuning.factors: study {study.name}: target has {classes} classes, but {factor} has only "
+                f"{len(factors[factor])}; leave it out, as by tuning: {{factors: [{', '.join(candidates)}]}}"
+            )
