@@ -50,6 +50,10 @@ BASELINES = "".join(
         ("infinite", "small_cnn", "mine:Infinite"),
         ("counts", "small_cnn", "mine:Counts"),
         ("pictures", "small_cnn", "mine:Pictures"),
+        ("vector", "small_cnn", "mine:Vector"),
+        ("masked", "small_cnn", "mine:Masked"),
+        ("no_phases", "small_cnn", "mine:NoPhases"),
+        ("listed", "mine:Listed", "erm"),
         ("large", "mine:large", "erm"),
         ("shared", "mine:shared", "erm"),
         ("unseeded", "mine:unseeded", "erm"),
@@ -82,6 +86,27 @@ class Counts(Method):
 class Pictures(Method):
     def visualisations(self, batch, denormalise):
         return [batch.labels]
+
+class Vector(Method):
+    def combine(self, losses, batch):
+        return losses
+
+class Masked(Method):
+    def sampling(self, phase, data):
+        return data.labels == 0
+
+class NoPhases(Method):
+    def phases(self, data):
+        return []
+
+class Listed(nn.Module):
+    def __init__(self, n_classes, image_size):
+        super().__init__()
+        self.first = [nn.AvgPool2d(16), nn.Flatten(), nn.Linear(48, 8)]
+        self.last = nn.Linear(8, n_classes)
+
+    def forward(self, images):
+        return self.last(nn.Sequential(*self.first)(images))
 
 def large(n_classes, image_size):
     return nn.Sequential(nn.Conv2d(3, 4, 96), nn.Flatten(), nn.Linear(4, n_classes))
@@ -150,6 +175,9 @@ def test_a_trial_says_that_tuning_comes_first_and_then_has_its_settings(folder):
         ("infinite", "train_loss is nan in epoch 1"),
         ("counts", "changes steps while it trains"),
         ("pictures", "Pictures.visualisations ({folder}/mine.py, line 26): AttributeError"),
+        ("vector", "mine:Vector gives update a loss of shape [16], with gradients; `combine`"),
+        ("masked", "some of them greater, and indices integers from 0 to "),
+        ("no_phases", "phases of mine:NoPhases gives none"),
         ("large", "Kernel size can't be greater than actual input size"),
         (
             "shared",
@@ -174,6 +202,11 @@ def test_weights_that_no_seed_decides_are_doubtful(folder):
         "would be doubtful: its initial weights (model.head.bias) are others each time it is made"
     )
     assert doubt in output
+
+
+def test_layers_that_torch_does_not_find_are_doubtful(folder):
+    code, output = tried("listed", "fgo-10", "--config", "c.yaml")
+    assert code == 0 and "would be doubtful: the modules in model.body.first are not" in output
 
 
 def test_a_study_in_which_a_method_is_impossible_is_refused(folder):

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from torch import Tensor, nn
 
 from diagvib.commands.rates import BaselineRates, PhaseRate
 from diagvib.foundation.devices import resolve_device
@@ -279,11 +280,14 @@ class _FewSteps(Trainer):
 
         def short(data: TrainingData) -> list[Phase]:
             self.planned = phases(data)
+            if not self.planned:
+                raise DiagvibError(f"method: phases of {method.name} gives none; one is needed")
             return [_of_one_epoch(phase) for phase in self.planned]
 
         method.phases = short
 
     def learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:
+        _check_values(sampling, len(self.train))
         size = self.batch_size
         images, _ = epoch_shape(sampling, len(self.train), size, drop_last=False)
         share = images / len(self.train)
@@ -303,6 +307,24 @@ class _FewSteps(Trainer):
         self.rates.append(speed)
         return means
 
+    def _update(
+        self,
+        name: str,
+        loss: Tensor | None = None,
+        forget: Tensor | None = None,
+        step: bool = True,
+    ) -> None:
+        """Torch's message would name the trainer, not the hook that made the loss."""
+        if loss is not None and not (loss.numel() == 1 and loss.requires_grad):
+            shape = (
+                f"of shape {[*loss.shape]}, {'with' if loss.requires_grad else 'without'} gradients"
+            )
+            raise DiagvibError(
+                f"method: {self.method.name} gives update a loss {shape}; `combine` and `penalty` must give "
+                "one number that depends on the weights, such as losses.mean()"
+            )
+        super()._update(name, loss, forget, step)
+
     def validate(self) -> dict:
         if self.phase is self.phases[-1]:  # before losses are computed of logits of another shape
             batch = next(iter(self.val.in_order()))
@@ -310,6 +332,20 @@ class _FewSteps(Trainer):
                 logits = self.method.eval().predict(Unlabelled(batch.pixels, batch.inputs))
             check_shape(logits, (len(batch.labels), self.method.n_classes), "predict gives logits")
         return super().validate()
+
+
+def _check_values(sampling: Sampling, n: int) -> None:
+    """DiagvibError for weights or indices that torch would refuse without naming the hook."""
+    for part in sampling if isinstance(sampling, list) else [] if sampling is None else [sampling]:
+        if part.is_floating_point():
+            valid = bool((part >= 0).all() & part.isfinite().all() & part.any())
+        else:
+            valid = part.dtype != torch.bool and bool((part < n).all())
+        if not valid:
+            raise DiagvibError(
+                f"method: sampling gives {one_line(part, 120)}; weights must be finite and at least 0, some "
+                f"of them greater, and indices integers from 0 to {n - 1}"
+            )
 
 
 def _of_one_epoch(phase: Phase) -> Phase:
@@ -327,7 +363,7 @@ def _train(job: Job, run: Run, folder: Path, result: DryRun) -> None:
     method = make()
     names = job.settings["method"]["name"], (job.settings["model"] or {}).get("name", "")
     if ":" in "".join(names):  # of the user's own code; made again as for the next run
-        result.doubts += _other_weights(method, make())
+        result.doubts += _other_weights(method, make()) + _unregistered(method)
     trainer = _FewSteps(method, data.train, data.val, run, job.protocol)
     trainer.fit(tracker=data.tracker)
     result.rates.phases, result.steps = trainer.rates, trainer.steps
@@ -353,6 +389,23 @@ def _other_weights(method: Method, again: Method) -> list[str]:
                 f"its initial weights ({name}) are others each time it is made, so no run can be "
                 "repeated; draw them from torch's or NumPy's global generator, which is seeded"
             ]
+    return []
+
+
+def _unregistered(method: Method) -> list[str]:
+    """A doubt, if modules are kept in a list or mapping in which torch does not find them."""
+    parameters = {*method.parameters()}
+    for name, module in method.named_modules():
+        for key, value in vars(module).items():
+            values = value.values() if isinstance(value, dict) else value
+            parts = [*values] if isinstance(value, dict | list | tuple) else []
+            layers = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
+            if not parameters.issuperset(layers.parameters()):
+                place = f"{name}.{key}".lstrip(".")
+                return [
+                    f"the modules in {place} are not trained, selected or kept, since torch does not look "
+                    "into a plain list or dict; use nn.ModuleList or nn.ModuleDict, unless this is meant"
+                ]
     return []
 
 
