@@ -357,3 +357,19 @@ def test_features_of_frozen_networks_are_said_not_to_be_in_the_sums(tmp_path, ca
     config = load_config(definition_path("frozen.yaml"))
     output = printed(estimate(config), config, capsys)
     assert "features of frozen networks; not in these sums" in output
+
+
+def test_groups_without_some_of_the_classes_are_named(tmp_path, capsys):
+    """With two classes of the cue, the third of the target has none that is the same."""
+    (tmp_path / "mine.yaml").write_text(
+        "title: Mine\nstudies:\n  uneven:\n    title: Uneven\n    meaning: of two textures\n"
+        "    roles: {target: 3, cue: 2}\n    rows:\n"
+        "      - {splits: [train, val, test], group: id, weight: 0.5, cells: {cue: same}}\n"
+        "      - {splits: [train, val, test], group: ood, weight: 0.5, cells: {cue: other}}\n"
+    )
+    own = f"studies_from=['{tmp_path / 'mine.yaml'}']"
+    config = small_config("studies=[uneven, zgo]", own)
+    output = printed(estimate(config), config, capsys)
+    assert "test groups id of uneven has 2 of 3 target classes; chance differs" in output
+    config = small_config()
+    assert "test groups" not in printed(estimate(config), config, capsys)

@@ -7,6 +7,7 @@ from rich.filesize import decimal
 from diagvib.commands.plan_speeds import epochs_from, epochs_of
 from diagvib.foundation.progress import print_facts
 from diagvib.settings.keys import Configuration
+from diagvib.studies.rows import TARGET
 
 
 def print_plan(plan: dict, config: Configuration) -> None:
@@ -26,9 +27,35 @@ def _contents(plan: dict, config: Configuration) -> dict[str, str]:
         "jobs": _listed(plan["jobs"]),
         "disk": f"{decimal(total)} ({_listed(plan['disk'], decimal)}), and as much for DVC's copy",
     }
+    if groups := _partial_groups(config):
+        rows["test groups"] = f"{', '.join(groups)}; chance differs from that of the other groups"
     if unknown := _not_in_sums(plan, config):
         rows["not known"] = f"{', and '.join(unknown)}; not in these sums"
     return rows
+
+
+def _partial_groups(config: Configuration) -> list[str]:
+    """The test groups in which a study has only some of the target's classes."""
+    counts = {
+        (study.name, group): (
+            len(
+                {
+                    cell[0]
+                    for row in study.rows_of("test")
+                    if row.group == group
+                    for cell in study.row_cells(row, (1, 2, 0))
+                }
+            ),
+            study.roles[TARGET],
+        )
+        for study in map(config.study, config.studies)
+        for group in study.groups
+    }
+    return [
+        f"{group} of {study} has {tested} of {classes} target classes"
+        for (study, group), (tested, classes) in counts.items()
+        if tested < classes
+    ]
 
 
 def _epochs(config: Configuration) -> str:
