@@ -88,6 +88,7 @@ def test_runs_do_not_share_what_they_train():
         ("n_classes, hidden_size=8, image_size=64", "hidden_size"),
         ("n_classes, image_size", None),
         ("n, res=64, width=8", None),
+        ("n, input_dim=64, width=8", None),
         ("n_classes, _=None, *, width=8", None),
         ("*arguments, width=8", None),
     ],

