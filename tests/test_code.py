@@ -65,18 +65,18 @@ def test_what_only_readers_see_does_not_count(tmp_path, old, new, counts):
 
 def test_what_is_read_of_a_file_is_kept_as_long_as_its_content_is_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "cache"))
-    first = digest(tmp_path, PROGRAM)
-    (kept,) = (tmp_path / "cache/programs").iterdir()
-    write_json(kept, read_json(kept) | {"digest": "kept"})
+    original = digest(tmp_path, PROGRAM)
+    (record,) = (tmp_path / "cache/programs").iterdir()
+    write_json(record, read_json(record) | {"digest": "kept"})
     assert digest(tmp_path, PROGRAM, "moved.py") == "kept"
-    assert digest(tmp_path, PROGRAM.replace("1)", "2)")) not in ("kept", first)
-    kept.write_text("{")
-    assert digest(tmp_path, PROGRAM, "again.py") == first
-    kept.write_text('{"digest": "of another version"}')
-    assert digest(tmp_path, PROGRAM, "later.py") == first
+    assert digest(tmp_path, PROGRAM.replace("1)", "2)")) not in ("kept", original)
+    record.write_text("{")
+    assert digest(tmp_path, PROGRAM, "again.py") == original
+    record.write_text('{"digest": "of another version"}')
+    assert digest(tmp_path, PROGRAM, "later.py") == original
     (tmp_path / "file").touch()
     monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "file"))  # where nothing can be kept
-    assert digest(tmp_path, PROGRAM, "last.py") == first
+    assert digest(tmp_path, PROGRAM, "last.py") == original
 
 
 # A function of this package, in which only `hidden` is seen nowhere else.

@@ -85,8 +85,8 @@ def _option_in_place_of_size(path: Path, name: str) -> str | None:
         return None
     arguments = [*node.args.posonlyargs, *node.args.args]
     optional = arguments[len(arguments) - len(node.args.defaults) :]
-    second = arguments[1 + of_class : 2 + of_class]
-    names = [a.arg for a in second if a in optional and not _IMAGE_SIZE.fullmatch(a.arg)]
+    size = arguments[1 + of_class : 2 + of_class]
+    names = [a.arg for a in size if a in optional and not _IMAGE_SIZE.fullmatch(a.arg)]
     return names[0] if names else None
 
 

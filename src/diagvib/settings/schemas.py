@@ -30,10 +30,10 @@ class _Described(GenerateJsonSchema):
     imported, which takes a fifth of that time.)"""
 
     def model_schema(self, schema: dict) -> dict:
-        made = super().model_schema(schema)
+        described = super().model_schema(schema)
         for name, text in _docstrings(schema["cls"]).items():
-            made["properties"][name]["description"] = text
-        return made
+            described["properties"][name]["description"] = text
+        return described
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
