@@ -9,14 +9,13 @@ All take turns, after one run of each that does not count.
 
 import os
 import re
-import subprocess
 import sys
-import time
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
+from full_workflow import Stopwatch
 from result_file import REPOSITORY, RESULTS, Out, print_rows, save_result
 
 # The rules of one job for each dataset, or network and dataset, with all that ours have.
@@ -72,28 +71,13 @@ def write_snakefile(folder: Path) -> None:
     (folder / "Snakefile").write_text(text)
 
 
-def dry_run(folder: Path) -> dict:
-    """Its cost in a folder, and how many jobs it found."""
+def measure(timed: Stopwatch, name: str, folder: Path) -> None:
+    """A dry run in a folder, and how many jobs it finds."""
     command = [sys.executable, "-m", "snakemake", "--dry-run"]
     if not (folder / "profiles").exists():  # the options of ours
         command += ["--quiet", "reason", "host", "--scheduler", "greedy"]
-    with NamedTemporaryFile("w+") as shown:
-        start = time.perf_counter()
-        environment = os.environ | {"PYTHONPATH": str(folder / "src")}
-        process = subprocess.Popen(command, cwd=folder, stdout=shown, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{folder}: {' '.join(command)} ended with {process.returncode}")
-        shown.seek(0)
-        totals = re.findall(r"^total +(\d+)$", shown.read(), re.MULTILINE)
-    return {
-        "seconds": round(seconds, 2),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
-        "peak_memory_mib": round(usage.ru_maxrss / 1024),
-        "jobs": int(totals[-1]),
-    }
+    totals = re.findall(r"^total +(\d+)$", timed(name, command, folder, "total"), re.MULTILINE)
+    timed.rows[-1]["jobs"] = int(totals[-1])
 
 
 def main(
@@ -102,19 +86,20 @@ def main(
     out: Out = RESULTS,
 ) -> None:
     """Measure all and write the result."""
-    load, rows = os.getloadavg()[0], []
-    with TemporaryDirectory() as alone:
-        write_snakefile(Path(alone))
-        others = {
-            name: Path(folder)
-            for name, _, folder in (text.partition("=") for text in checkouts or [])
-        }
-        folders = {"snakemake alone": Path(alone), "this checkout": REPOSITORY, **others}
-        for number in range(rounds + 1):
-            measured = [
-                {"what": name, "device": "cpu", **dry_run(folders[name])} for name in folders
-            ]
-            rows += measured if number else []
+    load = os.getloadavg()[0]
+    with TemporaryDirectory() as temporary:
+        alone = Path(temporary, "alone")
+        alone.mkdir()
+        write_snakefile(alone)
+        folders = {"snakemake alone": alone, "this checkout": REPOSITORY}
+        for checkout in checkouts or []:
+            name, _, folder = checkout.partition("=")
+            folders[name] = Path(folder)
+        timed = Stopwatch(Path(temporary, "said.log"))
+        for _ in range(rounds + 1):
+            for name, folder in folders.items():
+                measure(timed, name, folder)
+    rows = timed.rows[len(folders) :]
     print_rows(rows, what="", jobs="d", cpu_seconds=".1f", peak_memory_mib="d")
     save_result("dry-run", "cpu", rows, out, load_before=load)
 

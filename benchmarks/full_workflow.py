@@ -145,9 +145,9 @@ class Stopwatch:
         """Time a command; returns its output. SystemExit if it fails or does not print `expect`."""
         start = time.perf_counter()
         with self._log.open("w+") as log:
-            its = {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+            environment = os.environ | {"PYTHONPATH": str(folder / "src")}
             running = subprocess.Popen(
-                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=os.environ | its
+                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment
             )
             _, status, usage = os.wait4(running.pid, 0)
             seconds = time.perf_counter() - start
@@ -227,6 +227,7 @@ def main(
     out: Out = RESULTS,
 ) -> None:
     """Simulate the full grid, by default the paper's, and write its cost."""
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     work = keep or Path(mkdtemp(prefix="diagvib-workflow-"))
     copy, load = copy_of_the_repository(work / "repository", baselines), os.getloadavg()[0]
     python = environment_with_stand_in(work / "environment")

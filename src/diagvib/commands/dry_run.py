@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -307,23 +308,16 @@ class _FewSteps(Trainer):
         self.rates.append(speed)
         return means
 
-    def _update(
-        self,
-        name: str,
-        loss: Tensor | None = None,
-        forget: Tensor | None = None,
-        step: bool = True,
-    ) -> None:
+    def _update(self, name: str, loss: Tensor | None = None, *rest: Any, **options: Any) -> None:
         """Torch's message would name the trainer, not the hook that made the loss."""
         if loss is not None and not (loss.numel() == 1 and loss.requires_grad):
-            shape = (
-                f"of shape {[*loss.shape]}, {'with' if loss.requires_grad else 'without'} gradients"
-            )
+            gradients = "with gradients" if loss.requires_grad else "without gradients"
             raise DiagvibError(
-                f"method: {self.method.name} gives update a loss {shape}; `combine` and `penalty` must give "
-                "one number that depends on the weights, such as losses.mean()"
+                f"method: {self.method.name} gives update a loss of shape {[*loss.shape]}, {gradients}; "
+                "`combine` and `penalty` must give one number that depends on the weights, such as "
+                "losses.mean()"
             )
-        super()._update(name, loss, forget, step)
+        super()._update(name, loss, *rest, **options)
 
     def validate(self) -> dict:
         if self.phase is self.phases[-1]:  # before losses are computed of logits of another shape
@@ -336,7 +330,9 @@ class _FewSteps(Trainer):
 
 def _check_values(sampling: Sampling, n: int) -> None:
     """DiagvibError for weights or indices that torch would refuse without naming the hook."""
-    for part in sampling if isinstance(sampling, list) else [] if sampling is None else [sampling]:
+    if sampling is None:
+        return
+    for part in sampling if isinstance(sampling, list) else [sampling]:
         if part.is_floating_point():
             valid = bool((part >= 0).all() & part.isfinite().all() & part.any())
         else:
@@ -397,8 +393,9 @@ def _unregistered(method: Method) -> list[str]:
     parameters = {*method.parameters()}
     for name, module in method.named_modules():
         for key, value in vars(module).items():
-            values = value.values() if isinstance(value, dict) else value
-            parts = [*values] if isinstance(value, dict | list | tuple) else []
+            parts = value.values() if isinstance(value, dict) else value
+            if not isinstance(value, dict | list | tuple):
+                continue
             layers = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
             if not parameters.issuperset(layers.parameters()):
                 place = f"{name}.{key}".lstrip(".")

@@ -36,26 +36,18 @@ def _contents(plan: dict, config: Configuration) -> dict[str, str]:
 
 def _partial_groups(config: Configuration) -> list[str]:
     """The test groups in which a study has only some of the target's classes."""
-    counts = {
-        (study.name, group): (
-            len(
-                {
-                    cell[0]
-                    for row in study.rows_of("test")
-                    if row.group == group
-                    for cell in study.row_cells(row, (1, 2, 0))
-                }
-            ),
-            study.roles[TARGET],
-        )
-        for study in map(config.study, config.studies)
-        for group in study.groups
-    }
-    return [
-        f"{group} of {study} has {tested} of {classes} target classes"
-        for (study, group), (tested, classes) in counts.items()
-        if tested < classes
-    ]
+    partial = []
+    for study in map(config.study, config.studies):
+        tested = {group: set() for group in study.groups}
+        for row in study.rows_of("test"):
+            tested[row.group] |= {cell[0] for cell in study.row_cells(row, (1, 2, 0))}
+        classes = study.roles[TARGET]
+        partial += [
+            f"{group} of {study.name} has {len(labels)} of {classes} target classes"
+            for group, labels in tested.items()
+            if len(labels) < classes
+        ]
+    return partial
 
 
 def _epochs(config: Configuration) -> str:

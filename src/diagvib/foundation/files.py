@@ -176,21 +176,25 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
         if isinstance(name, str | os.PathLike) and Path(name).parent not in path.parents:
             return None  # another file, which the block reads
         if number in (*FULL, *_REFUSED):
-            place = "set DIAGVIB_CACHE to a folder" if _is_cached(path) else "name a folder"
-            by_root = "" if _is_cached(path) else ", for results by `root:` in the configuration"
-        if number in FULL:
-            size = by_root and " (`diagvib plan` says how much is needed)"
-            return DiagvibError(
-                f"{path}: the disk is full; free some space, or {place} on a larger disk{by_root}{size}, then "
-                "run the same command again"
-            )
-        if number in _REFUSED:
-            return DiagvibError(
-                f"{path}: cannot be written ({os.strerror(number)}); {place} that you may write to, on a "
-                f"sound disk{by_root}, and check `ulimit -f`"
-            )
+            return _unwritable(path, number)
         error = error.__cause__ or error.__context__
     return None
+
+
+def _unwritable(path: Path, number: int) -> DiagvibError:
+    place, by_root = "name a folder", ", for results by `root:` in the configuration"
+    size = " (`diagvib plan` says how much is needed)"
+    if _is_cached(path):
+        place, by_root, size = "set DIAGVIB_CACHE to a folder", "", ""
+    if number in FULL:
+        return DiagvibError(
+            f"{path}: the disk is full; free some space, or {place} on a larger disk{by_root}{size}, then "
+            "run the same command again"
+        )
+    return DiagvibError(
+        f"{path}: cannot be written ({os.strerror(number)}); {place} that you may write to, on a sound "
+        f"disk{by_root}, and check `ulimit -f`"
+    )
 
 
 def _is_cached(path: Path) -> bool:

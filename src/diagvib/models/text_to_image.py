@@ -24,16 +24,14 @@ def load_models(drawer: TextToImage, captioner: Captioner, device: torch.device)
 
 def versions(*models: TextToImage | Captioner) -> dict[str, str]:
     """The versions of the packages that the models need, and of the user's own functions."""
-    functions = [model.model for model in models if ":" in model.model]
-    return (
-        {
-            name: _package(name, model.model).__version__
-            for model, name in zip(models, ("diffusers", "transformers"), strict=True)
-            if ":" not in model.model
-        }
-        | {name: code_of([name.partition(":")[0]]).digest[:8] for name in functions}
-        | {"torch": torch.__version__}
-    )
+    result = {}
+    for model, package in zip(models, ("diffusers", "transformers"), strict=True):
+        module, _, function = model.model.partition(":")
+        if function:
+            result[model.model] = code_of([module]).digest[:8]
+        else:
+            result[package] = _package(package, model.model).__version__
+    return {**result, "torch": torch.__version__}
 
 
 def _drawer(settings: TextToImage, device: torch.device) -> Callable:

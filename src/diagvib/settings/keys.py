@@ -159,7 +159,7 @@ class ResolvedBaseline(Strict):
         return network_name(self.settings)
 
 
-@cache  # asked for by thousands of jobs
+@cache  # of each version of the files: a configuration with many jobs asks a thousand times
 def _study(name: str, files: tuple, textures: tuple, versions: tuple) -> Study:
     return load_study(name, files, textures)
 

@@ -46,14 +46,18 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     return texts
 
 
+def _json_schema(kind: object) -> dict:
+    return TypeAdapter(kind).json_schema(schema_generator=_Described)
+
+
 def schema_texts() -> dict[str, str]:
     """File name in `config/schema` -> its content."""
     schemas = {
         "config": _config_schema(),
-        "studies": StudyFile.model_json_schema(schema_generator=_Described),
-        "scenes": PhotoSet.model_json_schema(schema_generator=_Described),
-        "generation": Generation.model_json_schema(schema_generator=_Described),
-        "sources": SourceFiles.model_json_schema(schema_generator=_Described),
+        "studies": _json_schema(StudyFile),
+        "scenes": _json_schema(PhotoSet),
+        "generation": _json_schema(Generation),
+        "sources": _json_schema(SourceFiles),
         "baselines": _baselines_schema(),
     }
     return {f"{name}.schema.yaml": _as_text(schema) for name, schema in schemas.items()}
@@ -61,10 +65,7 @@ def schema_texts() -> dict[str, str]:
 
 def _config_schema() -> dict:
     """No key is required: config/config.yaml has the defaults."""
-    schema, defaults = (
-        Configuration.model_json_schema(schema_generator=_Described),
-        read_yaml(default_path()),
-    )
+    schema, defaults = _json_schema(Configuration), read_yaml(default_path())
     schema["properties"] = {key: schema["properties"][key] for key in defaults}
     sections = [(schema["$defs"][key.title()], defaults[key]) for key in ("training", "tuning")]
     for section, values in [(schema, defaults), *sections]:
@@ -76,7 +77,7 @@ def _config_schema() -> dict:
 
 def _baselines_schema() -> dict:
     """The JSON schema of config/baselines, including the options of every method in the project."""
-    schema = TypeAdapter(Filled[dict[str, Baseline]]).json_schema(schema_generator=_Described)
+    schema = _json_schema(Filled[dict[str, Baseline]])
     own_method = schema["$defs"].pop("MethodSettings")
     own_method["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
     for name in METHODS:

@@ -109,8 +109,8 @@ def is_hidden(root: str) -> bool:
 def dvc(*arguments: str | Path, **environment: str) -> str:
     """Standard output of DVC, run here, after any other DVC process that locks this repository.
     DiagvibError with its reason if it fails."""
-    command, options = [sys.executable, "-c", _DVC], {"env": {**os.environ, **environment}}
-    run = partial(subprocess.run, capture_output=True, text=True, check=False, **options)
+    command, variables = [sys.executable, "-c", _DVC], {**os.environ, **environment}
+    run = partial(subprocess.run, capture_output=True, text=True, check=False, env=variables)
     process = run([*command, *arguments])
     if process.returncode and _LOCKED in process.stderr:
         say("another DVC process is at work in this repository; this one waits")
