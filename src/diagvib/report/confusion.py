@@ -40,10 +40,8 @@ def confusion_figures(report_data: ReportData) -> Iterator[Figure]:
         runs = report_data.first_runs[report_data.first_runs["study"] == study]
         binding_runs = runs[runs["binding"] == runs["binding"].min()]
         if len(binding_runs):
-            binding, folders = (
-                binding_runs["binding"].iloc[0],
-                binding_runs.set_index("baseline")["folder"].to_dict(),
-            )
+            binding = binding_runs["binding"].iloc[0]
+            folders = binding_runs.set_index("baseline")["folder"].to_dict()
             yield Figure(
                 f"confusion/{study}_matrix",
                 f"{known_studies.title(study)}, {binding}: what is predicted in the test environment",

@@ -156,10 +156,8 @@ def cue_strength_figures(report_data: ReportData) -> Iterator[Figure]:
     frame, known_studies = report_data.frames["cue_strength"], report_data.known_studies
     if frame.empty:
         return
-    factors, chance = (
-        known_studies.factors(frame["study"]),
-        known_studies.chance(frame["study"].iloc[0]),
-    )
+    factors = known_studies.factors(frame["study"])
+    chance = known_studies.chance(frame["study"].iloc[0])
     caption = known_studies.in_words(_STRENGTH, frame["study"])
     for spread, spread_rows in frame.groupby("spread", sort=False):
         heading = cue_strength.TITLE + ("" if spread == 1 else f": spread {100 * spread:g} %")

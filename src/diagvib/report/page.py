@@ -167,11 +167,8 @@ def write_report(
 
 
 def _context(report_data: ReportData, figures: Sequence[Figure]) -> dict:
-    frames, known_studies, settings = (
-        report_data.frames,
-        report_data.known_studies,
-        report_data.settings,
-    )
+    frames, settings = report_data.frames, report_data.settings
+    known_studies = report_data.known_studies
     versions = read_json(report_data.tables / "versions.json")
     runs, p = frames["runs"], frames["p_matrix"]
     paper = len(frames["comparison"]) > 0

@@ -84,10 +84,8 @@ def sheet_bindings(report_data: ReportData) -> dict[str, str]:
     """Study -> the binding whose sheets are drawn: of the headline's study with a shortcut the one
     that shows it best, and its target of the study without one; of other studies the first."""
     known_studies, binding_of_study = report_data.known_studies, {}
-    bindings, headline = (
-        report_data.first_runs.groupby("study", sort=False)["binding"].unique(),
-        _headline(report_data),
-    )
+    bindings = report_data.first_runs.groupby("study", sort=False)["binding"].unique()
+    headline = _headline(report_data)
     best, target = {}, report_data.binding.partition("-")[0]
     if headline:
         best = {headline.shortcut: report_data.binding, headline.without: target}
@@ -115,12 +113,12 @@ def looking_sheet(folders: dict[str, Path], factors: list[str], title: str) -> D
     strips: list[pd.DataFrame] = []
     for baseline, folder in folders.items():
         rows = read_visualisations(folder / "exhibits.parquet")
-        if (rows["what"] == LOOKS).any():
-            strips += [] if strips else [rows[rows["what"] == "input"].assign(prediction="")]
-            strips.append(rows[rows["what"] == LOOKS].assign(what=baseline))
-            if (rows["what"] == SMOOTH).any():
-                name = f"{baseline}\n{SMOOTH}"
-                strips.append(rows[rows["what"] == SMOOTH].assign(what=name))
+        kinds = dict(list(rows.groupby("what")))
+        if LOOKS in kinds:
+            strips += [] if strips else [kinds["input"].assign(prediction="")]
+            strips.append(kinds[LOOKS].assign(what=baseline))
+            if SMOOTH in kinds:
+                strips.append(kinds[SMOOTH].assign(what=f"{baseline}\n{SMOOTH}"))
     return visualisation_sheet(pd.concat(strips), factors, title) if strips else None
 
 
@@ -149,10 +147,8 @@ def visualisation_figures(report_data: ReportData) -> Iterator[Figure]:
     accuracy alone. The first of a baseline is not folded."""
     known_studies, runs = report_data.known_studies, report_data.frames["runs"]
     bindings = runs.groupby("study", sort=False)["binding"].unique()
-    bindings_of_study, accuracy_studies = (
-        {},
-        known_studies.judged_by("accuracy", report_data.studies),
-    )
+    bindings_of_study = {}
+    accuracy_studies = known_studies.judged_by("accuracy", report_data.studies)
     if headline := _headline(report_data):
         bindings_of_study[headline.shortcut] = [report_data.binding]
         bindings_of_study[headline.without] = bindings.get(headline.without, [])

@@ -54,24 +54,15 @@ def saliency_tables(runs: pd.DataFrame, known_studies: KnownStudies) -> Iterator
 def saliency_sentence(runs: pd.DataFrame, known_studies: KnownStudies) -> str:
     """Where the first baseline with numbers looks, in the study with a shortcut or else the first;
     empty if there is none."""
-    if (
-        "saliency_target" not in runs
-        or (measured_runs := runs.dropna(subset=["saliency_target"])).empty
-    ):
+    columns = ["saliency_target", "area_target"]
+    measured_runs = runs.reindex(columns=["study", "baseline", *columns]).dropna()
+    if measured_runs.empty:
         return ""
     headline = known_studies.headline(measured_runs["study"])
-    headline_runs = (
-        measured_runs[measured_runs["study"] == headline.shortcut]
-        if headline
-        else measured_runs[:0]
-    )
-    example_runs = (headline_runs if len(headline_runs) else measured_runs).iloc[0]
-    example_runs = measured_runs[
-        (measured_runs["study"] == example_runs["study"])
-        & (measured_runs["baseline"] == example_runs["baseline"])
-    ]
-    share, area = example_runs["saliency_target"].mean(), example_runs["area_target"].mean()
-    baseline, study = example_runs.iloc[0][["baseline", "study"]]
+    means = measured_runs.groupby(["study", "baseline"], sort=False)[columns].mean()
+    preferred = [names for names in means.index if headline and names[0] == headline.shortcut]
+    study, baseline = [*preferred, *means.index][0]
+    share, area = means.loc[(study, baseline), columns]
     return (
         f"{baseline}, {known_studies.title(study)}: {whole_percent(share)} of the evidence for its "
         f"predictions lies where the image shows the target, on {whole_percent(area)} of the image."
