@@ -69,10 +69,8 @@ def _dataset_bytes(config: Configuration, sizes: Mapping) -> dict[str, int]:
     downloaded = any(load_scene(name).sources for name in config.scenes)
     sources = SOURCE_BYTES[config.sources] if downloaded else 0
     for study, binding in config.datasets:
-        scene, count = (
-            load_scene(config.study(study).scene),
-            image_count(config, sizes, [(study, binding)]),
-        )
+        scene = load_scene(config.study(study).scene)
+        count = image_count(config, sizes, [(study, binding)])
         # Scenes of photos say what theirs need, which is more.
         of_one = scene.bytes_per_pixel
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)

@@ -50,7 +50,7 @@ def publish(config: ResolvedConfiguration) -> str:
     copy = f"{PUBLISHED}/{Path(os.path.abspath(root)).name}"
     if reason := why_no_ledger(copy) or why_no_clone(config):
         raise DiagvibError(f"not published: {reason}")
-    replaced = ""
+    published, replaced = config.model_copy(update={"root": copy}), ""
     if Path(root).resolve() != Path(copy).resolve():  # however it is written, also as a link
         check_complete(config)
         replaced = (
@@ -62,9 +62,9 @@ def publish(config: ResolvedConfiguration) -> str:
             shutil.copytree(Path(root, name), Path(copy, name), copy_function=_copied)
         copy_records(root, copy)
         # Such as runs of another configuration, or unfinished ones, under the same root.
-        for path in find_unneeded([config.model_copy(update={"root": copy})]):
+        for path in find_unneeded([published]):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    record(copy, config.model_copy(update={"root": copy}))
+    record(copy, published)
     dvc("push", stages_of(copy))
     unused = _unused_objects()
     for path in unused:

@@ -90,8 +90,7 @@ def read_predictions(path: Path) -> pd.DataFrame:
     names = [name for name in (FILE, PREDICTION, CONFIDENCE) if name in table]
     heads = pd.read_csv(path, dtype=str, header=None, nrows=1, skipinitialspace=True).iloc[0]
     _refuse(path, "columns are there twice", [name for name in names if [*heads].count(name) > 1])
-    table = table[names]
-    table = table.apply(lambda column: column.str.strip())
+    table = table[names].apply(lambda column: column.str.strip())
     empty = (table[FILE] == "") | (table[PREDICTION] == "")
     _refuse(
         path,

@@ -175,10 +175,8 @@ def _numbers(metrics: pd.DataFrame, study: str, known_studies: KnownStudies) -> 
     names = METRIC_SETS[known_studies.studies[study].metrics].names(study, known_studies)
     study_metrics = metrics[metrics["metric"].isin(names) & (metrics["n"] >= FEWEST_RUNS)]
     study_metrics = study_metrics.reindex(columns=COLUMNS).astype({"cues": float, "n": int})
-    possible, binding_count = (
-        known_studies.possible_cues(study),
-        study_metrics["binding"][study_metrics["binding"] != ""].nunique(),
-    )
+    possible = known_studies.possible_cues(study)
+    binding_count = study_metrics["binding"][study_metrics["binding"] != ""].nunique()
     target_cues, cues = study_metrics["target"].map(possible), study_metrics["cues"]
     cue_counts = (
         " (" + cues.map("{:.0f}".format) + " of " + target_cues.map("{:.0f}".format) + " cues)"

@@ -235,11 +235,17 @@ def _read_run(runs: Path, known_studies: KnownStudies, columns: list[str], run: 
                 epochs = epochs[:0]
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
-    origin_fields = origin.sources, origin.comparable
-    untested = _untested(known_studies, run, origin.trained, cells)
-    reason = "; ".join(metrics.doubts)
     return _Read(
-        "ok", reason, *origin_fields, cells, provenance, epochs, measures, untested, labels
+        "ok",
+        "; ".join(metrics.doubts),
+        origin.sources,
+        origin.comparable,
+        cells,
+        provenance,
+        epochs,
+        measures,
+        _untested(known_studies, run, origin.trained, cells),
+        labels,
     )
 
 

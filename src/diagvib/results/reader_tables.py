@@ -3,7 +3,7 @@ functions of this module."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import compress, groupby
@@ -132,15 +132,11 @@ def in_order(names: pd.Series, order: Sequence[str]) -> list[str]:
     return sorted(names.unique(), key=lambda name: positions.get(name, len(positions)))
 
 
-def by_section(tables: Sequence[Table]) -> list[tuple[str, list[str], list[Table]]]:
+def by_section(tables: Sequence[Table]) -> Iterator[tuple[str, list[str], list[Table]]]:
     """Title, paragraphs and tables of each section."""
-    parts = [
-        (title, list(section_tables))
-        for title, section_tables in groupby(tables, lambda table: table.section)
-    ]
-    return [
-        (title, section_tables[0].introduction, section_tables) for title, section_tables in parts
-    ]
+    for title, section_tables in groupby(tables, lambda table: table.section):
+        first, *others = section_tables
+        yield title, first.introduction, [first, *others]
 
 
 def print_table(table: Table) -> None:

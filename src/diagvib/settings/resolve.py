@@ -288,8 +288,7 @@ def _check_binding(name: str, studies: list[Study]) -> None:
             return
         except DiagvibError as error:
             problems.append(error)
-    if problems:
-        raise problems[0]
+    raise problems[0]
 
 
 def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBaseline:

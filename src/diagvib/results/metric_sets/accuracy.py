@@ -17,7 +17,6 @@ MEASURES = {"accuracy": class_mean, "worst_cell": worst_cell}
 PLAIN, ADJUSTED = "plain_accuracy", "adjusted_accuracy"
 # A share of wrong predictions from which on they follow the cue, where there are other classes.
 _MOSTLY = 0.5
-_OF_ALL = {"all, image by image": PLAIN, "all, by training shares": ADJUSTED}
 
 
 class Accuracy(MetricSet):
