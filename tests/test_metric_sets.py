@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, refused
 from diagvib.foundation.files import read_table
 from diagvib.papers.all_tables import tabulate
 from diagvib.papers.diagvib6.shortcut import means_over_cues
@@ -166,6 +166,34 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     assert evaluate("two-cues", TWO_CUES, 0, "test", *supervision_, square_studies)[
         "neither_lag"
     ] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("names", lambda *_: ["ood_lags"], "`names` lists ood_lags, which `of_run` has no column"),
+        (
+            "bounds",
+            {"neither_lags": (0, 1)},
+            r"neither_lag is 1.2 .*, sample 0\), .* 0 and 1; list",
+        ),
+        ("bounds", {"neither_lag": (0, 0.5)}, r"neither_lag is 1.2 .* not between 0 and 0.5"),
+        ("differences", {"neither_lag": "common_lag"}, r"neither_lag is 1.2 .* between -1 and 1"),
+    ],
+)
+def test_a_set_with_a_number_that_it_does_not_declare_is_refused(
+    runs, settings, tmp_path, monkeypatch, attribute, value, message
+):
+    """Such as a misspelt name; its interval would be that of an accuracy."""
+    names = {}
+    exec(DISPLAY.partition("```")[0], names)
+    lag, of_run = names["METRIC_SET"], names["Lag"].of_run
+    lag.tables, lag.bounds = METRIC_SETS["accuracy"].tables, {}
+    lag.of_run = lambda results: of_run(lag, results).eval("neither_lag = 4 * neither_lag")
+    setattr(lag, attribute, value)
+    monkeypatch.setitem(METRIC_SETS, "accuracy", lag)
+    with refused(f"metric set .*:Lag: {message}"):
+        tabulate(runs, tmp_path / "tables", ALTERNATIVES, settings)
 
 
 @pytest.mark.parametrize(

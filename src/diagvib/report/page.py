@@ -258,10 +258,8 @@ def _sections(
         of(title).sentences = [sentence] if sentence else []
     if len(frames["comparison"]):
         finding_text = verdict_found(frames["comparison"])
-        parts[VERDICT].sentences, parts[VERDICT].introduction = (
-            finding_text,
-            parts[VERDICT].introduction[len(finding_text) :],
-        )
+        parts[VERDICT].sentences = finding_text
+        parts[VERDICT].introduction = parts[VERDICT].introduction[len(finding_text) :]
     own_tables = {MATRIX: "p_matrix", VERDICT: "comparison"}
     return [
         part

@@ -100,12 +100,8 @@ def _obstacles(
 ) -> list[str]:
     """How the configuration's trainings differ from the paper's. baseline_settings: of one
     baseline; None: what all of them share."""
-    baseline_settings, paper, training = (
-        baseline_settings or {},
-        _defaults(),
-        settings.get("training", {}),
-    )
-    counts = settings.get("counts", {})
+    baseline_settings, paper = baseline_settings or {}, _defaults()
+    training, counts = settings.get("training", {}), settings.get("counts", {})
     paper_epochs, patience = paper["training"]["max_epochs"], training.get("patience")
     epochs = baseline_settings.get("max_epochs", training.get("max_epochs"))
     obstacles = _unequal(

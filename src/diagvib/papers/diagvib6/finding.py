@@ -68,10 +68,8 @@ def shortcut_findings(
         return
     bindings = telling_bindings(p, known_studies)
     finished = bindings[bindings["shortcut"].notna()]
-    best, pairs = (
-        finished.drop_duplicates("baseline").head(_MOST_BASELINES),
-        finished["baseline"].value_counts(),
-    )
+    best = finished.drop_duplicates("baseline").head(_MOST_BASELINES)
+    pairs = finished["baseline"].value_counts()
     for row in best.itertuples():
         studies = (headline.without, headline.shortcut, row.by)
         bars, intervals = {}, {}

@@ -48,11 +48,8 @@ def paper_number(row: Mapping, known_studies: KnownStudies, settings: Mapping) -
     """
     if not row["study"] or row["metric"] != "accuracy":
         return {}
-    study, network, method = (
-        known_studies.studies[row["study"]],
-        network_of(settings),
-        settings.get("method", {}),
-    )
+    study, method = known_studies.studies[row["study"]], settings.get("method", {})
+    network = network_of(settings)
     weights = network.get("weights", "")
     vit = (row["model"], weights) == _VIT
     conditions = {

@@ -103,10 +103,8 @@ class Accuracy(MetricSet):
             label = " on ".join(
                 filter(None, (combination["target_class"], combination["cue_class"]))
             )
-            bars[label], intervals[label] = (
-                combination["mean"],
-                (combination["low"], combination["high"]),
-            )
+            bars[label] = combination["mean"]
+            intervals[label] = combination["low"], combination["high"]
         text = _combination_text(row) if len(misled) else _worst_text(row, known_studies)
         if (pool := len(misled) or len(tested)) > 1:
             measure = "largest loss" if row["change"] < 0 else "smallest gain"

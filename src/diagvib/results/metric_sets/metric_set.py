@@ -9,7 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
+from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.hooks import check_hooks
+from diagvib.results.cells import RUN_KEYS
 from diagvib.results.reader_tables import PAPER, Frames, Table, of_samples
 from diagvib.results.uncertainty import Estimate, estimate, sample_interval
 from diagvib.studies.known_studies import KnownStudies
@@ -23,6 +25,7 @@ NUMBERS = ["mean", "stderr", "low", "high", "n", "expected"]
 # give the mean over classes the same standard error, were all equally well recognised. cues: the
 # number of cues that a mean is over, where it is one. note: what a reader must know of the row.
 COLUMNS = ["metric_set", *KEYS, "metric", *NUMBERS, "images", "cues", "note"]
+_ROUNDING = 1e-9
 # Said of settings that are starting points, in a baseline's `origin`.
 NOT_TUNED = "not tuned"
 UNTUNED = "†"
@@ -96,20 +99,37 @@ class MetricSet:
 
     def metrics(self, results: Results) -> pd.DataFrame:
         """The set's rows of the table `metrics`."""
-        parts = [
-            over_samples(
-                study_values,
-                self.names(study, results.known_studies),
-                results.baselines,
-                self.differences,
-                self.bounds,
-            )
-            for study, study_values in self.of_run(results).groupby("study", sort=False)
-        ]
+        parts, tested = [], set(results.cells["study"])
+        for study, study_values in self.of_run(results).groupby("study", sort=False):
+            names = self.names(study, results.known_studies)
+            if study in tested:
+                self._check_values(study_values, names)
+            extents = self.differences, self.bounds
+            parts.append(over_samples(study_values, names, results.baselines, *extents))
         rows = concatenated(parts, [*KEYS, "metric", *NUMBERS])
         return rows.merge(
             group_images(results.cells, self.of_group), how="left", on=[*_RUNS, "metric"]
         )
+
+    def _check_values(self, values: pd.DataFrame, names: Sequence[str]) -> None:
+        """DiagvibError for a metric without a column, and for a number that it cannot have."""
+        location = f"metric set {type(self).__module__}:{type(self).__name__}"
+        for name in names:
+            if name not in values:
+                columns = some_names([*values.columns.drop(RUN_KEYS, errors="ignore")])
+                raise DiagvibError(
+                    f"{location}: `names` lists {name}, which `of_run` has no column for; its "
+                    f"columns: {columns}"
+                )
+            minimum, maximum = self.bounds.get(name, (-1 if name in self.differences else 0, 1))
+            column = values[name].astype(float)
+            inside = column.between(minimum - _ROUNDING, maximum + _ROUNDING) | column.isna()
+            for number, run in zip(column[~inside], values[~inside].itertuples(), strict=True):
+                raise DiagvibError(
+                    f"{location}: {name} is {number:g} ({run.baseline}, {run.study}, {run.binding}, sample "
+                    f"{run.sample}), which is not between {minimum:g} and {maximum:g}; list its least "
+                    "and greatest possible values in `bounds`"
+                )
 
     def of_predictions(self, path: Path, target: str) -> dict[str, float]:
         """Columns of a run in the table `runs` that counts do not give. path: of its predictions."""
