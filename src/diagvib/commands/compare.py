@@ -93,10 +93,10 @@ def _repeats(reference_runs: Collected, other_runs: Collected, letters: tuple[st
     """Whether the runs that both folders have of the same settings, images and code have the same
     predictions; if not, how far accuracies are apart, and which conditions of training differ.
     Empty without such runs. letters: of the folders, for readers."""
-    both = [reference_runs, other_runs]
-    accuracies = [collected.frame.filter(regex="_accuracy$") for collected in both]
+    pair = [reference_runs, other_runs]
+    accuracies = [collected.frame.filter(regex="_accuracy$") for collected in pair]
     gaps = (accuracies[1] - accuracies[0]).abs().max(axis=1)
-    records = zip(*(collected.provenance for collected in both), gaps, strict=True)
+    records = zip(*(collected.provenance for collected in pair), gaps, strict=True)
     repeats = [
         (a, b, gap)
         for a, b, gap in records

@@ -249,9 +249,9 @@ def _stands_in(config: ResolvedConfiguration, sources: str) -> bool:
 def _few(cells: pd.DataFrame, batch_size: int) -> list[int]:
     """Rows of a few images of each split: two of each cell, then as they come. cells: columns, and
     split."""
-    further, rows = cells.groupby([*cells]).cumcount() >= _OF_CELL, []
+    is_further, rows = cells.groupby([*cells]).cumcount() >= _OF_CELL, []
     for split in SPLITS:
-        in_turn = further[cells["split"] == split].sort_values(kind="stable")
+        in_turn = is_further[cells["split"] == split].sort_values(kind="stable")
         images = min(_IMAGES + int((~in_turn).sum()), _LARGEST)
         rows += sorted(in_turn.index[: max(images, batch_size * (split == "train"))])
     return rows

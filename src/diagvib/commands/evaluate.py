@@ -106,9 +106,9 @@ def write_files(
     baselines, file = root / "baselines.yaml", root / "configuration.yaml"
     check_overwritten([baselines, file, *outputs], *sources)
     files = dict.fromkeys([*(settings.get("baselines_from") or []), str(baselines)])
-    named = {"baselines": [*entries], "baselines_from": [*files]}
+    names = {"baselines": [*entries], "baselines_from": [*files]}
     write_yaml(baselines, entries)
-    write_yaml(file, {**settings, **named, **choices})
+    write_yaml(file, {**settings, **names, **choices})
     return file, load_config(file)
 
 

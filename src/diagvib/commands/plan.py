@@ -64,7 +64,7 @@ def estimate(
         **counts,
         **disk_space(config, sizes, counts["runs_per_baseline"]),
         "seconds": seconds,
-        "not_measured": [stage for stage, known in seconds.items() if known is None],
+        "not_measured": [stage for stage, value in seconds.items() if value is None],
         "wall_seconds": (seconds["render"] or 0) + max(longest, one_after_another / gpus),
         "rates_from": rates.sources,
         **_origins(config, speeds, timings),
@@ -102,13 +102,13 @@ def _origins(
     timings: Mapping[str, "DryRun"],
 ) -> dict:
     """Where the speeds of the baselines come from."""
-    known = {f"train {name}": speed for name, speed in speeds.items() if speed}
+    of_baselines = {f"train {name}": speed for name, speed in speeds.items() if speed}
     timed = {f"train {name}": timing for name, timing in timings.items()}
     return {
-        "setups": {stage: speed.setup for stage, speed in known.items()},
+        "setups": {stage: speed.setup for stage, speed in of_baselines.items()},
         "scaled_from": None if pixel_ratio(config) == 1 else MEASURED_SIZE,
         "by_operations": {
-            stage: speed.scaled_from for stage, speed in known.items() if speed.scaled_from
+            stage: speed.scaled_from for stage, speed in of_baselines.items() if speed.scaled_from
         },
         "timed": {stage: timing.steps for stage, timing in timed.items()},
         "repeats": {

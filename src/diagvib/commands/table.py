@@ -76,8 +76,10 @@ def methods_table(root: Path, choices: Choices) -> Table:
             row.append(_text(numbers.get(name), choices.spread, change))
         best |= {(names.index(name), head) for name in _best(numbers, lower_is_better)}
     # Whoever has pulled tables alone has no runs.
-    here = [run_folder(root / "results/runs", run).exists() for run in runs.to_dict("records")]
-    changed = outdated(root, runs[here], cells, studies_known)
+    has_folder = [
+        run_folder(root / "results/runs", run).exists() for run in runs.to_dict("records")
+    ]
+    changed = outdated(root, runs[has_folder], cells, studies_known)
     notes = [
         *filter(None, [source_note(runs, settings), changed and f"The tables were {changed}."])
     ]

@@ -135,8 +135,8 @@ def in_order(names: pd.Series, order: Sequence[str]) -> list[str]:
 def by_section(tables: Sequence[Table]) -> Iterator[tuple[str, list[str], list[Table]]]:
     """Title, paragraphs and tables of each section."""
     for title, section_tables in groupby(tables, lambda table: table.section):
-        first, *others = section_tables
-        yield title, first.introduction, [first, *others]
+        section_table, *further_tables = section_tables
+        yield title, section_table.introduction, [section_table, *further_tables]
 
 
 def print_table(table: Table) -> None:

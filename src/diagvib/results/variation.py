@@ -77,14 +77,14 @@ def components(values: np.ndarray) -> dict[str, Component]:
         ),
     }
     # No number between 0 and 1 spreads more, and no difference of two.
-    most = 0.5 if values.min() >= 0 and values.max() <= 1 else 1
+    greatest = 0.5 if values.min() >= 0 and values.max() <= 1 else 1
     sources = {}
     for source, parts in variances.items():
-        value, low, high = np.sqrt(np.clip(parts, 0, most**2))
+        value, low, high = np.sqrt(np.clip(parts, 0, greatest**2))
         # Values that are all equal say nothing of others.
-        none = high < _NO_SPREAD
+        all_equal = high < _NO_SPREAD
         sources[source] = Component(
-            value, np.where(none, np.nan, low), np.where(none, np.nan, high)
+            value, np.where(all_equal, np.nan, low), np.where(all_equal, np.nan, high)
         )
     if samples < FEWEST:
         for source in ("samples", "run"):

@@ -239,19 +239,19 @@ def _unpaired(ranks: pd.DataFrame) -> list[str]:
 
 def factor_sentence(tables: Frames, known_studies: KnownStudies) -> str:
     """Which factors of the first baseline mislead most and least often; empty where nothing
-    ran."""
+    was measured."""
     ranks = tables["ranking"]
-    ran = ranks[(ranks["metric"] == "errors") & (ranks["n"] > 0)]
-    if ran.empty:
+    measured = ranks[(ranks["metric"] == "errors") & (ranks["n"] > 0)]
+    if measured.empty:
         return ""
-    study = ranked_study(ran, known_studies)
-    ran = ran[ran["study"] == study]
-    baseline, count = ran["baseline"].iloc[0], ran["baseline"].nunique()
-    errors = ran[ran["baseline"] == baseline].sort_values("rank", kind="stable")
+    study = ranked_study(measured, known_studies)
+    measured = measured[measured["study"] == study]
+    baseline, count = measured["baseline"].iloc[0], measured["baseline"].nunique()
+    errors = measured[measured["baseline"] == baseline].sort_values("rank", kind="stable")
     ends = errors.iloc[[0, -1][: len(errors)]].to_dict("records")
     texts = [f"where {row['factor']} misleads, {_errors_text(row)}" for row in ends]
-    which = f"{baseline} (first of {count} baselines)" if count > 1 else baseline
-    return f"{which}, {known_studies.title(study)}, measured errors: {'; '.join(texts)}."
+    subject = f"{baseline} (first of {count} baselines)" if count > 1 else baseline
+    return f"{subject}, {known_studies.title(study)}, measured errors: {'; '.join(texts)}."
 
 
 def _errors_text(row: dict) -> str:
