@@ -14,6 +14,7 @@ from diagvib.commands.new_code import KINDS, write_new
 from diagvib.foundation.hooks import hooks_of
 from diagvib.methods.method import Method
 from diagvib.settings.resolve import load_config
+from killing import killed_at_each_change
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,14 @@ def test_a_name_that_cannot_be_used_leaves_no_files(kind, name, says, folder):
     with refused(says):
         write_new(kind, name)
     assert [*folder.iterdir()] == []
+
+
+def test_a_killed_call_continues(folder):
+    for _ in killed_at_each_change(lambda: write_new("method", "mine")):
+        pass
+    assert {path.name for path in folder.glob("*mine*")} == {
+        *("mine.py", "mine.yaml", "mine_config.yaml", "test_mine.py")
+    }
 
 
 def test_no_file_is_overwritten(folder):

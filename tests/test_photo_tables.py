@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 from pathlib import Path
 from unicodedata import normalize
@@ -18,9 +19,10 @@ from PIL import Image
 
 import diagvib
 from conftest import refused
+from diagvib.commands import unpack_photos
 from diagvib.commands.new_photos import look, write
 from diagvib.commands.photo_columns import Columns
-from diagvib.commands.photo_proposal import Proposal, cells_text, with_counter_examples
+from diagvib.commands.photo_proposal import Proposal, cells_text, with_counter_examples, write_sheet
 from diagvib.commands.unpack_photos import unpack
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
@@ -30,6 +32,8 @@ from diagvib.scenes.photos.decoding import open_photo
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import usable
 from diagvib.scenes.photos.locate import locate
+from killing import killed_at_each_change
+from toy import contents
 
 N = 12  # photos of each combination, four times that in all
 SPLITS = np.array(["train", "validation", "test", "train"])
@@ -187,11 +191,43 @@ def test_photos_inside_parquet_are_unpacked(tmp_path, record, file):
         for bird in ("gull", "wren")
         for place in ("land", "sea")
     }
-    with refused("has files; name a new folder"):
-        unpack(tmp_path / "inside", tmp_path / "out")
+    with refused("files: has files; name a new folder"):
+        unpack(tmp_path / "inside", tmp_path / "files")
     path.write_text("half a file")
     with refused(f"{path}: not a table that can be read"):
         unpack(tmp_path / "inside", tmp_path / "other")
+
+
+def test_photos_are_unpacked_and_described_whole_whenever_that_is_killed(tmp_path, monkeypatch):
+    inside, out, photos = tmp_path / "inside", tmp_path / "out", tmp_path / "out/photos"
+    names = labels(tmp_path / "files")
+    inside.mkdir()
+    table = names.assign(image=[(tmp_path / "files" / name).read_bytes() for name in names["file"]])
+    table.drop(columns="file").to_parquet(inside / "train.parquet")
+
+    def describe() -> dict[str, bytes]:
+        unpack(inside, photos)
+        proposal = look(photos, None, Columns(target="bird", cues=["place"]), "birds")
+        write(proposal, out)
+        write_sheet(proposal, out / "cells.png")
+        return contents(out)
+
+    expected = describe()
+    shutil.rmtree(out)
+    monkeypatch.setattr(unpack_photos, "_ROWS", 7)
+    for _ in killed_at_each_change(lambda: unpack(inside, photos), step=7):
+        if (photos / "train").exists() and not (photos / "metadata.csv").exists():
+            with refused("photos: not all of its photos were unpacked; run the command with --unp"):
+                look(photos, None, Columns(levels=["split"], target="split"))
+    for _ in killed_at_each_change(describe):
+        pass
+    assert contents(out) == expected
+    (photos / "metadata.csv").write_text("mine")
+    unpack(inside, photos)
+    assert (photos / "metadata.csv").read_text() == "mine"
+    os.utime(inside / "train.parquet")
+    with refused("photos: has files; name a new folder"):
+        unpack(inside, photos)
 
 
 def test_the_last_folders_of_a_path_decide_between_photos_of_one_name():

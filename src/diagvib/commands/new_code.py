@@ -9,10 +9,9 @@ from pathlib import Path
 
 import jinja2
 
+from diagvib.commands.new_files import check_free, write_configured
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_text
 from diagvib.foundation.hooks import hooks_of
-from diagvib.settings.resolve import load_config
 
 _TEMPLATE = Path(__file__).with_suffix(".j2")
 # Kind -> what is written.
@@ -32,18 +31,11 @@ def write_new(kind: str, name: str) -> list[Path]:
             f"{name}: a name for a file, such as my_{kind}, is needed: small letters, digits and '_'"
         )
     files = new_files(kind, name)
-    if present := [path for path in files if path.exists()]:
-        raise DiagvibError(f"{present[0]}: already exists; remove it, or choose another name")
-    if find_spec(name):
+    check_free(files, "name")
+    module = find_spec(name)
+    if module and (module.origin is None or Path(module.origin) != Path(f"{name}.py").resolve()):
         raise DiagvibError(f"{name}: Python has a module of this name; choose another one")
-    for path, text in files.items():
-        write_text(path, text)
-    try:
-        load_config(f"{name}_config.yaml")
-    except DiagvibError:
-        for path in files:
-            path.unlink()
-        raise
+    write_configured(files, Path(f"{name}_config.yaml"))
     return [*files]
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 import yaml
 from scipy.optimize import linear_sum_assignment
 
+from diagvib.commands.new_files import check_free, write_configured
 from diagvib.commands.photo_columns import (
     Columns,
     column_values,
@@ -24,13 +25,12 @@ from diagvib.commands.photo_columns import (
     target_and_cues,
 )
 from diagvib.commands.photo_proposal import Proposal, with_counter_examples
+from diagvib.commands.unpack_photos import check_unpacked
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import write_text
 from diagvib.foundation.validation import Name, validated
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.tables import labelled_photos
 from diagvib.scenes.scene import FactorName
-from diagvib.settings.resolve import load_config
 
 _TEMPLATE = Path(__file__).parent / "new_photos.yaml.j2"
 
@@ -43,6 +43,7 @@ def look(folder: Path, table: str | None, columns: Columns, name: str | None = N
     safe."""
     name = name or folder.resolve().name.lower().replace(" ", "_")
     validated(Name, f"{name}-no-shortcut", "--name")
+    check_unpacked(folder)
     definition, labels = labels_of(folder, table, columns)
     labels, renamed = renamed_labels(labels, columns)
     named_columns = (columns.file, columns.target, *columns.cues, columns.split, columns.unit)
@@ -108,15 +109,11 @@ def _classes(photos: pd.DataFrame, target: str, cues: Sequence[str]) -> dict[str
 
 def write(proposal: Proposal, out: Path) -> dict[str, Path]:
     """Write the scene, the studies and the configuration to `out`; returns their paths.
-    DiagvibError if one is there, or if they would not do."""
+    DiagvibError if another one is there, or if they would not do."""
     # Unless the current folder is the repository, absolute paths, which hold there, too.
     folder = out if Path("Snakefile").is_file() else out.resolve()
     ends = {"scene": "", "studies": "_studies", "configuration": "_config"}
     paths = {kind: folder / f"{proposal.name}{end}.yaml" for kind, end in ends.items()}
-    if present := [path for path in paths.values() if path.exists()]:
-        raise DiagvibError(
-            f"{present[0]}: already exists; remove it, or choose another --name or --out"
-        )
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["flow"] = _flow
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -132,14 +129,9 @@ def write(proposal: Proposal, out: Path) -> dict[str, Path]:
             **_role_facts(proposal),
         }
     )
-    for kind, block in template.blocks.items():
-        write_text(paths[kind], "".join(block(context)))
-    try:
-        load_config(paths["configuration"])
-    except DiagvibError:
-        for path in paths.values():
-            path.unlink()
-        raise
+    texts = {paths[kind]: "".join(block(context)) for kind, block in template.blocks.items()}
+    check_free(texts, "--name or --out")
+    write_configured(texts, paths["configuration"])
     return paths
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError, some_names
+from diagvib.foundation.files import whole_file
 from diagvib.report.style import new_figure
 from diagvib.scenes.photos.decoding import open_photo, square
 from diagvib.scenes.photos.shares import LEAST_IMAGES, serving_split
@@ -228,4 +229,5 @@ def write_sheet(proposal: Proposal, path: Path) -> None:
             axes.set_ylabel(row, fontsize=9)
         for photo_path in proposal.photos.loc[paths[:1], "path"]:
             axes.imshow(square(open_photo(proposal.folder / photo_path), 96))
-    figure.savefig(path, dpi=100)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=100, format="png")
