@@ -26,10 +26,11 @@ from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
 from diagvib.studies.study import SPLITS, load_study
+from killing import killed_at_each_change
 from synthetic_studies import changed_study
 from test_photo_sets import COUNTS as PHOTO_COUNTS
 from test_photo_sets import STUDIES, made, rows
-from toy import images_here
+from toy import contents, images_here
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
 
@@ -227,7 +228,7 @@ def test_a_picture_that_cannot_be_written_is_not_taken_for_a_damaged_file(
 ):
     folder = shutil.copytree(exported[0], tmp_path / "out")
     with (
-        refused(r"png/train/000000\.png: cannot be written \(File too large\)"),
+        refused(r"png\.new\.tmp/train/000000\.png: cannot be written \(File too large\)"),
         largest_file(2**8),
     ):
         export(config, folder, png=True)
@@ -404,21 +405,26 @@ def test_no_column_of_a_scene_replaces_the_targets_class(exported, tmp_path):
         write_pngs(tmp_path, datasets[0], Digits(), 64, [])
 
 
-def test_an_interrupted_export_leaves_no_table_of_an_earlier_one(exported, tmp_path, monkeypatch):
-    folder, datasets = exported
-    shutil.copytree(folder / datasets[0].folder, tmp_path / datasets[0].folder)
-    png = tmp_path / datasets[0].folder / "png"
-    (png / "train/999999.png").write_bytes(b"left from larger counts")
-    written = []
+def test_a_killed_export_leaves_nothing_that_describes_or_shows_other_images(
+    config, exported, tmp_path, monkeypatch
+):
+    single = config.model_copy(update={"studies": ["zgo"], "samples": 1})
+    out, expected, dataset = tmp_path / "out", tmp_path / "expected", "zgo/shape-hue/0"
+    export(single, out, png=True)
+    (out / dataset / "png/train/999999.png").write_bytes(b"of an earlier export")
+    turned = tuple(reversed(Digits.factors["hue"]))
+    monkeypatch.setattr(Digits, "factors", Digits.factors | {"hue": turned})
+    export(single, expected, png=True)
+    before, after = contents(out), contents(expected)
 
-    def killed(path, data):
-        written.append(path)
-        raise KeyboardInterrupt
+    def part(files: dict[str, bytes], name: str) -> dict[str, bytes]:
+        return {path: content for path, content in files.items() if name in path}
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "write_bytes", killed)
-        write_pngs(tmp_path, datasets[0], Digits(), 64, [])
-    assert written and not (png / "metadata.csv").exists() and not (png / "photos.yaml").exists()
-    write_pngs(tmp_path, datasets[0], Digits(), 64, [("CC0-1.0", "me")])
-    listed = pd.read_csv(png / "metadata.csv")["img_filename"]
-    assert {*listed} == {str(path.relative_to(png)) for path in png.rglob("*.png")}
+    for _ in killed_at_each_change(lambda: export(single, out, png=True), step=9):
+        now = {path: content for path, content in contents(out).items() if ".tmp" not in path}
+        parquet = part(now, ".parquet").items()
+        for name in ("/png/", "README.md", "croissant.json"):
+            written = part(now, name)
+            states = [written == part(of, name) and parquet <= of.items() for of in (before, after)]
+            assert any(states) or not written
+    assert contents(out) == after

@@ -15,6 +15,7 @@ from diagvib.commands.data_card import Exported
 from diagvib.foundation.files import file_sha256, read_json, write_json
 from diagvib.foundation.version import RELEASE_DATE, __version__
 
+CROISSANT = "croissant.json"
 _CONTEXT = Path(__file__).with_suffix(".json")  # the names of the vocabularies
 _TYPES = {
     "Image": "sc:ImageObject",
@@ -58,7 +59,7 @@ def write_croissant(
         "distribution": files,
         "recordSet": records,
     }
-    write_json(out / "croissant.json", read_json(_CONTEXT) | description)
+    write_json(out / CROISSANT, read_json(_CONTEXT) | description)
 
 
 def _fields(name: str, path: str, out: Path) -> Iterator[dict]:

@@ -13,6 +13,7 @@ from diagvib.results.reader_tables import markdown_text
 from diagvib.scenes.scene import Scene
 from diagvib.settings.keys import Configuration
 
+CARD = "README.md"
 _MARK = "Made with diagvib "  # in every card
 _TEMPLATE = Path(__file__).parent / "data_card.md.j2"
 
@@ -37,7 +38,7 @@ class Exported:
 
 def check_card(out: Path) -> None:
     """DiagvibError if the folder has a README.md that is not a data card: it would be lost."""
-    path = out / "README.md"
+    path = out / CARD
     if path.is_file() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
         raise DiagvibError(
             f"{path}: is not the data card of an export, and would be overwritten; name another folder"
@@ -68,6 +69,6 @@ def write_card(
         "version": __version__,
         "images": sum(sum(exported_dataset.images.values()) for exported_dataset in exported),
     }
-    write_text(out / "README.md", template.render(values))
+    write_text(out / CARD, template.render(values))
     blocks, context = template.blocks.items(), template.new_context(values)
     return {name: " ".join("".join(block(context)).split()) for name, block in blocks}

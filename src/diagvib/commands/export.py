@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from diagvib.commands.croissant import write_croissant
-from diagvib.commands.data_card import Exported, check_card, write_card
-from diagvib.commands.pngs import write_pngs
+from diagvib.commands.croissant import CROISSANT, write_croissant
+from diagvib.commands.data_card import CARD, Exported, check_card, write_card
+from diagvib.commands.pngs import remove_pngs, write_pngs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
     DIGESTS_FILE,
@@ -32,6 +32,7 @@ from diagvib.foundation.files import (
 from diagvib.foundation.messages import say
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
+from diagvib.provenance.tabulated import forget
 from diagvib.scenes import load_scene
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
@@ -49,11 +50,12 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
     """Export every dataset of a resolved configuration from its image files to the folder `out`;
     with `png`, also as PNG files.
 
-    Existing files with the right content are kept. Those of datasets that the configuration no
-    longer has are left alone, but not listed in the data card. DiagvibError if an image file is
-    missing, damaged or changed, or has other sources, another size or study than the configuration; for
-    several scenes; for a configuration that makes no image files; and for a folder whose README.md
-    is not such a card.
+    Existing files with the right content are kept. Before others are written, the card, the metadata
+    and a dataset's PNG files of an earlier export are deleted: they are not of these. Those of
+    datasets that the configuration no longer has are left alone, but not listed in the data card.
+    DiagvibError if an image file is missing, damaged or changed, or has other sources, another size
+    or study than the configuration; for several scenes; for a configuration that makes no image
+    files; and for a folder whose README.md is not such a card.
     """
     check_card(out)
     if config.images == "render":
@@ -74,7 +76,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
             exported = Exported(study, binding, sample, {})
             for split in SPLITS:
                 target = out / exported.folder / f"{split}.parquet"
-                exported.images[split] = _export_split(files, sample, split, config, target)
+                exported.images[split] = _export_split(files, sample, split, config, target, out)
             datasets.append(exported)
             count = sum(exported.images.values())
             say(f"{exported.name}: {count:,} images")
@@ -90,9 +92,10 @@ _AGAIN = "run `snakemake images --cores all --configfile FILE`, and export again
 
 
 def _export_split(
-    files: ImageFiles, sample: int, split: str, config: Configuration, target: Path
+    files: ImageFiles, sample: int, split: str, config: Configuration, target: Path, out: Path
 ) -> int:
-    """Write one image file in the Hub's layout; returns the number of its images."""
+    """Write one image file in the Hub's layout to `target` in `out`; returns the number of its
+    images."""
     path, name = files.path(sample, split), files.name(sample, split)
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
@@ -105,6 +108,9 @@ def _export_split(
         made_from = {"images": read_json(files.folder / DIGESTS_FILE)[name], "classes": classes}
         if not is_noted(target, "made_from", made_from):
             files.check(sample, split)
+            for name in (CARD, CROISSANT):
+                forget(out / name)
+            remove_pngs(target.parent)
             shape = metadata["image_shape"]
             schema = with_metadata(_schema(file.schema_arrow, factors), {"made_from": made_from})
             with (

@@ -2,18 +2,22 @@
 WILDS, Group DRO and SubpopBench read Waterbirds, and a definition of these files as photos, which
 names the classes."""
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 
 from diagvib.commands.data_card import Exported
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import open_parquet, whole_file, write_yaml, writing
+from diagvib.foundation.files import open_parquet, write_text, write_yaml, writing
 from diagvib.scenes.scene import Scene
 
-_TABLE, _FILE, _BATCH = "metadata.csv", "file_name", 500
+_FOLDER, _TABLE, _FILE, _BATCH = "png", "metadata.csv", "file_name", 500
+# Beside that folder, until all of its files are written; and while they are deleted.
+_NEW, _OLD = f".{_FOLDER}.new.tmp", f".{_FOLDER}.old.tmp"
 # file_name: for imagefolder; the others: for readers of Waterbirds, where `place` is the cue.
 _COLUMNS = (_FILE, "img_filename", "img_id", "y", "place", "split")
 
@@ -21,17 +25,14 @@ _COLUMNS = (_FILE, "img_filename", "img_id", "y", "place", "split")
 def write_pngs(
     out: Path, dataset: Exported, scene: Scene, size: int, licences: Sequence[tuple[str, str]]
 ) -> None:
-    """Write them to the folder `png` beside the dataset's Parquet files, from these. In the table,
-    splits and classes are numbers, without gaps for classes that no image has; y is the target's
-    class, and place the cue's, a number for each combination of several cues. DiagvibError if the
-    scene has another column with one of these names."""
+    """Write them to the folder `png` beside the dataset's Parquet files, from these; all are there,
+    or none. In the table, splits and classes are numbers, without gaps for classes that no image
+    has; y is the target's class, and place the cue's, a number for each combination of several cues.
+    DiagvibError if the scene has another column with one of these names."""
     target, *cues = dataset.binding.split("-")
-    folder = out / dataset.folder / "png"
+    folder = out / dataset.folder / _NEW
     files = {split: out / dataset.folder / f"{split}.parquet" for split in dataset.images}
     _check_columns(files.values(), {"y": [target], "place": cues})
-    # An earlier export's table must not be taken for that of new images.
-    for name in (_TABLE, "photos.yaml"):
-        (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     tables = [
         table.assign(split=number)
@@ -47,9 +48,8 @@ def write_pngs(
     for split, rows in table.groupby("split"):
         inside = folder / [*files][split]
         rows = rows.assign(**{_FILE: rows[_FILE].str.rpartition("/")[2]})
-        rows.to_csv(inside / _TABLE, index=False)
-    with whole_file(folder / _TABLE) as temporary:
-        table.to_csv(temporary, index=False)
+        write_text(inside / _TABLE, rows.to_csv(index=False))
+    write_text(folder / _TABLE, table.to_csv(index=False))
     definition = {
         "folder": ".",
         "table": _TABLE,
@@ -62,6 +62,17 @@ def write_pngs(
         "citation": "; ".join(citation for _, citation in licences),
     }
     write_yaml(folder / "photos.yaml", definition)
+    remove_pngs(out / dataset.folder)
+    os.rename(folder, out / dataset.folder / _FOLDER)
+
+
+def remove_pngs(folder: Path) -> None:
+    """Remove the folder `png` beside a dataset's Parquet files, if it is there: whole, or not
+    at all."""
+    shutil.rmtree(folder / _OLD, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        os.rename(folder / _FOLDER, folder / _OLD)
+    shutil.rmtree(folder / _OLD, ignore_errors=True)
 
 
 def _check_columns(paths: Iterable[Path], factors: Mapping[str, list[str]]) -> None:
