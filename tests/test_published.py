@@ -28,7 +28,7 @@ from diagvib.scenes import load_scene
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
 from diagvib.workflow.ledger import commit, print_verified, verify
-from diagvib.workflow.records import record_of, unpack
+from diagvib.workflow.records import record_of
 from test_texture_sets import photos
 from toy import ROOT, count, diagvib, dvc, environment, git, snakemake, write
 
@@ -221,8 +221,8 @@ def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repo
 
 
 def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch, capsys):
-    """Without what is drawn, which may be other; an edited file, a changed metric and a damaged store
-    are named, and cost no images."""
+    """Without what is drawn, which may be other, also after a pull that was killed; an edited file, a
+    changed metric and a damaged store are named, and cost no images."""
     for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG"):
         monkeypatch.setenv(f"DVC_{name}_DIR", str(tmp_path / name))
     origin, clone = tmp_path / "origin", tmp_path / "clone"
@@ -233,6 +233,7 @@ def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch,
     stage["metrics"] = [{metrics: {"cache": False}}]
     files = {
         ".dvc/config": (REPOSITORY / ".dvc/config").read_text(),
+        ".dvcignore": (REPOSITORY / ".dvcignore").read_text(),
         ".gitignore": f"{COPY}/results/*\n!{metrics}\n{COPY}/data\n{COPY}/{PROVENANCE}\n/.dvc/*\n!/.dvc/config\n",
         f"{metrics}/tiny/zgo.json": '{"faavg": 0.5}',
         f"{COPY}/config.yaml": f"root: {COPY}\n",
@@ -243,7 +244,7 @@ def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch,
     runs, tables, page, records = (Path(out) for out in outs)
     image = Path(COPY, "data/images/a.parquet")
 
-    def publish_and_pull(version: str) -> None:
+    def publish_and_pull(version: str, killed: bool = False) -> None:
         monkeypatch.chdir(origin)
         commit(COPY)
         published.dvc("push", f"{COPY}/dvc.yaml")
@@ -254,8 +255,10 @@ def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch,
         else:
             git(tmp_path, "clone", "--quiet", str(origin), str(clone))
         monkeypatch.chdir(clone)
+        if killed:
+            (runs / ".i-fPc3a_D4R8twCto0vCOA.tmp").touch()  # DVC's, beside a file to be replaced
+            published.dvc("pull", f"{COPY}/dvc.yaml")
         published.pull(COPY)
-        unpack(COPY)
         assert (page.read_text(), records.read_text()) == tuple(
             (origin / path).read_text() for path in (page, records)
         )
@@ -275,8 +278,12 @@ def test_what_is_published_again_replaces_what_was_pulled(tmp_path, monkeypatch,
     (origin / page).write_text("second")
     publish_and_pull("second")
     assert not image.exists()
+    image.parent.mkdir(parents=True)
+    image.touch()
     (origin / records).write_text('{"b": {}}')
-    publish_and_pull("third")
+    (origin / runs / "b").write_text("third")
+    publish_and_pull("third", killed=True)
+    assert not image.exists()
     image.parent.mkdir(parents=True)
     image.touch()
     (runs / "a").write_text("mine")

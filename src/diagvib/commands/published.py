@@ -30,7 +30,7 @@ from diagvib.workflow.dvc import (
     why_no_ledger,
 )
 from diagvib.workflow.ledger import changed_files, check_complete, record
-from diagvib.workflow.records import copy_records
+from diagvib.workflow.records import copy_records, is_noted, unpack
 from diagvib.workflow.root_stages import code_files, config_of
 
 STORE = Path(PUBLISHED, "store")
@@ -180,10 +180,12 @@ def pull(root: str) -> ResolvedConfiguration:
                 f"{some_names(damaged)}: damaged or absent, so that not all was pulled; `git checkout -- {STORE}` "
                 "brings what is in git; then pull again"
             ) from None
-    if replaced:  # only now: a pull that fails costs no images
+    # Only now: a pull that fails costs no images. The second is so after one that was killed, too.
+    if replaced or not is_noted(Path(root, PROVENANCE)):
         drawn_folders = {Path(root, "data", name) for name in ("prepared", "recipes", "images")}
         for folder in drawn_folders - {*outs_of(root)}:
             shutil.rmtree(folder, ignore_errors=True)
+        unpack(root)  # which notes that what is drawn from here on is of these results
     return config
 
 

@@ -35,7 +35,7 @@ def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
     """Whether the workflow made this file after `since`, or was making it when it was stopped, or
     will make it again, as its digest file is among the files that are gone."""
     if path.name == PROVENANCE:
-        return _is_noted(path)
+        return is_noted(path)
     for digests in (folder / name for folder in path.parents for name in _DIGEST_FILES):
         if str(digests) in gone:
             return True
@@ -79,7 +79,7 @@ def unpack(root: str) -> None:
     last packed or unpacked here: it came with a pull or a checkout. DiagvibError for a damaged
     file."""
     path = Path(root) / PROVENANCE
-    if not path.exists() or _is_noted(path):
+    if not path.exists() or is_noted(path):
         return
     for output, content in read_json(path).items():
         if _is_of(output, root):  # a root that was moved has records under its old name
@@ -131,7 +131,8 @@ def _is_of(output: str, root: str) -> bool:
     return any(Path(output).is_relative_to(Path(root) / top) for top in ("data", "results"))
 
 
-def _is_noted(path: Path) -> bool:
+def is_noted(path: Path) -> bool:
+    """Whether this file of a root was the last to be packed or unpacked here."""
     note = _note(path)
     return note.exists() and note.read_text() == file_sha256(path)
 
