@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from conftest import refused
+from conftest import largest_file, refused
+from diagvib import stages
 from diagvib.foundation.files import read_metadata, write_table
 from diagvib.images import made_from
 from diagvib.images.datasets import ImageFiles, RenderedRecipes, study_as_drawn
@@ -18,6 +19,7 @@ from diagvib.images.files import class_indices, read_chunks, read_images
 from diagvib.provenance.expected import expected_provenance
 from diagvib.provenance.finished import differing, digest_of_images
 from diagvib.scenes import load_scene
+from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
 from diagvib.studies.dataset_sample import dataset_sample
@@ -165,6 +167,14 @@ def test_images_of_other_sources_are_other_images():
     all_items = [made_from(record, 64), made_from(record, 96)]
     all_items += [made_from(record | alternative, 64) for alternative in alternatives]
     assert len({json.dumps(item) for item in all_items}) == 4
+
+
+def test_digests_do_not_vouch_for_images_of_which_some_are_drawn_anew(layout, tmp_path):
+    shutil.copytree(layout.root, tmp_path, dirs_exist_ok=True)
+    job = stage_settings(configured(size=128), "render", study="zgo")
+    with refused("train.parquet: cannot be written"), largest_file(2**18):
+        stages.render(Layout(tmp_path), job, "zgo", "shape-hue", 1)
+    assert not Layout(tmp_path).digests("zgo", "shape-hue").exists()
 
 
 def test_images_without_their_digests_are_not_read(layout, tmp_path):

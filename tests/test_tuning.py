@@ -141,6 +141,11 @@ def test_killed_it_continues_to_the_same_table_and_trains_nothing_twice(root, mo
     shutil.rmtree(retained)
     pd.testing.assert_frame_equal(tune(root, *SHORT), continued)
     trained.clear()
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(fit, "training_callback", lambda *_: nullcontext(Interruption(epoch=1)))
+        tune(root, *SHORT, "training.seed=2")
+    assert not (root / "results/tuning/small_cnn.yaml").exists(), "its settings are not those"
+    trained.clear()
     tune(root, *SHORT, "training.seed=2")
     assert len(trained) == 4, "results for another seed do not count"
 

@@ -22,12 +22,13 @@ import typer
 
 from diagvib.foundation.devices import core_count, likely_gpu, machine, resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import alone, read_json, write_digests, writing
+from diagvib.foundation.files import DIGESTS_FILE, alone, read_json, write_digests, writing
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.foundation.progress import counting
 from diagvib.foundation.slots import WORKFLOW, runs_at_once
 from diagvib.images import FEATURES_FILE
+from diagvib.provenance.tabulated import forget
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
 from diagvib.settings.frozen_networks import network_name
@@ -157,6 +158,7 @@ def render(
     say(f"drawn on {machine() if place.type == 'cpu' else torch.cuda.get_device_name()}")
     data = _Data(layout, job, study, binding, place)
     datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
+    forget(files.folder / DIGESTS_FILE)
     with counting(f"render {study} {binding}", len(datasets), "images") as advance:
         for sample in range(job.samples):
             for split in SPLITS:
@@ -394,6 +396,7 @@ def tune(
     processes = processes or _processes(layout, job, runs, device)
     if min(processes, len(runs)) > 1:  # after which all are there, but for those without memory
         side_by_side(partial(_train_part, *options), trainings, processes)
+    forget(layout.tuning / f"{baseline}.yaml")
     with _batches_of_one_refused(baseline):
         tune(task)
 
@@ -432,7 +435,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     """Make the tables from all finished runs. Names the missing runs."""
     from diagvib.papers.all_tables import tabulate
     from diagvib.provenance.expected import expected_provenance
-    from diagvib.provenance.tabulated import VERSIONS, forget
+    from diagvib.provenance.tabulated import VERSIONS
     from diagvib.results.reader_tables import say_missing
     from diagvib.results.tidy_tables import read_tables, write_scores
     from diagvib.studies.known_studies import known_studies
@@ -449,7 +452,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
 def plot(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
     """Draw figures, the page and the explorer from tables, runs and images. Of small_cnn with
     `keep_weights`, also results/explorer/playground.html."""
-    from diagvib.provenance.tabulated import check_made_with, forget
+    from diagvib.provenance.tabulated import check_made_with
     from diagvib.report.explorer import write_explorer
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
