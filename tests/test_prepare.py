@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import refused
+from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, read_table, write_json
 from diagvib.scenes import load_scene
@@ -21,6 +22,9 @@ from diagvib.scenes.digits.prepare import load_catalogue, load_pixels, prepare
 from diagvib.scenes.digits.textures import write_texture
 from diagvib.scenes.fetch import read_sources
 from diagvib.scenes.prepared import is_prepared
+from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
+from diagvib.settings.resolve import load_config
 from synthetic_sources import assert_flat, write_definitions, write_sources
 
 
@@ -53,6 +57,15 @@ def test_embedded_folder_holds_what_the_contract_says(embedded):
     assert table["digit"][17].as_py() == digits[17].tobytes()
     for texture, name in zip(textures, classes("texture"), strict=True):
         assert (texture == embedded_texture(name)).all()
+
+
+def test_what_a_killed_job_of_another_machine_left_is_not_prepared(tmp_path):
+    layout, job = Layout(tmp_path), stage_settings(load_config(None), "prepare")
+    left = layout.prepared("digits") / ".digits.parquet.elsewhere.1.0a.tmp"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    stages.prepare(layout, job.model_copy(update={"sources": "embedded"}), "digits")
+    assert left.name not in read_json(left.with_name("sha256.json")) and not left.exists()
 
 
 def test_no_digit_is_in_two_splits(embedded):

@@ -108,6 +108,9 @@ def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) ->
 
 def prepare(layout: Layout, job: jobs.Fetch, scene: str) -> None:
     """Prepare a scene's source files for rendering."""
+    # Left by a killed job, of another machine even now; or they would count as prepared.
+    for path in layout.prepared(scene).rglob(".*.tmp"):
+        path.unlink()
     load_scene(scene).make(layout.raw(scene), layout.prepared(scene), job.sources)
 
 
