@@ -278,12 +278,21 @@ def test_what_a_killed_workflow_left_is_no_damage(copied):
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
+    assert Path(".snakemake/diagvib/toy.unrecorded").exists()
     check_recorded(ROOT)
     assert RUN in verify(ROOT)["anew"]
     alternative = RUN.replace("tiny", "focal")
     flip_a_bit(Path(alternative))
     with refused(f"^{alternative}: recorded in"):
         check_recorded(ROOT)
+
+
+def test_a_workflow_that_was_killed_before_it_recorded_is_named_until_that_is_done(copied):
+    ledger.to_be_recorded(ROOT)
+    message = "ledger: not recorded, since an earlier workflow did not get that far"
+    assert message in toy(copied)
+    diagvib(copied, "record", "--config", "toy.yaml")
+    assert message not in toy(copied, "-n")
 
 
 def test_failed_runs_cost_no_table_of_the_others_and_are_no_damage(copied):

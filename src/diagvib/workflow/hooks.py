@@ -27,7 +27,7 @@ from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import resolve, typed, with_paths
 from diagvib.workflow.failures import FullDisk, what_failed
 from diagvib.workflow.gpu_shares import GpuShares, gpu_shares
-from diagvib.workflow.ledger import check_recorded, record_run
+from diagvib.workflow.ledger import check_recorded, record_run, say_unrecorded, to_be_recorded
 from diagvib.workflow.records import RECORDS, pack, unpack
 from diagvib.workflow.reruns import compare_all, decide_reruns
 
@@ -61,6 +61,7 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
         resolved = resolve(options, _location(workflow))
         logging.getLogger("snakemake.logging").addHandler(FullDisk(RECORDS, Path(resolved.root)))
         if workflow.is_main_process:
+            atexit.register(say_unrecorded, workflow, resolved.root)
             unpack(resolved.root)
             # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing
             # to be done", too.
@@ -125,6 +126,7 @@ def before_the_first_job(workflow, jobs: ExpectedJobs) -> None:
     what forced jobs would keep; and end on SIGTERM as Snakemake would."""
     with _ended_by_mistakes():
         check_recorded(jobs.config.root)
+        to_be_recorded(jobs.config.root)
         starting = [] if workflow.touch else [*workflow.dag.needrun_jobs()]
         for stage, *names in {
             (job.rule.name, *study_and_baseline(job.wildcards))

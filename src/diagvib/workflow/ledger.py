@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
+from urllib.parse import quote_plus
 
 from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.files import read_json, shipped_path, write_text
@@ -37,7 +38,7 @@ from diagvib.workflow.dvc import (
     why_no_ledger,
     why_not_checked,
 )
-from diagvib.workflow.records import made_here, pack
+from diagvib.workflow.records import RECORDS, made_here, pack
 from diagvib.workflow.root_stages import (
     config_of,
     configuration_text,
@@ -71,6 +72,7 @@ def record(root: str, config: Configuration | None = None) -> str:
         write_root_stages(root, config)
         commit(root)
         write_ignored(root)
+    _unrecorded(root).unlink(missing_ok=True)
     shared, push = f"{lock} {Layout(root).metrics}", ""
     if root != ".":
         shared, push = quote(root), f" -R {quote(root)}"
@@ -110,6 +112,27 @@ def record_run(config: Configuration, touched: bool) -> None:
         say(f"ledger: {record(config.root, config)}")
     except DiagvibError as error:
         say(f"ledger: not recorded: {error}")
+        _unrecorded(config.root).unlink(missing_ok=True)
+
+
+def to_be_recorded(root: str) -> None:
+    """Before the first job: from here on, a workflow that is killed has recorded nothing."""
+    write_text(_unrecorded(root), "")
+
+
+def say_unrecorded(workflow, root: str) -> None:
+    """At the end of a workflow without jobs, after which nothing is recorded: say so if an earlier one
+    was killed before it had recorded its results."""
+    nothing_to_do = workflow.dag is not None and not [*workflow.dag.needrun_jobs()]
+    if nothing_to_do and _unrecorded(root).exists():
+        say(
+            "ledger: not recorded, since an earlier workflow did not get that far; once all is there, `diagvib "
+            "record --config FILE` does it"
+        )
+
+
+def _unrecorded(root: str) -> Path:
+    return RECORDS / "diagvib" / f"{quote_plus(root)}.unrecorded"
 
 
 def check_recorded(root: str) -> None:
