@@ -340,12 +340,17 @@ def test_tables_of_another_configuration_are_not_drawn(tmp_path):
     assert not (tmp_path / "results/report.html").exists()
 
 
-def test_tables_that_are_not_all_made_are_not_used(tmp_path):
+@pytest.mark.parametrize("name", ["tables/tables.md", "metrics"])
+def test_tables_that_are_not_all_made_are_not_used(tmp_path, name):
     make("tabulate", tmp_path)
-    page = tmp_path / "results/tables/tables.md"
-    page.unlink()
-    page.mkdir()  # so that they cannot be finished
-    with pytest.raises(IsADirectoryError):
+    path = tmp_path / "results" / name
+    if path.is_file():
+        path.unlink()
+        path.mkdir()  # so that they cannot be finished
+    else:
+        shutil.rmtree(path)
+        path.touch()
+    with pytest.raises(OSError):
         make("tabulate", tmp_path)
     for use in (partial(make, "plot", tmp_path), partial(methods_table, tmp_path, Choices())):
         with refused(

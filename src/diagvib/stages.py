@@ -440,15 +440,11 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     from diagvib.provenance.expected import expected_provenance
     from diagvib.provenance.tabulated import VERSIONS
     from diagvib.results.reader_tables import say_missing
-    from diagvib.results.tidy_tables import read_tables, write_scores
-    from diagvib.studies.known_studies import known_studies
 
     expected, settings = expected_provenance(layout, job), job.with_tuned(layout).plain()
-    folders = layout.all_runs, layout.tables
     forget(layout.tables / VERSIONS)
-    runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
-    metrics = read_tables(layout.tables)["metrics"]
-    write_scores(metrics, known_studies(settings), layout.metrics)
+    folders, scores = (layout.all_runs, layout.tables), layout.metrics
+    runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning, scores)
     say_missing(runs, layout.tables / "tables.md")
 
 

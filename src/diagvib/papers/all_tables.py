@@ -31,9 +31,11 @@ from diagvib.results.tidy_tables import (
     baseline_settings,
     make_tables,
     marked,
+    read_tables,
     result_tables,
     time_table,
     with_warnings,
+    write_scores,
     write_tidy,
 )
 from diagvib.studies.known_studies import KnownStudies, known_studies
@@ -94,8 +96,10 @@ def write_tables(
     settings: dict,
     studies_known: KnownStudies,
     tuned: Path | None = None,
+    scores: Path | None = None,
 ) -> None:
-    """The tidy tables as CSV and Parquet; those for readers as Markdown and LaTeX; versions.json."""
+    """The tidy tables as CSV and Parquet; those for readers as Markdown and LaTeX; the numbers for
+    git, to the folder `scores`; and then versions.json."""
     tables, frame = all_tables(collected, settings, studies_known, tuned), collected.frame
     provenance = versions(collected)
     mixed = mixed_note(provenance["versions"])
@@ -116,6 +120,8 @@ def write_tables(
         "mixed": mixed,
         "settings": settings,
     }
+    if scores:
+        write_scores(read_tables(out)["metrics"], studies_known, scores)
     write_json(out / "versions.json", provenance)
 
 
@@ -155,13 +161,15 @@ def tabulate(
     settings: dict,
     threads: int = 1,
     tuned: Path | None = None,
+    scores: Path | None = None,
 ) -> pd.DataFrame:
     """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame
     of `read_runs`.
 
-    threads: the most processes that read; tuned: folder of tuning results, if any.
+    threads: the most processes that read; tuned: folder of tuning results, if any; scores: folder
+    for the numbers for git, if they are wanted.
     """
     studies_known = known_studies(settings)
     collected = read_runs(runs, expected, threads, studies_known)
-    write_tables(collected, out, settings, studies_known, tuned)
+    write_tables(collected, out, settings, studies_known, tuned, scores)
     return collected.frame
