@@ -2,6 +2,7 @@
 folder."""
 
 import importlib.util
+import json
 import os
 import shlex
 import shutil
@@ -26,7 +27,7 @@ from diagvib.settings.resolve import load_config, resolve
 from diagvib.workflow import ledger, records
 from diagvib.workflow.ledger import check_recorded, record, verify
 from diagvib.workflow.records import record_of
-from diagvib.workflow.root_stages import configuration_text, write_root_stages
+from diagvib.workflow.root_stages import configuration_text, write_ignored, write_root_stages
 from test_prune import touch
 from toy import (
     BASELINES,
@@ -237,6 +238,36 @@ own:
     (stage,) = content["stages"].values()
     assert {"own.yaml", "my_frozen.py", "lab/table.csv"} <= {*stage["deps"]}
     assert read_yaml("outputs/x/config.yaml")["baselines"] == [{"name": "own"}]
+
+
+def test_dvc_compares_metrics_and_settings_of_a_root_and_its_options_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    git(tmp_path, "init")
+    dvc(tmp_path, "init")
+    images, metrics = f"{ROOT}/data/images", f"{ROOT}/results/metrics/tiny/zgo.json"
+    write(tmp_path, {f"{ROOT}/results/report.html": "", f"{ROOT}/provenance.json": "{}"})
+    for epochs in (1, 2):
+        write(tmp_path, {metrics: json.dumps({"faavg": epochs / 4})})
+        settings = [f"root={ROOT}", f"training={{max_epochs: {epochs}}}"]
+        write_root_stages(ROOT, load_config(None, settings))
+        write_ignored(ROOT)
+        ledger.commit(ROOT)
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-m", "a run")
+        if epochs == 1:
+            replace(Path(ROOT, "dvc.yaml"), f"{images}: {{", f"{images}: {{push: false, ")
+            replace(Path(ROOT, "dvc.yaml"), "  all:", "  all:\n    frozen: true")
+    assert f"|{metrics}|faavg|0.25|0.5|0.25|" in dvc(
+        tmp_path, "metrics", "diff", "HEAD~1", "--md"
+    ).replace(" ", "")
+    row = f"|{ROOT}/config.yaml|training.max_epochs|1|2|"
+    assert row in dvc(tmp_path, "params", "diff", "HEAD~1", "--md").replace(" ", "")
+    assert not any(ledger.changed_files(ROOT).values())
+    Path(metrics).write_text("{}")
+    assert ledger.changed_files(ROOT)["modified"] == [metrics]
+    git(tmp_path, "checkout", ROOT)
+    (stage,) = read_yaml(Path(ROOT, "dvc.yaml"))["stages"].values()
+    assert stage["frozen"] and {images: {"push": False, "persist": True}} in stage["outs"]
 
 
 def test_what_is_deleted_is_absent_and_made_again(copied):

@@ -145,10 +145,15 @@ def folder_md5(folder: Path) -> str:
 
 
 def outs_of(root: str) -> list[Path]:
-    """The folders and files that a root's dvc.yaml declares as outs."""
+    """The folders and files that a root's dvc.yaml has DVC keep; without those that are in git."""
     stages = read_yaml(stages_of(root))["stages"].values()
-    outs = [out for stage in stages for out in stage.get("outs", [])]
-    return [Path(out if isinstance(out, str) else next(iter(out))) for out in outs]
+    outs = [
+        {out: {}} if isinstance(out, str) else out
+        for stage in stages
+        for kind in ("outs", "metrics")
+        for out in stage.get(kind, [])
+    ]
+    return [Path(path) for out in outs for path in out if out[path].get("cache", True)]
 
 
 def recorded_outs(root: str) -> dict[str, str]:

@@ -64,7 +64,7 @@ def write_root_stages(root: str, config: Configuration) -> None:
     of the repository's dvc.yaml depend on, if the current folder has them, and on the user's own below
     the current folder."""
     main_file = read_yaml(stages_of("."))
-    dependencies = {str(config_of(root)), *config.studies_from, *config.baselines_from}
+    dependencies = {*config.studies_from, *config.baselines_from}
     dependencies |= {*config.textures} - {*PUBLISHED_TEXTURES}
     if in_repository():
         dependencies |= _main_dependencies(main_file["stages"].values())
@@ -75,8 +75,11 @@ def write_root_stages(root: str, config: Configuration) -> None:
         "wdir": os.path.relpath(".", root),
         "cmd": f"{command} {quote(str(config_of(root)))}",
         "deps": sorted(dependencies),
+        "params": [{str(config_of(root)): None}],  # all of its keys
         **_outs(root, config.sources),
     }
+    if stages_of(root).exists():
+        stage = _with_options(stage, read_yaml(stages_of(root))["stages"].get("all", {}))
     comment = "# The configuration that made what is in this folder; written by the workflow.\n"
     write_text(config_of(root), comment + configuration_text(config))
     comment = "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
@@ -84,6 +87,23 @@ def write_root_stages(root: str, config: Configuration) -> None:
     plots = [plot for plot in main_file["plots"] if Path(root, *_plotted(plot)).exists()]
     content = {"stages": {"all": stage}, **({"plots": plots} if plots else {})}
     write_text(stages_of(root), comment + _yaml(content))
+
+
+def _with_options(stage: dict, earlier: dict) -> dict:
+    """A stage with the options that a user gave the earlier one: `frozen`; and of outs, such as
+    `push: false`."""
+    options = {
+        path: given
+        for out in [*earlier.get("outs", []), *earlier.get("metrics", [])]
+        if isinstance(out, dict)
+        for path, given in out.items()
+    }
+    for kind in ("outs", "metrics"):
+        stage[kind] = [
+            {path: options.get(path, {}) | needed for path, needed in out.items()}
+            for out in stage[kind]
+        ]
+    return stage | {key: earlier[key] for key in ("frozen", "desc", "meta") if key in earlier}
 
 
 def code_files(config: Configuration) -> set[str]:
@@ -113,8 +133,8 @@ def _outs(root: str, sources: str) -> dict[str, list[dict]]:
     again is nowhere."""
     outs, metrics = outs_of("."), str(Layout(root).metrics)
     if not is_published(root):
-        outs.append(Layout(".").metrics)
-        return {"outs": [{f"{root}/{path}": {"persist": True}} for path in outs]}
+        kept = [{f"{root}/{path}": {"persist": True}} for path in outs]
+        return {"outs": kept, "metrics": [{metrics: {"persist": True}}]}
     drawn = _DRAWN if sources == "embedded" else _DRAWN | {"data/prepared"}
     stored = [path for path in outs if str(path) not in drawn]
     return {
