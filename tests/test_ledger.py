@@ -20,11 +20,12 @@ import yaml
 from conftest import REPOSITORY, refused
 from diagvib.commands.prune import prune
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_yaml, write_json
+from diagvib.foundation.files import read_json, read_yaml, write_json, write_yaml
 from diagvib.settings.jobs import JOBS
 from diagvib.settings.keys import Configuration
 from diagvib.settings.resolve import load_config, resolve
 from diagvib.workflow import ledger, records
+from diagvib.workflow.dvc import file_md5
 from diagvib.workflow.ledger import check_recorded, record, verify
 from diagvib.workflow.records import record_of
 from diagvib.workflow.root_stages import configuration_text, write_ignored, write_root_stages
@@ -268,6 +269,28 @@ def test_dvc_compares_metrics_and_settings_of_a_root_and_its_options_stay(tmp_pa
     git(tmp_path, "checkout", ROOT)
     (stage,) = read_yaml(Path(ROOT, "dvc.yaml"))["stages"].values()
     assert stage["frozen"] and {images: {"push": False, "persist": True}} in stage["outs"]
+
+
+def test_what_a_store_with_versions_keeps_is_verified(tmp_path, monkeypatch):
+    """A push to it replaces the hashes of folders in dvc.lock by those of their files."""
+    monkeypatch.chdir(tmp_path)
+    ledger.dvc("init", "--no-scm")
+    stage = {"cmd": "train", "outs": ["results/runs"]}
+    stage["metrics"] = [{"results/metrics": {"cache": False}}]
+    write(tmp_path, {"dvc.yaml": json.dumps({"stages": {"all": stage}})})
+    for name in ("runs/a", "metrics/b"):
+        write(tmp_path, {f"results/{name}": name})
+    ledger.commit(".")
+    lock = read_yaml("dvc.lock")
+    for out in lock["stages"]["all"]["outs"]:
+        folder = Path(out["path"])
+        files = [{"relpath": file.name, "md5": file_md5(file)} for file in folder.iterdir()]
+        out |= {"files": files} if folder.name == "runs" else {}
+        del out["md5"], out["size"], out["nfiles"]
+    write_yaml("dvc.lock", lock)
+    assert not any(verify(".").values())
+    Path("results/runs/a").write_text("other")
+    assert verify(".")["modified"] == ["results/runs/a"]
 
 
 def test_what_is_deleted_is_absent_and_made_again(copied):

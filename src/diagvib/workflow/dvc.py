@@ -157,6 +157,7 @@ def outs_of(root: str) -> list[Path]:
 
 
 def recorded_outs(root: str) -> dict[str, str]:
-    """The folders and files that a root's dvc.lock records, with their hashes."""
+    """The folders and files that a root's dvc.lock records, with their hashes. A store with versions
+    (`version_aware`) leaves folders none: it has those of their files."""
     stages = read_yaml(lock_of(root))["stages"].values()
-    return {out["path"]: out["md5"] for stage in stages for out in stage["outs"]}
+    return {out["path"]: out["md5"] for stage in stages for out in stage["outs"] if "md5" in out}
