@@ -230,6 +230,12 @@ def test_a_root_that_cannot_be_there_is_one_line(repository):
     assert last.startswith("error: xxx") and last.endswith(": File name too long")
 
 
+def test_a_report_of_snakemakes_offers_tables_for_download():
+    report = pytest.importorskip("snakemake.report.common")
+    kinds = {report.mime_from_file(f"overall.{name}")[0] for name in ("csv", "parquet")}
+    assert kinds == {"text/csv", "application/vnd.apache.parquet"}
+
+
 def test_a_mistake_names_all_that_is_configured(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", {**os.environ})
     files = tmp_path / "first.yaml", tmp_path / "second.yaml"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from toy import RUN, command, count, environment, hashes, toy, write
+from toy import RUN, command, contents, count, environment, hashes, toy, write
 
 # One study and one baseline are enough for what goes wrong on the way.
 FEWER = ("--config", "studies=[zgo]", "bindings=[hue-shape]", "baselines=[small_cnn]")
@@ -134,7 +134,11 @@ def test_a_change_of_a_users_file_runs_again_what_uses_it_and_nothing_else(finis
     assert count(message) == {"train": 3, **once}
 
 
-def test_forced_is_forced(finished):
+def test_forced_is_forced_and_a_link_is_replaced(finished):
+    """As to DVC's cache, by `cache.type hardlink`."""
+    runs, cache = (finished / f"toy/{name}" for name in ("results/runs", "cache"))
+    before = contents(shutil.copytree(runs, cache, copy_function=os.link))
     log = finished / "toy/logs/train/tiny/zgo/hue-shape.log"
     toy(finished, "--forcerun", "train", "--", f"{RUN.format('tiny')}/sha256.json")
     assert "accuracy" in log.read_text() and "kept" not in log.read_text()
+    assert contents(cache) == before != contents(runs), "when it ran"

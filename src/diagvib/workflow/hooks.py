@@ -4,6 +4,7 @@ its hooks. Figures: benchmarks/README.md."""
 import atexit
 import gc
 import logging
+import mimetypes
 import os
 import shutil
 import signal
@@ -33,6 +34,8 @@ from diagvib.workflow.reruns import compare_all, decide_reruns
 
 _STOPPED = threading.Event()  # by SIGTERM
 _LARGE = 10**12  # bytes
+# `--report` would show a file of an unknown type as text.
+mimetypes.add_type("application/vnd.apache.parquet", ".parquet")
 
 
 def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
