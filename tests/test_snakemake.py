@@ -13,13 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from conftest import BIN, REPOSITORY
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
 from diagvib.workflow.failures import what_failed
-from diagvib.workflow.hooks import after_failure, prepare_snakemake
+from diagvib.workflow.hooks import after_failure, after_success, prepare_snakemake
 from stand_in import change_stand_in, command, repository_with_stand_in
-from toy import environment
+from toy import call, environment, write
 
 BINDINGS = [
     binding.name for binding in all_bindings(load_study("zgo"), load_scene("digits").factors)
@@ -236,13 +237,56 @@ def test_a_report_of_snakemakes_offers_tables_for_download():
     assert kinds == {"text/csv", "application/vnd.apache.parquet"}
 
 
+INCLUDED = """
+configfile: "toy.yaml"
+include: {path!r}
+rule mine:
+    input: rules.draw.output[0].format(study="zgo", binding={binding!r})
+    output: "mine.txt"
+    shell: "echo {{input}} > {{output}}"
+"""
+MODULE = """
+configfile: "toy.yaml"
+module diagvib:
+    snakefile: {path!r}
+    config: config
+use rule * from diagvib as d_*
+"""
+
+
+def test_another_workflow_includes_it_but_not_as_a_module(tmp_path):
+    path = str(REPOSITORY / "Snakefile")
+    texts = {
+        "toy.yaml": CONFIG,
+        "Snakefile": INCLUDED.format(path=path, binding=BINDINGS[0]),
+        "Module": MODULE.format(path=path),
+    }
+    dry_run = [BIN / "snakemake", "--dry-run", "--snakefile"]
+    code = {"PYTHONPATH": str(REPOSITORY / "src")}
+    call(write(tmp_path, texts), *dry_run, "Snakefile", "mine", **code)
+    message = call(tmp_path, *dry_run, "Module", fails=True, **code)
+    assert "error: the Snakefile of diagvib cannot be a `module`; write `include: " in message
+    assert "Traceback" not in message
+
+
+def test_files_that_are_touched_are_not_announced(monkeypatch, capsys):
+    monkeypatch.setattr("diagvib.workflow.hooks.record_run", lambda config, touched: None)
+    finished = [SimpleNamespace(rule=SimpleNamespace(name="plot"))]
+    dag = SimpleNamespace(finished_jobs=finished)
+    after_success(SimpleNamespace(touch=True, dag=dag), SimpleNamespace(root="toy"))
+    assert capsys.readouterr().err == ""
+    after_success(SimpleNamespace(touch=False, dag=dag), SimpleNamespace(root="toy"))
+    assert "The page: toy/results/report.html" in capsys.readouterr().err
+
+
 def test_a_mistake_names_all_that_is_configured(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", {**os.environ})
     files = tmp_path / "first.yaml", tmp_path / "second.yaml"
     for file in files:
         file.write_text("seeds: 1")
     settings = SimpleNamespace(config={"samples": "no"})
-    workflow = SimpleNamespace(configfiles=files, config_settings=settings)
+    main = SimpleNamespace(is_main_snakefile=lambda: True)
+    workflow = SimpleNamespace(configfiles=files, config_settings=settings, modifier=main)
     message = r"first\.yaml /.*second\.yaml --config samples=no: samples: must be a valid integer"
     with pytest.raises(SystemExit, match=message):
         prepare_snakemake(workflow, {"samples": "no"})

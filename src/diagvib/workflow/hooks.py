@@ -52,6 +52,11 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
     # time.
     gc.set_threshold(100_000, 20, 50)
     with _ended_by_mistakes():
+        if not workflow.modifier.is_main_snakefile():  # whose hooks and globals Snakemake leaves out
+            raise DiagvibError(
+                'the Snakefile of diagvib cannot be a `module`; write `include: "PATH/Snakefile"`, '
+                "whose rules have the same names"
+            )
         files, paths = {}, {}
         for file in workflow.configfiles:
             # Snakemake accepts a file with a duplicate key; this does not.
@@ -177,7 +182,7 @@ def _forget(job, layout: Layout) -> None:
 def after_success(workflow, config: Configuration) -> None:
     """Record the run, then say what it shows and where its page is, if it was drawn now."""
     record_run(config, workflow.touch)
-    if "plot" not in {job.rule.name for job in workflow.dag.finished_jobs}:
+    if workflow.touch or "plot" not in {job.rule.name for job in workflow.dag.finished_jobs}:
         return
     from diagvib.results.metric_sets.findings import findings
     from diagvib.results.tidy_tables import read_tables
