@@ -1,13 +1,25 @@
 """A method's hooks are checked: nothing that they return makes a wrong result silently."""
 
+import math
 import random
+from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
 import torch
 
 from conftest import refused
-from diagvib.methods.method import Method, Optimiser, StepOutput, initialised
+from diagvib.commands.hook_checks import check_results, unchecked
+from diagvib.methods.method import (
+    Batch,
+    Method,
+    Optimiser,
+    Phase,
+    StepOutput,
+    Visualisation,
+    initialised,
+)
 from diagvib.models.network import Network
 from diagvib.results.metric_sets.metric_set import MetricSet
 from diagvib.training.checkpoints import Checkpoint
@@ -48,6 +60,80 @@ def test_what_torch_would_take_for_something_else_is_refused(data, hook, inputs,
     setattr(method, hook, inputs if callable(inputs) else lambda *arguments: inputs)
     with refused(f"^{RUN.name}: method: .*{message}"):
         Trainer(method, *data, RUN, PROTOCOL).fit()
+
+
+BATCH = Batch(
+    torch.zeros(4, SIZE, SIZE, 3, dtype=torch.uint8),
+    torch.zeros(4, 3, SIZE, SIZE),
+    *(torch.zeros(shape, dtype=torch.int64) for shape in (4, (4, 1), 4, 4)),
+)
+
+
+@pytest.mark.parametrize(
+    ("hook", "value"),
+    [
+        ("phases", ["classify"]),
+        ("phases", Phase("classify")),
+        ("optimisers", Optimiser([], {"name": "adam"})),
+        ("optimisers", {"model": Optimiser([], {"name": "adam"})}),
+        ("optimisers", {"model": Optimiser([torch.nn.Parameter()], {"name": "sgd", "lr": -1})}),
+        ("sampling", np.ones(100)),
+        ("sampling", [0, 1]),
+        ("sampling", []),
+        ("sampling", (torch.arange(3),)),
+        ("sampling", torch.arange(0)),
+        ("sampling", torch.tensor([-1, 3])),
+        ("sampling", torch.tensor([3, 100])),
+        ("sampling", torch.arange(3, dtype=torch.uint8)),
+        ("sampling", torch.ones(100) == 1),
+        ("sampling", torch.ones(100, 1)),
+        ("sampling", torch.zeros(100)),
+        ("sampling", -torch.ones(100)),
+        ("sampling", torch.full((100,), math.nan)),
+        ("sampling", [torch.ones(100)]),
+        ("sampling", [torch.arange(3), torch.arange(0)]),
+        ("augment", None),
+        ("augment", replace(BATCH, labels=BATCH.labels[:3])),
+        ("augment", replace(BATCH, labels=torch.eye(6, dtype=torch.int64)[:4])),
+        ("augment", replace(BATCH, labels=2 * torch.eye(6)[:4])),
+        ("augment", replace(BATCH, labels=torch.eye(4))),
+        ("losses", torch.zeros(())),
+        ("combine", 0.5),
+        ("penalty", 0.5),
+        ("penalty", torch.zeros(4)),
+        ("training_step", torch.zeros(4)),
+        ("validation_step", None),
+        ("predict", np.zeros((4, 6))),
+        ("predict", torch.zeros(4, 5)),
+        ("visualisations", None),
+        ("visualisations", [Visualisation("x", BATCH.inputs)]),
+        ("visualisations", [Visualisation("x", BATCH.pixels[:3])]),
+        ("visualisations", [Visualisation("x", BATCH.pixels, torch.zeros(4, 5))]),
+        ("visualisations", [Visualisation("x", BATCH.pixels, dimension=0)]),
+        ("visualisations", [Visualisation("x", BATCH.pixels, kl=torch.ones(()))]),
+    ],
+)
+def test_a_trial_refuses_what_the_trainer_cannot_use(data, hook, value):
+    method, training_data = small_cnn(), data[0].training_data()
+    arguments = {
+        "phases": (training_data,),
+        "sampling": ("classify", training_data),
+        "losses": (torch.zeros(4, 6), BATCH.labels),
+        "augment": (BATCH,),
+    }.get(hook, (BATCH,) * len(signature(getattr(method, hook)).parameters))
+    setattr(method, hook, lambda *arguments: value)
+    check_results(method)
+    with refused(f"^method: {hook} of erm gives .*; .* needed"):
+        getattr(method, hook)(*arguments)
+    with unchecked(method):
+        assert getattr(method, hook)(*arguments) is value
+
+
+def test_a_layer_with_the_name_of_a_hook_is_refused():
+    method = small_cnn()
+    method.losses = torch.nn.CrossEntropyLoss(reduction="none")
+    with refused("erm sets self.losses, the name of a hook"):
+        check_results(method)
 
 
 def test_a_step_that_trains_nothing_is_refused_unless_there_is_no_optimiser(data):

@@ -53,6 +53,11 @@ BASELINES = "".join(
         ("vector", "small_cnn", "mine:Vector"),
         ("masked", "small_cnn", "mine:Masked"),
         ("no_phases", "small_cnn", "mine:NoPhases"),
+        ("constant", "small_cnn", "mine:Constant"),
+        ("misnamed", "small_cnn", "mine:Misnamed"),
+        ("late", "small_cnn", "mine:Late"),
+        ("selects", "small_cnn", "mine:Selects"),
+        ("draws", "small_cnn", "mine:Draws"),
         ("listed", "mine:Listed", "erm"),
         ("large", "mine:large", "erm"),
         ("shared", "mine:shared", "erm"),
@@ -62,8 +67,9 @@ BASELINES = "".join(
 )
 METHODS = """
 import numpy
+import torch
 from torch import nn
-from diagvib.methods.method import Method
+from diagvib.methods.method import Method, StepOutput
 
 class Raises(Method):
     def combine(self, losses, batch):
@@ -98,6 +104,32 @@ class Masked(Method):
 class NoPhases(Method):
     def phases(self, data):
         return []
+
+class Constant(Method):
+    def combine(self, losses, batch):
+        return torch.tensor(losses.mean().item(), requires_grad=True)
+
+class Misnamed(Method):
+    def optimisers(self, phase):
+        return {"net": self.optimiser(self.model)}
+
+class Late(Method):
+    def start_phase(self, phase, data):
+        self.extra = nn.Linear(3, 3)
+
+class Selects(Method):
+    selections = property(lambda self: {"hard": torch.tensor([1])})
+    def augment(self, batch):
+        return batch
+
+class Draws(Method):
+    def combine(self, losses, batch):
+        self.memory["total"] = self.memory.get("total", 0) + losses.mean()
+        return losses.mean()
+    def predict(self, batch):
+        return super().predict(batch) + torch.randn(10)
+    def validation_step(self, phase, batch):
+        return StepOutput(self.losses(self.predict(batch), batch.labels))
 
 class Listed(nn.Module):
     def __init__(self, n_classes, image_size):
@@ -170,14 +202,24 @@ def test_a_trial_says_that_tuning_comes_first_and_then_has_its_settings(folder):
 @pytest.mark.parametrize(
     ("baseline", "problem"),
     [
-        ("raises", "Raises.combine ({folder}/mine.py, line 8): AttributeError"),
-        ("few_logits", "predict gives logits of shape [{n}, 2]; [{n}, 10] is needed"),
+        ("raises", "Raises.combine ({folder}/mine.py, line 9): AttributeError"),
+        ("few_logits", "predict of mine:FewLogits gives float32[{n}, 2]; logits [B, classes] are"),
         ("infinite", "train_loss is nan in epoch 1"),
         ("counts", "changes steps while it trains"),
-        ("pictures", "Pictures.visualisations ({folder}/mine.py, line 26): AttributeError"),
-        ("vector", "mine:Vector gives update a loss of shape [16], with gradients; `combine`"),
-        ("masked", "some of them greater, and indices integers from 0 to "),
-        ("no_phases", "phases of mine:NoPhases gives none"),
+        ("pictures", "Pictures.visualisations ({folder}/mine.py, line 27): AttributeError"),
+        (
+            "vector",
+            "combine of mine:Vector gives float32[16] from ",
+        ),
+        (
+            "masked",
+            "sampling of mine:Masked gives bool[82] from 0 to 1; None is needed, or a weight",
+        ),
+        ("no_phases", "phases of mine:NoPhases gives []; a list of at least one Phase"),
+        ("constant", "a loss that does not depend on the weights of the optimiser model"),
+        ("misnamed", "gives update the name 'model', but its `optimisers` gives net"),
+        ("late", "mine:Late could not continue after it was killed"),
+        ("selects", "selections of mine:Selects gives (hard=int64[1] from 1 to 1), which JSON"),
         ("large", "Kernel size can't be greater than actual input size"),
         (
             "shared",
@@ -192,7 +234,7 @@ def test_what_would_fail_has_a_line(folder, baseline, problem):
     assert output.count("would fail: ") == 1
     assert problem.format(folder=folder.resolve(), n=32) in output.partition("would fail: ")[2]
     # It goes on with random weights; pictures come last.
-    assert ("prediction" in output) == (baseline in ("absent", "pictures"))
+    assert ("prediction" in output) == (baseline in ("absent", "late", "pictures"))
 
 
 def test_weights_that_no_seed_decides_are_doubtful(folder):
@@ -207,6 +249,20 @@ def test_weights_that_no_seed_decides_are_doubtful(folder):
 def test_layers_that_torch_does_not_find_are_doubtful(folder):
     code, output = tried("listed", "fgo-10", "--config", "c.yaml")
     assert code == 0 and "would be doubtful: the modules in model.body.first are not" in output
+
+
+def test_chance_growing_memory_and_another_selection_are_doubtful(folder):
+    Path("mine.yaml").write_text(
+        BASELINES.replace("mine:Draws", "mine:Draws\n  selection: val_accuracy")
+    )
+    code, output = tried("draws", "fgo-10", "--config", "c.yaml")
+    assert code == 0 and output.count("would be doubtful: ") == 3
+    for doubt in (
+        "self.memory keeps all that total was computed from",
+        "validation_step gives no logits, so epochs are selected by val_loss, not by val_accuracy",
+        "predict of mine:Draws: the features of the same images differ from call to call",
+    ):
+        assert f"would be doubtful: {doubt}" in output
 
 
 def test_a_study_in_which_a_method_is_impossible_is_refused(folder):

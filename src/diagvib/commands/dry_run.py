@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor, nn
 
+from diagvib.commands.hook_checks import check_facts, check_loss, check_results, unchecked
 from diagvib.commands.rates import BaselineRates, PhaseRate
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, one_line
@@ -27,6 +28,8 @@ from diagvib.foundation.plug_ins import out_of_memory, reason
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.methods.method import Method, Phase, Sampling, TrainingData, Unlabelled
+from diagvib.models.independence import check_independent
+from diagvib.models.own import check_no_softmax
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located
 from diagvib.scenes import load_scene
@@ -43,6 +46,7 @@ from diagvib.studies.binding import bind
 from diagvib.studies.recipes import draw_recipes, write_recipes
 from diagvib.studies.scarcity import counts_of
 from diagvib.studies.study import SPLITS, load_studies
+from diagvib.training.batches import Batches
 from diagvib.training.doubts import noisy_selection
 from diagvib.training.encode import Encoding, encode, load_network
 from diagvib.training.epochs import epoch_shape
@@ -50,8 +54,7 @@ from diagvib.training.fit import make_method
 from diagvib.training.job import Job
 from diagvib.training.load import load, load_test
 from diagvib.training.prediction import predict, predict_test
-from diagvib.training.protocol import Protocol
-from diagvib.training.running_metrics import check_shape
+from diagvib.training.protocol import Protocol, deterministic
 from diagvib.training.saliency import shares
 from diagvib.training.trainer import Trainer
 from diagvib.training.visualisations import SALIENCY_IMAGES, shown_images, write_visualisations
@@ -277,18 +280,18 @@ class _FewSteps(Trainer):
     def __init__(self, method: Method, *arguments: object):
         super().__init__(method, *arguments)
         self.rates: list[PhaseRate] = []
-        self.steps, phases = 0, method.phases
+        self.steps, self.graphs = 0, set()
+        check_results(method)
+        phases = method.phases
 
+        @wraps(phases)
         def short(data: TrainingData) -> list[Phase]:
             self.planned = phases(data)
-            if not self.planned:
-                raise DiagvibError(f"method: phases of {method.name} gives none; one is needed")
             return [_of_one_epoch(phase) for phase in self.planned]
 
         method.phases = short
 
     def learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:
-        _check_values(sampling, len(self.train))
         size = self.batch_size
         images, _ = epoch_shape(sampling, len(self.train), size, drop_last=False)
         share = images / len(self.train)
@@ -296,9 +299,14 @@ class _FewSteps(Trainer):
             order = torch.randperm(len(sampling), generator=torch.Generator().manual_seed(seed))
             sampling = sampling[order[: len(self.train)].to(sampling.device)]
         means, method = super().learn(sampling, seed), self.method
+        for name, value in method.memory.items():
+            if isinstance(value, Tensor) and value.requires_grad:
+                self.graphs.add(name)
+                method.memory[name] = value.detach()
         weights, memory = deepcopy((method.state_dict(), method.memory))
         learn = partial(super().learn, sampling, seed)
-        seconds, calls = _timed(learn, _clock(self.device, self.protocol))
+        with unchecked(method):
+            seconds, calls = _timed(learn, _clock(self.device, self.protocol))
         method.load_state_dict(weights)  # many steps on few images would teach it these by heart
         method.memory = memory
         phase, step_images = self.planned[self.progress.phase], self.timings[-1].images
@@ -309,38 +317,20 @@ class _FewSteps(Trainer):
         return means
 
     def _update(self, name: str, loss: Tensor | None = None, *rest: Any, **options: Any) -> None:
-        """Torch's message would name the trainer, not the hook that made the loss."""
-        if loss is not None and not (loss.numel() == 1 and loss.requires_grad):
-            gradients = "with gradients" if loss.requires_grad else "without gradients"
+        """Torch's message would name the trainer, not the method, or there would be none."""
+        location = f"method: {self.method.name} gives update"
+        if name not in self.optimisers:
             raise DiagvibError(
-                f"method: {self.method.name} gives update a loss of shape {[*loss.shape]}, {gradients}; "
-                "`combine` and `penalty` must give one number that depends on the weights, such as "
-                "losses.mean()"
+                f"{location} the name {name!r}, but its `optimisers` gives {', '.join(self.optimisers)}"
             )
+        if loss is not None:
+            check_loss(loss, location)
         super()._update(name, loss, *rest, **options)
-
-    def validate(self) -> dict:
-        if self.phase is self.phases[-1]:  # before losses are computed of logits of another shape
-            batch = next(iter(self.val.in_order()))
-            with torch.inference_mode(), self.protocol.autocast(self.device):
-                logits = self.method.eval().predict(Unlabelled(batch.pixels, batch.inputs))
-            check_shape(logits, (len(batch.labels), self.method.n_classes), "predict gives logits")
-        return super().validate()
-
-
-def _check_values(sampling: Sampling, n: int) -> None:
-    """DiagvibError for weights or indices that torch would refuse without naming the hook."""
-    if sampling is None:
-        return
-    for part in sampling if isinstance(sampling, list) else [sampling]:
-        if part.is_floating_point():
-            valid = bool((part >= 0).all() & part.isfinite().all() & part.any())
-        else:
-            valid = part.dtype != torch.bool and bool((part < n).all())
-        if not valid:
+        groups = self.optimisers[name].param_groups
+        if all(weight.grad is None for group in groups for weight in group["params"]):
             raise DiagvibError(
-                f"method: sampling gives {one_line(part, 120)}; weights must be finite and at least 0, some "
-                f"of them greater, and indices integers from 0 to {n - 1}"
+                f"{location} a loss that does not depend on the weights of the optimiser {name}, so "
+                "nothing would be trained"
             )
 
 
@@ -358,11 +348,16 @@ def _train(job: Job, run: Run, folder: Path, result: DryRun) -> None:
     make = partial(make_method, job.settings, data.train, job.protocol.seed, None, side)
     method = make()
     names = job.settings["method"]["name"], (job.settings["model"] or {}).get("name", "")
-    if ":" in "".join(names):  # of the user's own code; made again as for the next run
-        result.doubts += _other_weights(method, make()) + _unregistered(method)
+    again = make() if ":" in "".join(names) else None  # of the user's own code; as for the next run
+    if again:
+        result.doubts += _other_weights(method, again) + _unregistered(method)
     trainer = _FewSteps(method, data.train, data.val, run, job.protocol)
     trainer.fit(tracker=data.tracker)
+    check_facts(method)
     result.rates.phases, result.steps = trainer.rates, trainer.steps
+    if again:
+        result.problems += _not_continued(method, again, trainer)
+        result.doubts += _of_state(trainer) + _of_logits(method, data.val, job.protocol)
     clock = _clock(job.device, job.protocol)
     started = clock()
     test, batches = load_test(job, run, data.train.scaling)
@@ -403,6 +398,56 @@ def _unregistered(method: Method) -> list[str]:
                     f"the modules in {place} are not trained, selected or kept, since torch does not look "
                     "into a plain list or dict; use nn.ModuleList or nn.ModuleDict, unless this is meant"
                 ]
+    return []
+
+
+def _not_continued(method: Method, again: Method, trainer: Trainer) -> list[str]:
+    """A problem, if a killed run could not continue with a method made again."""
+    again.to(trainer.device).setup(trainer.data)
+    try:
+        again.load_state_dict(method.state_dict())
+    except RuntimeError as error:
+        return [
+            f"method: {method.name} could not continue after it was killed ({one_line(error, 120)}); "
+            "make its modules in `build` or `setup`, not later"
+        ]
+    return []
+
+
+def _of_state(trainer: _FewSteps) -> list[str]:
+    """Doubts, if memory would fill up, or another rule than the baseline's would select."""
+    doubts = []
+    if trainer.graphs:
+        doubts.append(
+            f"self.memory keeps all that {', '.join(sorted(trainer.graphs))} was computed from, and may "
+            "grow with each step; write .detach()"
+        )
+    rule = trainer.phase.selection or trainer.selection
+    if trainer.progress.history[-1]["val_accuracy"] is None and rule not in ("val_loss", "last"):
+        doubts.append(
+            f"validation_step gives no logits, so epochs are selected by val_loss, not by {rule}"
+        )
+    return doubts
+
+
+def _of_logits(method: Method, images: Batches, protocol: Protocol) -> list[str]:
+    """A doubt, if an image's logits depend on chance or on the others, or are probabilities."""
+
+    def logits(pixels: Tensor) -> Tensor:
+        return method.predict(Unlabelled(pixels, images.inputs(pixels)))
+
+    pixels, name = next(iter(images.in_order())).pixels, f"predict of {method.name}"
+    with (
+        torch.inference_mode(),
+        deterministic(images.device, protocol.threads),
+        protocol.autocast(images.device),
+    ):
+        method.eval()
+        try:
+            check_independent(logits, pixels, name)
+            check_no_softmax(logits(pixels), name)
+        except DiagvibError as error:
+            return [one_line(error)]
     return []
 
 
