@@ -46,6 +46,7 @@ def load(study="zgo", binding="shape-hue", split="val", **arguments):
             "diagvib.load: sources is for images that are rendered now, but those in made are "
             "finished; leave out sources or root",
         ),
+        ({"cuonts": COUNTS}, "diagvib.load: unknown argument 'cuonts'; did you mean counts?"),
         ({"mirror": "none"}, "diagvib.load: mirror: none: no such folder"),
         ({"dtype": torch.int64}, "diagvib.load: dtype: unknown value 'int64'; did you mean uint8?"),
         (
@@ -313,3 +314,64 @@ def test_forks_of_a_process_that_has_loaded_images_load_more():
         env=os.environ | {"OMP_NUM_THREADS": "2"},
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def features(images):
+    return images.float().mean((2, 3))
+
+
+@pytest.mark.parametrize("function", [diagvib.probe, diagvib.score])
+def test_an_option_without_an_effect_is_refused(function):
+    for name, value in (("split", "test"), ("dtype", "float32"), ("metadata", "tensor")):
+        with refused(f"^diagvib.{function.__name__}: unknown argument '{name}'; known: root, so"):
+            function(features, "zgo", "shape-hue", **{name: value})
+    with refused(f"^diagvib.{function.__name__}: .*: must be callable, not 'resnet18'"):
+        function("resnet18", "zgo", "shape-hue")
+
+
+def test_the_defaults_of_torch_in_a_notebook_change_nothing():
+    """Not even a device on which nothing can be computed."""
+    arguments = {"counts": COUNTS, "image_size": 64, "sources": "embedded"}
+    defaults = []
+
+    def mean(images):
+        defaults.append((torch.get_default_dtype(), torch.get_default_device().type))
+        return images.float().mean((2, 3))
+
+    def results():
+        probed = diagvib.probe(mean, "zgo", "shape-hue", **arguments)
+        eye = 9 * torch.eye(10, device="cpu")
+        scored = diagvib.score(
+            lambda images: eye[images[:, 0, 0, 0].long() % 10], "zgo", "shape-hue", **arguments
+        )
+        return probed, scored, load().pixels.tolist()
+
+    expected = results()
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        assert results() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    assert {*defaults} == {(torch.float32, "cpu"), (torch.float64, "meta")}
+
+
+def test_a_network_is_scored_in_its_own_precision():
+    net = torch.nn.Sequential(
+        torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 10)
+    )
+    options = {"counts": COUNTS, "image_size": 64, "sources": "embedded"}
+    metrics = diagvib.score(net, "zgo", "shape-hue", **options)
+    in_double = diagvib.score(net.double(), "zgo", "shape-hue", **options)
+    assert in_double["accuracy"] == metrics["accuracy"]
+
+
+def test_predictions_in_batches_or_without_an_image_are_refused():
+    dataset = load(split="test", metadata="tensor")
+    for batches in ([torch.zeros(3), torch.zeros(2)], [[0], [0, 1]]):
+        with refused("^list is not one array of numbers .*; join batches by torch.cat"):
+            dataset.evaluate(batches)
+    nothing = dataset.targets[:0]
+    with refused("^eval: there are no predictions; "):
+        dataset.eval(nothing, nothing, dataset.metadata_array[:0])

@@ -183,6 +183,9 @@ def checked(function: Callable[..., Kind]) -> Callable[..., Kind]:
 
     @wraps(function)
     def call(*args: object, **kwargs: object) -> Kind:
+        for key in kwargs:
+            if key not in signature.parameters:
+                raise unknown_name("argument", key, signature.parameters, f"diagvib.{name}")
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return function(**dict(validated(arguments, bound.arguments, f"diagvib.{name}")))

@@ -13,7 +13,7 @@ from torch import Tensor
 from diagvib.foundation.validation import validated
 from diagvib.images.files import Images
 from diagvib.library.finished_root import study_files
-from diagvib.library.loading import Drawing, Integer, listed, load
+from diagvib.library.loading import Drawing, Integer, check_drawing, listed, load
 from diagvib.library.rendering import few_images
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import complete
@@ -61,6 +61,8 @@ def probe(
     from diagvib.training.probe import features_by, head_predictions
     from diagvib.training.protocol import Protocol
 
+    check_drawing(options, "diagvib.probe")
+    features = validated(Callable, features, "diagvib.probe: features")
     seed = validated(_Seed, seed, "diagvib.probe: seed")
     entry = {**_HEAD, "method": method, "origin": "diagvib.probe; not tuned"}
     settings = complete(entry, "probe", "diagvib.probe")

@@ -11,6 +11,8 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
+from diagvib.foundation.errors import unknown_name
+from diagvib.foundation.torch_defaults import initial_defaults
 from diagvib.foundation.validation import Name, checked
 from diagvib.library.bound_study import bound_study
 from diagvib.library.finished_root import FinishedRoot, study_files
@@ -56,6 +58,13 @@ class Drawing(TypedDict, total=False):
     textures: str | Path | Sequence[str | Path] | None
 
 
+def check_drawing(options: Mapping[str, object], location: str) -> None:
+    """DiagvibError for an option that does not decide which images are drawn, and has no effect."""
+    for name in options:
+        if name not in Drawing.__annotations__:
+            raise unknown_name("argument", name, Drawing.__annotations__, location)
+
+
 class _Loading(Drawing, total=False):
     """Those that do not decide the types of image and metadata."""
 
@@ -97,6 +106,7 @@ def load(
     **options: Unpack[_Loading],
 ) -> StudyDataset[Image, Any]: ...
 @checked
+@initial_defaults()
 def load(
     study: str,
     binding: str,

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.validation import validated
 from diagvib.images.files import Images
-from diagvib.library.loading import Drawing, load
+from diagvib.library.loading import Drawing, check_drawing, load
 from diagvib.library.study_dataset import StudyDataset
 from diagvib.results.evaluation import with_combinations
 from diagvib.scenes import load_scene
@@ -53,12 +54,17 @@ def score(
     from diagvib.models.own import check_no_softmax
     from diagvib.training.probe import features_by
 
+    check_drawing(options, "diagvib.score")
+    model = validated(Callable, model, "diagvib.score: model")
+    transform = validated(Callable | None, transform, "diagvib.score: transform")
     network = Logits(model) if isinstance(model, torch.nn.Module) else model
     prepare = transform or (lambda images: images.float() / 255)
 
     def logits_of(images: Tensor) -> Tensor:
-        weights = next(network.parameters(), images) if network is not model else images
-        return network(prepare(images).to(weights.device))
+        inputs = prepare(images)
+        weights = next(network.parameters(), inputs) if network is not model else inputs
+        both = inputs.is_floating_point() and weights.is_floating_point()
+        return network(inputs.to(weights.device, weights.dtype if both else None))
 
     test = load(study, binding, "test", sample, **options)
     images = Images(test.pixels, test.table, test._image_metadata)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.images.files import Images, class_indices
 from diagvib.library.bound_study import BoundStudy
 from diagvib.results.evaluation import below_chance, evaluate
@@ -198,6 +198,8 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         The same as text. DiagvibError unless they are class indices, int[N], and the targets are the
         column y of the metadata."""
         fields, truth, rows = self.metadata_fields, _array(y_true), _array(metadata)
+        if not truth.size:
+            raise DiagvibError("eval: there are no predictions; give those of one image or more")
         predicted = _class_indices(y_pred, truth.size, len(self.classes))
         if rows.shape != (len(predicted), len(fields)) or not np.array_equal(truth, rows[:, -1]):
             raise DiagvibError(
@@ -297,6 +299,12 @@ def _class_indices(predictions: Any, count: int, classes: int) -> np.ndarray:
 
 
 def _array(values: Tensor | np.ndarray | Sequence) -> np.ndarray:
-    if isinstance(values, Tensor):
-        values = (values.float() if values.is_floating_point() else values).numpy(force=True)
-    return np.asarray(values)
+    try:
+        if isinstance(values, Tensor):
+            values = (values.float() if values.is_floating_point() else values).numpy(force=True)
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:  # of a list of batches, for example
+        raise DiagvibError(
+            f"{type(values).__name__} is not one array of numbers ({one_line(error)}); join batches by "
+            "torch.cat(...)"
+        ) from None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import reason
+from diagvib.foundation.torch_defaults import initial_defaults
 from diagvib.images.files import Images
 from diagvib.models.independence import check_independent
 from diagvib.settings.layout import Run
@@ -29,9 +30,14 @@ def features_by(
     """The same images with features float32[N, D] in place of pixels. function: images uint8[B, 3,
     H, W] to features [B, D], a tensor or an array. caller: for messages. DiagvibError for another
     shape, values that are not finite, and features that are not an image's own."""
-    pixels = images.pixels.permute(0, 3, 1, 2)
-    with torch.inference_mode():
-        features = partial(_features, function, caller)
+    pixels, default = images.pixels.permute(0, 3, 1, 2), torch.get_default_device()
+
+    def called(part: Tensor) -> object:
+        with default:  # which the function may count on
+            return function(part)
+
+    with torch.inference_mode(), torch.device("cpu"):
+        features = partial(_features, called, caller)
         check_independent(features, pixels, caller)
         parts = [features(part) for part in pixels.split(_BATCH)]
     widths = {part.shape[1] for part in parts}
@@ -72,6 +78,7 @@ def _features(function: Callable[[Tensor], object], caller: str, images: Tensor)
     return features
 
 
+@initial_defaults()
 def head_predictions(
     splits: Mapping[str, Images], settings: dict, run: Run, protocol: Protocol
 ) -> Tensor:
