@@ -293,10 +293,8 @@ def parse_yaml(text: str, location: str):
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
-        mark, problem = (
-            error.problem_mark or error.context_mark,
-            " ".join(filter(None, [error.context, error.problem])),
-        )
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(filter(None, [error.context, error.problem]))
         line = f", line {mark.line + 1}" if mark else ""
         raise DiagvibError(f"{location}: not valid YAML{line}: {one_line(problem)}") from None
     except _NOT_YAML as error:

@@ -51,11 +51,8 @@ class Vae(Method):
 
     def build(self):
         stages = halvings({"name": self.name}, self.halvings, self.image_size)
-        cells, latent, width = (
-            self.image_size // 2**stages,
-            self.options.latent,
-            self.options.head_width,
-        )
+        cells = self.image_size // 2**stages
+        latent, width = self.options.latent, self.options.head_width
         self.encoder = _encoder(stages, cells, latent)
         self.decoder = _decoder(stages, cells, latent)
         self.head = nn.Sequential(

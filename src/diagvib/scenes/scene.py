@@ -148,10 +148,8 @@ class Renderer:
 
     def _images(self, render: Callable, recipes: pa.Table) -> torch.Tensor:
         images, expected_shape = render(recipes), [len(recipes), self.size, self.size, 3]
-        shape, dtype = (
-            [*getattr(images, "shape", ())],
-            getattr(images, "dtype", type(images).__name__),
-        )
+        shape = [*getattr(images, "shape", ())]
+        dtype = getattr(images, "dtype", type(images).__name__)
         if shape != expected_shape or str(dtype) != "torch.uint8":
             raise DiagvibError(
                 f"scene {self.scene}: renderer gives images of {dtype} and shape {shape}; "

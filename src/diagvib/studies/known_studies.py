@@ -185,10 +185,8 @@ class KnownStudies:
         """The classes of each bound factor in a dataset sample. factors: as bound, the target
         first."""
         definition = self.studies[study]
-        dataset_sample, factor_classes = (
-            sample_of(definition.scene, sample),
-            load_scene(definition.scene).factors,
-        )
+        dataset_sample = sample_of(definition.scene, sample)
+        factor_classes = load_scene(definition.scene).factors
         return [
             dataset_sample.chosen(factor, definition.roles[role], factor_classes[factor])
             for role, factor in zip(definition.bound, factors, strict=False)

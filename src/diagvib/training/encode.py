@@ -253,10 +253,8 @@ def write_features(
         advance(len(table))
         return
     parts = {name: paths[name].with_suffix(".part") for name in missing}
-    state_file, expected_state = (
-        parts[missing[0]].with_suffix(".json"),
-        {"digest": digest, "views": missing},
-    )
+    state_file = parts[missing[0]].with_suffix(".json")
+    expected_state = {"digest": digest, "views": missing}
     state = read_json(state_file) if state_file.exists() else {}
     continuing = expected_state.items() <= state.items() and all(
         part.exists() for part in parts.values()

@@ -66,10 +66,8 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     canvas, tenths = (CANVAS, 1) if official else (_DRAWN_SIDE, 2)
     packs, rows = {}, []
     for factor in FACTORS:
-        factor_photos, side = (
-            [photo for photo in photos if photo.factor == factor],
-            tile_side(factor, canvas),
-        )
+        factor_photos = [photo for photo in photos if photo.factor == factor]
+        side = tile_side(factor, canvas)
         shape = (len(factor_photos), *(() if factor == "background" else (2,)), side, side, 3)
         packs[factor] = write_pack(out / f"{factor}.npy", in_threads(pixels, factor_photos), shape)
         for photo, split in zip(factor_photos, assign_splits(factor_photos, tenths), strict=True):
@@ -149,10 +147,8 @@ def _drawn() -> list[Photo]:
 
 def _draw(photo: Photo) -> np.ndarray:
     """A stand-in, always the same, as in its pack."""
-    kind, side = (
-        photo.path.partition("/")[2].rpartition("-")[0],
-        tile_side(photo.factor, _DRAWN_SIDE),
-    )
+    kind = photo.path.partition("/")[2].rpartition("-")[0]
+    side = tile_side(photo.factor, _DRAWN_SIDE)
     generator = named_generator("stand-ins", photo.factor, photo.path)
     if photo.factor == "background":
         return ground(kind, side, generator)
