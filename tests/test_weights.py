@@ -109,7 +109,8 @@ def test_missing_and_unfitting_files(tmp_path):
     for content, reason in (
         ({"a": torch.zeros(1)}, ""),
         (["no weights"], ""),
-        ({"model": {"a": torch.zeros(1)}}, ".*no dict of tensors; perhaps they are under 'model'"),
+        ({0: torch.zeros(1)}, r" \(no dict of tensors by name\)"),
+        ({"model": {"a": torch.zeros(1)}}, ".*tensors by name; perhaps they are under 'model'"),
     ):
         torch.save(content, path)
         with refused(f"x.pth: holds no weights{reason}"):
@@ -161,17 +162,18 @@ def test_downloads_are_hashed_too_and_without_a_network_it_says_what_to_do(
 
 def test_a_models_weights_are_found_in_the_mirror_by_torchvisions_name(file):
     model = settings()["model"]
+    of_open_clip = {**model, "name": "clip/RN50", "weights": "openai"}
     assert located(model, file.parent) == {**model, "weights_file": str(file)}
     for unchanged, folder in (
         (model, None),
         (model, file.parent.parent),
         ({**model, "weights": None}, file.parent),
         ({**model, "weights_file": "mine.pth"}, file.parent),
+        (of_open_clip, file.parent),
     ):
         assert located(unchanged, folder) == unchanged
     folders = [None, file.parent.parent, file.parent]
     assert published_folder(model, folders) == file.parent
-    of_open_clip = {**model, "name": "clip/RN50", "weights": "openai"}
     for others in (of_open_clip, {**model, "name": "resnet55"}, None):
         assert published_folder(others, folders) is None
     with refused("IMAGENET1K_V9'; did you mean IMAGENET1K_V1"):

@@ -148,10 +148,10 @@ def read_state(path: Path, key: str | None = None) -> dict[str, Tensor]:
         with torch.serialization.safe_globals([Namespace]):
             saved = torch.load(path, map_location="cpu", weights_only=True)
         saved = saved if key is None else saved[key]
-        if saved and all(isinstance(value, Tensor) for value in saved.values()):
+        entries = saved.items() if isinstance(saved, Mapping) else ()
+        if entries and all(isinstance(k, str) and isinstance(v, Tensor) for k, v in entries):
             return saved
-        reason = "no dict of tensors"
-        entries = saved.items() if isinstance(saved, dict) else ()
+        reason = "no dict of tensors by name"
         if nested := [key for key, value in entries if isinstance(value, dict)]:
             reason += f"; perhaps they are under {', '.join(map(repr, nested[:3]))}"
     except Exception as error:  # torch.load may raise anything for damaged files
@@ -211,7 +211,7 @@ def located(model: dict | None, folder: Path | None) -> dict | None:
     torchvision's file of them and the baseline does not name a file."""
     if not folder or not model or model["weights_file"] or not isinstance(model["weights"], str):
         return model
-    if model["name"].startswith("timm/"):
+    if "/" in model["name"] or ":" in model["name"]:  # none of torchvision's
         return model
     path = folder / Path(published(model["name"], model["weights"]).url).name
     return {**model, "weights_file": str(path)} if path.is_file() else model
