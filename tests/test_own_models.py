@@ -212,9 +212,16 @@ def test_probabilities_are_no_logits_and_of_a_pair_the_first_are():
     assert torch.equal(network(images), network.body(images)[0])
 
 
-@pytest.mark.parametrize("name", ["timm/vit_tiny_patch16_224", "vit_b_32"])
-def test_a_transformer_of_a_fixed_size_names_it(name):
+@pytest.mark.parametrize(
+    ("name", "options", "size"),
+    [
+        ("timm/eva_large_patch14_196", {"embed_dim": 64, "depth": 1, "num_heads": 2}, 196),
+        ("vit_b_32", {}, 224),
+        ("inception_v3", {"init_weights": False}, 299),
+    ],
+)
+def test_a_network_for_larger_images_names_its_size(name, options, size):
     if name.startswith("timm/"):
         pytest.importorskip("timm")
-    with refused(r"128 x 128 .*it takes 224 x 224: --input-size 224 of"):
-        make_network(settings_of(name)["model"], 6, 128)
+    with refused(rf"128 x 128 .*it takes {size} x {size}: --input-size {size} of"):
+        make_network(settings_of({"name": name, "options": options})["model"], 6, 128)

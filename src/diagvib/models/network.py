@@ -9,8 +9,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.hooks import check_hooks
 from diagvib.foundation.plug_ins import reason
 
-# Those of published transformers.
-_SIZES = (224, 256, 384, 192, 240, 336, 448, 512, 518)
+# Those of published transformers and of inception_v3.
+_SIZES = (224, 256, 299, 384, 192, 240, 336, 448, 512, 518)
 
 
 class Network(nn.Module):
@@ -119,7 +119,9 @@ def _output(net: nn.Module, image_size: int) -> object:
 
 def _accepted(net: nn.Module) -> str:
     """A remedy for a network of a fixed size, such as most transformers."""
-    for size in _SIZES:
+    of_timm = getattr(net, "pretrained_cfg", None)
+    own = of_timm.get("input_size", ())[1:2] if isinstance(of_timm, dict) else ()
+    for size in (*own, *_SIZES):
         try:
             _output(net, size)
         except (Exception, SystemExit):
