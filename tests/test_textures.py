@@ -2,6 +2,7 @@
 
 import io
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -111,6 +112,17 @@ def test_16_bits_of_a_png_file_are_read_as_such(tmp_path, channels):
     assert photo.dtype == np.uint16
     assert (np.atleast_3d(photo) == upright[..., : 3 if channels > 2 else 1]).all()
     assert_flat(read_texture(tmp_path / "deep.png"))
+
+
+def test_a_photo_is_in_memory_once_beside_its_bytes(tmp_path):
+    Image.new("RGB", (1000, 1000)).save(tmp_path / "t.png")
+    read_photo(tmp_path / "t.png")
+    tracemalloc.start()
+    try:
+        photo = read_photo(tmp_path / "t.png")
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * photo.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])

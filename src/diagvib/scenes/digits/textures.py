@@ -121,22 +121,18 @@ def read_photo(path: Path) -> np.ndarray:
             second_bytes = _SECOND_BYTES.get(raw)
             if file.format == "TIFF":
                 _check_samples(file.tag_v2, file.n_frames)
-            image = ImageOps.exif_transpose(file)
-            values = np.asarray(image)
-            if image.mode == "F" or (image.mode == "I" and values.max() >= _LEVELS):
-                raise ValueError("it has 32 bits; save it with 8 or 16")
-            clear = image.info.get("transparency")
+            ImageOps.exif_transpose(file, in_place=True)
+            image, clear = file, file.info.get("transparency")
             if clear is not None and raw in _STEPS:
                 clear = image.info["transparency"] = clear * _STEPS[raw]
-            if image.mode.startswith("I"):
-                if values.min() < 0:
-                    raise ValueError(_SIGNED)
-                return _opaque(values.astype(np.uint16), clear)
+            if image.mode[0] in "IF":
+                return _opaque(_sixteen_bits(image), clear)
             if "A" in image.getbands() or (clear is not None and not second_bytes):
                 image = image.convert("RGBA")
                 if image.getextrema()[3][0] < 255:
                     raise ValueError(_TRANSPARENT)
-            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
+            mode = "L" if image.mode in ("1", "L") else "RGB"
+            pixels = np.asarray(image if image.mode == mode else image.convert(mode))
             if not second_bytes:
                 return pixels
             return _opaque(pixels * np.uint16(256) + _second_bytes(path, *second_bytes), clear)
@@ -159,10 +155,20 @@ def _opened(stream: BinaryIO) -> Image.Image:
         return Image.open(stream)
 
 
+def _sixteen_bits(image: Image.Image) -> np.ndarray:
+    values = np.asarray(image)
+    if image.mode == "F" or (image.mode == "I" and values.max() >= _LEVELS):
+        raise ValueError("it has 32 bits; save it with 8 or 16")
+    if values.min() < 0:
+        raise ValueError(_SIGNED)
+    return values.astype(np.uint16, copy=False)
+
+
 def _second_bytes(path: Path, raw: str, bands: list[int]) -> np.ndarray:
     with Image.open(path) as file:
         file.tile = [(*file.tile[0][:3], raw)]
-        return np.asarray(ImageOps.exif_transpose(file))[..., bands]
+        ImageOps.exif_transpose(file, in_place=True)
+        return np.asarray(file)[..., bands]
 
 
 def _opaque(pixels: np.ndarray, clear: int | tuple[int, ...] | None) -> np.ndarray:
