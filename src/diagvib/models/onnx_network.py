@@ -2,14 +2,14 @@
 convolutions, batch norms and activations (benchmarks/README.md, "Encoding")."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 
 import torch
-from filelock import FileLock
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import cache_folder, text_sha256, whole_file
+from diagvib.foundation.files import alone, cache_folder, text_sha256, whole_file
 from diagvib.foundation.plug_ins import reason
 
 
@@ -67,16 +67,13 @@ class OnnxNetwork:
         packages = [f"{name} {version(name)}" for name in ("torch", "onnxscript", "onnxruntime")]
         name = text_sha256(repr([self.identity, [*shape], packages]))
         path = cache_folder() / "onnx" / f"{name}.onnx"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(path.with_suffix(".lock")).acquire()
-        except OSError:
-            return self._exported(shape)
-        with lock:
-            if not path.exists():
-                with whole_file(path) as temporary:
-                    temporary.write_bytes(self._exported(shape))
-            return path.read_bytes()
+        with alone(path):
+            if path.is_file():
+                return path.read_bytes()
+            exported = self._exported(shape)
+            with suppress(OSError), whole_file(path) as temporary:
+                temporary.write_bytes(exported)
+            return exported
 
     def _exported(self, shape: torch.Size) -> bytes:
         with torch.inference_mode(False), torch.no_grad():

@@ -1,11 +1,10 @@
 """Prepared sources for use without a workflow, kept in the user's cache."""
 
 from pathlib import Path
-
-from filelock import AcquireReturnProxy, FileLock
+from tempfile import TemporaryFile
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import cache_folder, text_sha256
+from diagvib.foundation.files import alone, cache_folder, text_sha256
 from diagvib.foundation.imports import code_of
 from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import Scene
@@ -33,18 +32,18 @@ def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
     name = scene.name.replace("/", "_")[-_LONGEST:]
     raw, prepared = (folder / "data" / kind / name for kind in ("raw", "prepared"))
     if not is_prepared(prepared):
-        with _locked(folder):  # of several processes, one makes it; free again when that is killed
+        _check_writable(folder)
+        with alone(prepared):
             if not is_prepared(prepared):
                 scene.fetched(raw, sources, mirror)
                 scene.make(raw, prepared, sources)
     return prepared
 
 
-def _locked(folder: Path) -> AcquireReturnProxy:
-    """The lock of a folder in the cache, taken; the folder is made if it is missing."""
+def _check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / "lock").acquire()
+        TemporaryFile(dir=folder).close()
     except OSError as error:
         raise DiagvibError(
             f"{folder}: cannot be written ({error.strerror}), but prepared sources are kept there; set "
