@@ -167,6 +167,12 @@ def test_an_environments_share_is_the_sum_of_its_rows_weights():
     assert set(study.cells("test")["environment"]) == {"c"}
 
 
+def test_a_row_that_relates_the_target_to_itself_is_refused():
+    rows = [{**TWO_CUES["rows"][0], "cells": {"target": 0}}]
+    with refused(r"cells.target: relations say.*list cells, such as \[\[0, 0, 0\]\]"):
+        parse_study("two", {**TWO_CUES, "rows": rows})
+
+
 def test_bindings_of_a_study():
     two = parse_study("two", TWO_CUES)
     assert bind(two, "shape-hue-texture", DIGITS.factors).cues == ("hue", "texture")

@@ -68,6 +68,13 @@ def check_row(location: str, row: Row, roles: Mapping[str, int]) -> None:
     elif isinstance(row.cells, dict):
         cue_roles = [role for role in roles if role != TARGET]
         for role in row.cells:
+            if role == TARGET:
+                raise InvalidField(
+                    f"{location}.{role}",
+                    "relations say which classes the cues have beside each class of the target; for "
+                    "some of its classes alone, list cells, such as "
+                    f"[{[0] * len(roles)}], in the order {', '.join(roles)}",
+                )
             if role not in cue_roles:
                 raise InvalidField(
                     location,
