@@ -15,7 +15,6 @@ from diagvib.methods.method import (
     Batch,
     Method,
     Optimiser,
-    Phase,
     StepOutput,
     Visualisation,
     initialised,
@@ -72,8 +71,6 @@ BATCH = Batch(
 @pytest.mark.parametrize(
     ("hook", "value"),
     [
-        ("phases", ["classify"]),
-        ("phases", Phase("classify")),
         ("optimisers", Optimiser([], {"name": "adam"})),
         ("optimisers", {"model": Optimiser([], {"name": "adam"})}),
         ("optimisers", {"model": Optimiser([torch.nn.Parameter()], {"name": "sgd", "lr": -1})}),
@@ -116,7 +113,6 @@ BATCH = Batch(
 def test_a_trial_refuses_what_the_trainer_cannot_use(data, hook, value):
     method, training_data = small_cnn(), data[0].training_data()
     arguments = {
-        "phases": (training_data,),
         "sampling": ("classify", training_data),
         "losses": (torch.zeros(4, 6), BATCH.labels),
         "augment": (BATCH,),

@@ -205,9 +205,28 @@ class Misspelt(TwoPhases):
         return [Phase("classify", selection="val_los")]
 
 
+class Texts(TwoPhases):
+    def phases(self, data):
+        return ["encode", "classify"]
+
+
+class Alone(TwoPhases):
+    def phases(self, data):
+        return Phase("classify")
+
+
+class Frozen(TwoPhases):
+    def build(self):
+        super().build()
+        self.requires_grad_(False)
+
+
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
+        (Texts, r"phases of erm gives \['encode', 'classify'\]; a list of one or more"),
+        (Alone, r"phases of erm gives Phase\(.*\); a list of one or more"),
+        (Frozen, r"zso.*optimiser encoder of erm has nothing to train.*model.frozen: true"),
         (Loose, "the optimiser heads of .* has parameters that are none of the method's"),
         (InPlace, "changes images or labels in place"),
         (Fractional, "max_epochs must be None or an integer from 1 up"),

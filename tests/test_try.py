@@ -215,7 +215,7 @@ def test_a_trial_says_that_tuning_comes_first_and_then_has_its_settings(folder):
             "masked",
             "sampling of mine:Masked gives bool[82] from 0 to 1; None is needed, or a weight",
         ),
-        ("no_phases", "phases of mine:NoPhases gives []; a list of at least one Phase"),
+        ("no_phases", "phases of mine:NoPhases gives []; a list of one or more"),
         ("constant", "a loss that does not depend on the weights of the optimiser model"),
         ("misnamed", "gives update the name 'model', but its `optimisers` gives net"),
         ("late", "mine:Late could not continue after it was killed"),

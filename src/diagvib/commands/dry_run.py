@@ -5,11 +5,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +27,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.plug_ins import out_of_memory, reason
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.images.features import FeatureFiles
-from diagvib.methods.method import Method, Phase, Sampling, TrainingData, Unlabelled
+from diagvib.methods.method import Method, Phase, Sampling, Unlabelled
 from diagvib.models.independence import check_independent
 from diagvib.models.own import check_no_softmax
 from diagvib.models.registry import make_network
@@ -282,14 +282,10 @@ class _FewSteps(Trainer):
         self.rates: list[PhaseRate] = []
         self.steps, self.graphs = 0, set()
         check_results(method)
-        phases = method.phases
 
-        @wraps(phases)
-        def short(data: TrainingData) -> list[Phase]:
-            self.planned = phases(data)
-            return [_of_one_epoch(phase) for phase in self.planned]
-
-        method.phases = short
+    def _plan(self, offered: Sequence[str]) -> Sequence[Phase]:
+        self.planned = super()._plan(offered)
+        return [replace(phase, max_epochs=1) for phase in self.planned]
 
     def learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:
         size = self.batch_size
@@ -332,13 +328,6 @@ class _FewSteps(Trainer):
                 f"{location} a loss that does not depend on the weights of the optimiser {name}, so "
                 "nothing would be trained"
             )
-
-
-def _of_one_epoch(phase: Phase) -> Phase:
-    """A phase that takes one epoch; unchanged if its number of epochs is not valid."""
-    epochs = phase.max_epochs
-    valid = epochs is None or (isinstance(epochs, int) and epochs > 0)
-    return replace(phase, max_epochs=1) if valid else phase
 
 
 def _train(job: Job, run: Run, folder: Path, result: DryRun) -> None:

@@ -19,7 +19,6 @@ from diagvib.methods.method import (
     Batch,
     Method,
     Optimiser,
-    Phase,
     Sampling,
     StepOutput,
     Visualisation,
@@ -112,11 +111,6 @@ def _shown(value: object) -> str:
     return one_line(f"{name}({', '.join(f'{k}={_shown(v)}' for k, v in parts.items())})", 200)
 
 
-def _are_phases(method: Method, value: list[Phase], data: object) -> bool:
-    fitting = isinstance(value, list | tuple) and len(value) > 0
-    return fitting and all(isinstance(phase, Phase) for phase in value)
-
-
 def _are_optimisers(method: Method, value: dict[str, Optimiser], phase: str) -> bool:
     fitting = isinstance(value, dict) and all(isinstance(k, Optimiser) for k in value.values())
     return fitting and all(make_optimiser(optimiser) for optimiser in value.values())
@@ -188,7 +182,6 @@ def _is_picture(method: Method, value: Visualisation, images: int) -> bool:
 _NUMBER = "one number that depends on the weights, such as losses.mean(), is needed"
 _OUTPUT = "a StepOutput with the loss of each image is needed"
 _CHECKS: dict[str, tuple[_Check, str]] = {
-    "phases": (_are_phases, "a list of at least one Phase is needed"),
     "optimisers": (
         _are_optimisers,
         "a dict of names and Optimisers is needed, such as by self.optimiser(self.model)",

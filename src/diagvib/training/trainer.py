@@ -6,7 +6,7 @@ It names no method: methods differ in the hooks of `methods.method.Method` that 
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -121,15 +121,7 @@ class Trainer:
             offered, self._given = self._check(), self._versions()
             seed_generators(self._phase_seed)
             self.method.setup(self.data)
-            self.phases = self.method.phases(self.data)
-            for phase in self.phases:
-                max_epochs, selection = phase.max_epochs, phase.selection
-                valid = max_epochs is None or (isinstance(max_epochs, int) and max_epochs > 0)
-                if not valid or selection not in (None, *offered):
-                    raise DiagvibError(
-                        f"method: {phase} of {self.method.name}: max_epochs must be None or an "
-                        f"integer from 1 up, and selection None or one of {', '.join(offered)}"
-                    )
+            self.phases = self._plan(offered)
             self._plain = plain_state(self.method)
             if not self._restore():
                 self._start_phase()
@@ -143,6 +135,25 @@ class Trainer:
     @property
     def phase(self) -> Phase:
         return self.phases[self.progress.phase]
+
+    def _plan(self, offered: Sequence[str]) -> Sequence[Phase]:
+        """The method's phases. offered: the rules of selection that there are."""
+        phases, name = self.method.phases(self.data), self.method.name
+        listed = isinstance(phases, Sequence) and len(phases) > 0
+        if not listed or not all(isinstance(phase, Phase) for phase in phases):
+            raise DiagvibError(
+                f"method: phases of {name} gives {one_line(repr(phases), 120)}; a list of one or more "
+                'phases is needed, such as [Phase("classify")], of diagvib.methods.method'
+            )
+        for phase in phases:
+            max_epochs, selection = phase.max_epochs, phase.selection
+            valid = max_epochs is None or (isinstance(max_epochs, int) and max_epochs > 0)
+            if not valid or selection not in (None, *offered):
+                raise DiagvibError(
+                    f"method: {phase} of {name}: max_epochs must be None or an integer from 1 up, and "
+                    f"selection None or one of {', '.join(offered)}"
+                )
+        return phases
 
     def _start_phase(self) -> None:
         seed_generators(self._phase_seed)
@@ -158,6 +169,12 @@ class Trainer:
         optimisers = self.method.optimisers(self.phase.name)
         parameters = {*self.method.parameters()}
         for name, optimiser in optimisers.items():
+            if not optimiser.parameters:
+                raise DiagvibError(
+                    f"method: the optimiser {name} of {self.method.name} has nothing to train: no "
+                    "parameter of its modules has requires_grad; leave some trainable, or set "
+                    "model.frozen: true, which trains a head on the network's features"
+                )
             if not parameters.issuperset(optimiser.parameters):
                 raise DiagvibError(
                     f"method: the optimiser {name} of {self.method.name} has parameters that are none "
