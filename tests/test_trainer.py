@@ -13,8 +13,9 @@ import torch
 from conftest import refused
 from diagvib.foundation.progress import TERMINAL
 from diagvib.methods.method import Phase, StepOutput, initialised
+from diagvib.provenance.conditions import trained_on
 from diagvib.settings.layout import Run
-from diagvib.training import callbacks
+from diagvib.training import callbacks, trainer
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
@@ -322,6 +323,18 @@ def test_continues_bit_for_bit_and_ends_once(tmp_path, data):
     assert fitted(two_phases(), data, checkpoint=checkpoint) == entire
     nothing_left = Interruption(step=1)
     assert fitted(two_phases(), data, checkpoint=checkpoint, callback=nothing_left) == entire
+
+
+def test_a_run_names_all_machines_that_it_was_trained_on(tmp_path, data, monkeypatch):
+    checkpoint = interrupted(two_phases(), data, tmp_path, 2)
+    before = fit(two_phases(), data).trained_on
+    monkeypatch.setattr(trainer, "machine", lambda: "another, 2 cores")
+    checkpoint_again = replace(checkpoint)
+    result = fit(two_phases(), data, checkpoint).trained_on
+    assert result == {"device": "cpu", "machine": f"{before['machine']} then another, 2 cores"}
+    assert fit(two_phases(), data, checkpoint_again).trained_on == result
+    processor = before["machine"].rpartition(", ")[0]
+    assert trained_on(result) == f"{processor} then another"
 
 
 @pytest.mark.parametrize("damage", ["truncated", "one bit", "other digest"])

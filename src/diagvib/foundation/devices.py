@@ -79,6 +79,13 @@ def has_bf16(device) -> bool:
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
+def device_name(device) -> str:
+    """The GPU's name; `cpu` for a torch device that is none."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
 def machine() -> str:
     """This machine: its processor, and how many cores of it this process may use."""
     facts = Path("/proc/cpuinfo")

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 
 
 def trained_on(record: Mapping) -> str:
-    """The GPU; of a run on a CPU, the processor without its number of cores, which changes nothing."""
+    """The GPU; of a run on a CPU, the processor without its number of cores, which changes nothing;
+    `A then B` if the run was continued elsewhere."""
     device = record.get("device") or "cpu"
-    processor, _, _ = (record.get("machine") or "").rpartition(", ")
-    return (processor or "a CPU") if device == "cpu" else device
+    machines = (record.get("machine") or "").split(" then ")
+    processors = dict.fromkeys(name.rpartition(", ")[0] or "a CPU" for name in machines)
+    return " then ".join(processors) if device == "cpu" else device
 
 
 def other_conditions(record: Mapping, other: Mapping, letters: tuple[str, str]) -> str:

@@ -62,11 +62,10 @@ class Job:
         return Checkpoint(path, digest({**provenance, **conditions}))
 
     def conditions(self) -> dict:
-        """Conditions that may change the last bits of a run, as its run.json has them."""
-        cuda = self.device.type == "cuda"
+        """Conditions besides the device that may change the last bits of a run, as its run.json has
+        them."""
         return {
             "threads": self.protocol.threads,
-            "device": torch.cuda.get_device_name(self.device) if cuda else "cpu",
             "precision": self.protocol.on(self.device),
             "versions": self.versions,
         }

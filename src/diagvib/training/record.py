@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from diagvib.foundation.devices import machine
 from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.foundation.slots import slot_record
 from diagvib.images.files import Images
@@ -78,7 +77,6 @@ def write_record(job: Job, provenance: dict, measured_facts: dict, out: Path) ->
             **job.conditions(),
             "git": git_state(),
             "date": date.today().isoformat(),
-            "machine": machine(),
             **slot_record(),
             "files": file_digests(out),
             **measured_facts,

@@ -84,6 +84,7 @@ def _train_run(
     write_weights(method, job.keep_weights, out)
     finished = time.perf_counter()
     measured_facts = {
+        **fitted.trained_on,
         "parameters": sum(p.numel() for p in method.parameters()),
         "train_images": len(data.train),
         "pixel_mean": data.train.scaling.mean,

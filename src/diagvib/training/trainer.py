@@ -8,10 +8,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
+from diagvib.foundation.devices import device_name, machine
 from diagvib.foundation.errors import DiagvibError, Diverged, one_line, within
 from diagvib.foundation.seeding import seed_generators
 from diagvib.methods.method import Method, Phase, Sampling
@@ -47,6 +49,7 @@ class Progress:
     history: list[dict] = field(default_factory=list)
     sampling: Sampling = None  # of this phase
     finished: bool = False
+    places: list[tuple[str, str]] = field(default_factory=list)  # device and machine, in order
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,22 @@ class Timing:
 @dataclass(frozen=True)
 class Fitted:
     """A finished training; the method has the selected weights. timings: of the epochs trained
-    here."""
+    here. places: the devices and machines that it was trained on, in order."""
 
     history: list[dict]
     selected_epoch: int
     val_loss: float
     timings: list[Timing]
+    places: list[tuple[str, str]]
+
+    @property
+    def trained_on(self) -> dict[str, str]:
+        """`A then B`, if a run that began on the device or machine A was continued on B."""
+        devices, machines = (
+            " then ".join(name for name, _ in groupby(names))
+            for names in zip(*self.places, strict=True)
+        )
+        return {"device": devices, "machine": machines}
 
     @property
     def images_per_second(self) -> float | None:
@@ -123,14 +136,18 @@ class Trainer:
             self.method.setup(self.data)
             self.phases = self._plan(offered)
             self._plain = plain_state(self.method)
-            if not self._restore():
+            restored, place = self._restore(), (device_name(self.device), machine())
+            if self.progress.places[-1:] != [place]:
+                self.progress.places.append(place)
+            if not restored:
                 self._start_phase()
             self.callback.on_run(self.progress.history)
             while not self.progress.finished:
                 self._train_phase()
                 self._end_phase()
         best = self.progress.best
-        return Fitted(self.progress.history, best["epoch"], best["val_loss"], self.timings)
+        history, places = self.progress.history, self.progress.places
+        return Fitted(history, best["epoch"], best["val_loss"], self.timings, places)
 
     @property
     def phase(self) -> Phase:
