@@ -82,7 +82,10 @@ def write_root_stages(root: str, config: Configuration) -> None:
         stage = _with_options(stage, read_yaml(stages_of(root))["stages"].get("all", {}))
     comment = "# The configuration that made what is in this folder; written by the workflow.\n"
     write_text(config_of(root), comment + configuration_text(config))
-    comment = "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
+    comment = (
+        "# What DVC records of this folder; written by the workflow (docs/data.md), which keeps `frozen`\n"
+        "# and options of outs, such as `push: false`.\n"
+    )
     # The curves of a route only where the root has its studies.
     plots = [plot for plot in main_file["plots"] if Path(root, *_plotted(plot)).exists()]
     content = {"stages": {"all": stage}, **({"plots": plots} if plots else {})}
