@@ -157,6 +157,10 @@ def served(tmp_path):
     (tmp_path / "secret").write_text("secret")
     (folder / "file").symlink_to(tmp_path / "secret")
     (folder / "folder").symlink_to(tmp_path)
+    cached = tmp_path / "cache/files/md5/d4" / ("1d" * 15)
+    cached.parent.mkdir(parents=True)
+    cached.touch()
+    (folder / "cached.html").symlink_to(cached)
     os.mkfifo(folder / "pipe")
     with web_server(partial(FileHandler, directory=folder)) as server:
         yield server.server_port
@@ -168,6 +172,7 @@ def served(tmp_path):
         ("/explorer/index.html", "127.0.0.1:{port}", 200),
         ("/explorer/index.html", "localhost:9000", 200),  # as through a tunnel
         ("/explorer/same.html", "localhost", 200),
+        ("/cached.html", "localhost", 200),  # in DVC's cache
         ("/explorer/index.html", "attacker.example:{port}", 403),
         ("/explorer/index.html", "127.0.0.1.attacker.example", 403),
         ("/explorer/index.html", "", 403),

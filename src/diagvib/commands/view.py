@@ -12,21 +12,27 @@ from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import command_for
 
 _LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
+# In DVC's cache, to which `cache.type symlink` links a root's files.
+_OBJECT = re.compile(r".*/files/md5/[0-9a-f]{2}/[0-9a-f]{30}")
 
 
 class FileHandler(SimpleHTTPRequestHandler):
     """Serves the files of a folder. Refuses other host names, which a stranger's page could point here
-    (DNS rebinding), and links out of the folder."""
+    (DNS rebinding), and links out of the folder, but for those to DVC's cache."""
 
     def send_head(self):
         path = Path(self.translate_path(self.path))
         if not _LOCAL.fullmatch(self.headers.get("Host", "")):
             self.send_error(403, "Open the address that `diagvib view` printed")
-        elif path.is_file() and path.resolve().is_relative_to(Path(self.directory).resolve()):
+        elif path.is_file() and self._is_served(path.resolve()):
             return super().send_head()
         else:
             self.send_error(404, "No such file in the folder, or a link out of it")
         return None
+
+    def _is_served(self, file: Path) -> bool:
+        inside = file.is_relative_to(Path(self.directory).resolve())
+        return inside or bool(_OBJECT.fullmatch(str(file)))
 
 
 def view(root: str, port: int, browser: bool) -> None:
