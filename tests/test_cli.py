@@ -296,3 +296,17 @@ def test_sigterm_reaches_the_workflow(tmp_path, monkeypatch):
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     assert run_workflow("demo", []) == 7
+
+
+def test_a_home_that_cannot_be_written_to_does_not_stop_the_workflow(tmp_path, monkeypatch):
+    """Snakemake keeps a cache there; 3 stands for its exit status."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$XDG_CACHE_HOME" > cache\nexit 3\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for home, cache in ((tmp_path, ""), (python, str(tmp_path / ".snakemake/cache"))):
+        monkeypatch.setenv("HOME", str(home))
+        assert run_workflow("demo", []) == 3
+        assert Path("cache").read_text() == f"{cache}\n"
