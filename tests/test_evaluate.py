@@ -212,3 +212,12 @@ def test_a_function_gets_images_as_they_stand():
         lambda value: calls.append(value) or torch.zeros(len(value), 1), Images(pixels, None, {})
     )
     assert torch.equal(calls[0], pixels.permute(0, 3, 1, 2))
+
+
+def test_a_function_may_be_named_by_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lab").mkdir()
+    Path("lab/net.py").write_text("")
+    assert frozen_baseline("lab/net.py:tiny")["model"]["name"] == "lab.net:tiny"
+    with refused("^lab/gone.py: no such file below the current folder"):
+        frozen_baseline("lab/gone.py:tiny")

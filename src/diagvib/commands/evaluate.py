@@ -14,6 +14,7 @@ from diagvib.foundation.files import (
     text_sha256,
     write_yaml,
 )
+from diagvib.foundation.imports import find_source
 from diagvib.models.registry import PACKAGES, family
 from diagvib.settings.keys import ResolvedConfiguration
 from diagvib.settings.resolve import load_config, overridden, without_baseline_keys
@@ -34,7 +35,7 @@ def frozen_baseline(model: str, weights: str | None = None, size: int | None = N
     None: random. size: pixels per side to which images are resized; None: as they are.
     DiagvibError for an unknown network or name of weights."""
     input_settings = {"size": size} if size else {}
-    model, weights = with_tag(model, weights)
+    model, weights = with_tag(in_module(model), weights)
     _, trained = published_input(model, weights)
     if family(model) == "clip":  # which takes images of one size
         input_settings = {key: value for key, value in trained.items() if key != "resize"}
@@ -55,6 +56,20 @@ def zero_shot(entry: dict) -> dict:
     published_head = {**entry["model"], "head": "published"}
     method = {"method": PUBLISHED, "max_epochs": 1}
     return {**entry, "model": published_head, **method, "origin": "diagvib evaluate; not trained"}
+
+
+def in_module(model: str) -> str:
+    """`FILE.py:function` as `package.module:function`; other names as they are."""
+    file, colon, function = model.rpartition(":")
+    if not colon or not file.endswith(".py"):
+        return model
+    module = ".".join(Path(file).with_suffix("").parts)
+    if find_source(module) != Path(file).resolve() or not Path(file).is_file():
+        raise DiagvibError(
+            f"{file}: no such file below the current folder; name it from there, or its module as "
+            "package.module:function"
+        )
+    return f"{module}:{function}"
 
 
 def with_tag(model: str, weights: str | None) -> tuple[str, str | None]:

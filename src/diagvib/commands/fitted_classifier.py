@@ -10,6 +10,7 @@ from diagvib.commands.evaluate import (
     OWN_OUTPUTS,
     PUBLISHED,
     frozen_baseline,
+    in_module,
     published_input,
     weights_of,
     with_tag,
@@ -18,7 +19,6 @@ from diagvib.commands.evaluate import (
 )
 from diagvib.foundation.errors import DiagvibError, some_names
 from diagvib.foundation.files import read_yaml, write_yaml
-from diagvib.foundation.imports import find_source
 from diagvib.foundation.validation import validated
 from diagvib.models.registry import family
 from diagvib.scenes import load_scene
@@ -66,16 +66,7 @@ def _named(model: str) -> tuple[str, list[str]]:
                 f"{folder}: no such folder with a config.json, as save_pretrained writes"
             )
         return f"transformers/{folder}", sorted(map(str, filter(Path.is_file, folder.iterdir())))
-    file, colon, function = model.rpartition(":")
-    if not colon or not file.endswith(".py"):
-        return model, []
-    module = ".".join(Path(file).with_suffix("").parts)
-    if find_source(module) != Path(file).resolve() or not Path(file).is_file():
-        raise DiagvibError(
-            f"{file}: no such file below the current folder; name it from there, or its module as "
-            "package.module:function"
-        )
-    return f"{module}:{function}", []
+    return in_module(model), []
 
 
 def _scaling(name: str, weights: str | None, size: int | None) -> dict:
