@@ -52,9 +52,8 @@ def prepare_snakemake(workflow, config: dict) -> tuple[ExpectedJobs, GpuShares]:
     # time.
     gc.set_threshold(100_000, 20, 50)
     with _ended_by_mistakes():
-        if (
-            not workflow.modifier.is_main_snakefile()
-        ):  # whose hooks and globals Snakemake leaves out
+        # Of a module, Snakemake leaves out hooks and globals.
+        if not workflow.modifier.is_main_snakefile():
             raise DiagvibError(
                 'the Snakefile of diagvib cannot be a `module`; write `include: "PATH/Snakefile"`, '
                 "whose rules have the same names"
