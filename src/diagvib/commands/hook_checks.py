@@ -159,7 +159,9 @@ def _are_logits(method: Method, value: Tensor, batch: Any) -> bool:
     return isinstance(value, Tensor) and value.shape == (len(batch.inputs), method.n_classes)
 
 
-def _are_pictures(method: Method, value: list[Visualisation], batch: Any, *rest: object) -> bool:
+def _are_pictures(
+    method: Method, value: list[Visualisation], batch: Any, *arguments: object
+) -> bool:
     return isinstance(value, list | tuple) and all(
         isinstance(item, Visualisation) and _is_picture(method, item, len(batch.inputs))
         for item in value
@@ -198,7 +200,10 @@ _CHECKS: dict[str, tuple[_Check, str]] = {
     ),
     "losses": (_are_losses, "a loss for each image is needed, float[B]"),
     "combine": (_is_number, _NUMBER),
-    "penalty": (lambda method, value, *rest: value is None or _is_number(method, value), _NUMBER),
+    "penalty": (
+        lambda method, value, *arguments: value is None or _is_number(method, value),
+        _NUMBER,
+    ),
     "training_step": (_is_output, _OUTPUT),
     "validation_step": (_is_output, _OUTPUT),
     "predict": (_are_logits, "logits [B, classes] are needed, a tensor"),

@@ -63,8 +63,8 @@ def score(
     def logits_of(images: Tensor) -> Tensor:
         inputs = prepare(images)
         weights = next(network.parameters(), inputs) if network is not model else inputs
-        both = inputs.is_floating_point() and weights.is_floating_point()
-        return network(inputs.to(weights.device, weights.dtype if both else None))
+        floats = inputs.is_floating_point() and weights.is_floating_point()
+        return network(inputs.to(weights.device, weights.dtype if floats else None))
 
     test = load(study, binding, "test", sample, **options)
     images = Images(test.pixels, test.table, test._image_metadata)
