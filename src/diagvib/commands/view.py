@@ -31,8 +31,8 @@ class FileHandler(SimpleHTTPRequestHandler):
         return None
 
     def _is_served(self, file: Path) -> bool:
-        inside = file.is_relative_to(Path(self.directory).resolve())
-        return inside or bool(_OBJECT.fullmatch(str(file)))
+        folder = Path(self.directory).resolve()
+        return file.is_relative_to(folder) or bool(_OBJECT.fullmatch(str(file)))
 
 
 def view(root: str, port: int, browser: bool) -> None:

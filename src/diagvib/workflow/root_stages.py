@@ -92,21 +92,23 @@ def write_root_stages(root: str, config: Configuration) -> None:
     write_text(stages_of(root), comment + _yaml(content))
 
 
-def _with_options(stage: dict, earlier: dict) -> dict:
-    """A stage with the options that a user gave the earlier one: `frozen`; and of outs, such as
+def _with_options(stage: dict, predecessor: dict) -> dict:
+    """A stage with the options that a user gave its predecessor: `frozen`; and of outs, such as
     `push: false`."""
     options = {
-        path: given
-        for out in [*earlier.get("outs", []), *earlier.get("metrics", [])]
+        path: flags
+        for out in [*predecessor.get("outs", []), *predecessor.get("metrics", [])]
         if isinstance(out, dict)
-        for path, given in out.items()
+        for path, flags in out.items()
     }
     for kind in ("outs", "metrics"):
         stage[kind] = [
-            {path: options.get(path, {}) | needed for path, needed in out.items()}
+            {path: options.get(path, {}) | defaults for path, defaults in out.items()}
             for out in stage[kind]
         ]
-    return stage | {key: earlier[key] for key in ("frozen", "desc", "meta") if key in earlier}
+    return stage | {
+        key: predecessor[key] for key in ("frozen", "desc", "meta") if key in predecessor
+    }
 
 
 def code_files(config: Configuration) -> set[str]:
@@ -136,8 +138,8 @@ def _outs(root: str, sources: str) -> dict[str, list[dict]]:
     again is nowhere."""
     outs, metrics = outs_of("."), str(Layout(root).metrics)
     if not is_published(root):
-        kept = [{f"{root}/{path}": {"persist": True}} for path in outs]
-        return {"outs": kept, "metrics": [{metrics: {"persist": True}}]}
+        entries = [{f"{root}/{path}": {"persist": True}} for path in outs]
+        return {"outs": entries, "metrics": [{metrics: {"persist": True}}]}
     drawn = _DRAWN if sources == "embedded" else _DRAWN | {"data/prepared"}
     stored = [path for path in outs if str(path) not in drawn]
     return {
