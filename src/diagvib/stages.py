@@ -20,15 +20,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from diagvib.foundation.devices import core_count, likely_gpu, machine, resolve_device
+from diagvib.foundation.devices import (
+    core_count,
+    device_name,
+    likely_gpu,
+    machine,
+    resolve_device,
+)
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, alone, read_json, write_digests, writing
+from diagvib.foundation.files import (
+    DIGESTS_FILE,
+    alone,
+    forget,
+    read_json,
+    write_digests,
+    writing,
+)
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.foundation.progress import counting
 from diagvib.foundation.slots import WORKFLOW, runs_at_once
 from diagvib.images import FEATURES_FILE
-from diagvib.provenance.tabulated import forget
 from diagvib.scenes import load_scene
 from diagvib.settings import jobs
 from diagvib.settings.frozen_networks import network_name
@@ -158,7 +170,7 @@ def render(
     # A GPU draws the same bytes, so that nobody needs one.
     cpu_alone = device == "cpu" or not load_scene(job.scene).draws_on_gpu
     place = resolve_device("cpu" if cpu_alone else "auto")
-    say(f"drawn on {machine() if place.type == 'cpu' else torch.cuda.get_device_name()}")
+    say(f"drawn on {machine() if place.type == 'cpu' else device_name(place)}")
     data = _Data(layout, job, study, binding, place)
     datasets, files, names = data.recipes(), ImageFiles(layout.images(study, binding)), []
     forget(files.folder / DIGESTS_FILE)

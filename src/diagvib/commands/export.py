@@ -23,6 +23,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
     DIGESTS_FILE,
     file_metadata,
+    forget,
     is_noted,
     open_parquet,
     read_json,
@@ -32,7 +33,6 @@ from diagvib.foundation.files import (
 from diagvib.foundation.messages import say
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
-from diagvib.provenance.tabulated import forget
 from diagvib.scenes import load_scene
 from diagvib.settings.keys import Configuration
 from diagvib.settings.layout import Layout
@@ -75,8 +75,7 @@ def export(config: Configuration, out: Path, png: bool = False) -> list[Exported
         for sample in range(config.dataset_count):
             exported = Exported(study, binding, sample, {})
             for split in SPLITS:
-                target = out / exported.folder / f"{split}.parquet"
-                exported.images[split] = _export_split(files, sample, split, config, target, out)
+                exported.images[split] = _export_split(files, exported, split, config, out)
             datasets.append(exported)
             count = sum(exported.images.values())
             say(f"{exported.name}: {count:,} images")
@@ -92,11 +91,11 @@ _AGAIN = "run `snakemake images --cores all --configfile FILE`, and export again
 
 
 def _export_split(
-    files: ImageFiles, sample: int, split: str, config: Configuration, target: Path, out: Path
+    files: ImageFiles, exported: Exported, split: str, config: Configuration, out: Path
 ) -> int:
-    """Write one image file in the Hub's layout to `target` in `out`; returns the number of its
-    images."""
-    path, name = files.path(sample, split), files.name(sample, split)
+    """Write a dataset's split in the Hub's layout; returns the number of its images."""
+    path, name = files.path(exported.sample, split), files.name(exported.sample, split)
+    target = out / exported.folder / f"{split}.parquet"
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         _check_made_for(config, metadata, path)
@@ -107,9 +106,9 @@ def _export_split(
         classes = {factor: [*of_factor] for factor, of_factor in factors.items()}
         made_from = {"images": read_json(files.folder / DIGESTS_FILE)[name], "classes": classes}
         if not is_noted(target, "made_from", made_from):
-            files.check(sample, split)
-            for name in (CARD, CROISSANT):
-                forget(out / name)
+            files.check(exported.sample, split)
+            forget(out / CARD)
+            forget(out / CROISSANT)
             remove_pngs(target.parent)
             shape = metadata["image_shape"]
             schema = with_metadata(_schema(file.schema_arrow, factors), {"made_from": made_from})

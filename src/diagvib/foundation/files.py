@@ -140,6 +140,13 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
+def forget(path: Path) -> None:
+    """Before files are made of which `path` is the last: if that is stopped, none of them may be taken
+    for finished."""
+    with writing(path):
+        path.unlink(missing_ok=True)
+
+
 def _remove_left_over(path: Path) -> None:
     """Remove temporary files of `path` whose writer has ended, or is on another machine and silent
     for a day."""

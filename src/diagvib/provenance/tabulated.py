@@ -3,17 +3,10 @@
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, writing
+from diagvib.foundation.files import read_json
 from diagvib.settings.resolve import command_for
 
 VERSIONS = "versions.json"
-
-
-def forget(path: Path) -> None:
-    """Before files are made of which `path` is the last: if that is stopped, none of them may be taken
-    for finished."""
-    with writing(path):
-        path.unlink(missing_ok=True)
 
 
 def made_with(tables: Path) -> dict:
