@@ -31,7 +31,6 @@ from diagvib.results.tidy_tables import (
     baseline_settings,
     make_tables,
     marked,
-    read_tables,
     result_tables,
     time_table,
     with_warnings,
@@ -121,7 +120,7 @@ def write_tables(
         "settings": settings,
     }
     if scores:
-        write_scores(read_tables(out)["metrics"], studies_known, scores)
+        write_scores(tables["metrics"], studies_known, scores)
     write_json(out / "versions.json", provenance)
 
 

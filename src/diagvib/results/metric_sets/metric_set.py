@@ -124,11 +124,14 @@ class MetricSet:
             minimum, maximum = self.bounds.get(name, (-1 if name in self.differences else 0, 1))
             column = values[name].astype(float)
             inside = column.between(minimum - _ROUNDING, maximum + _ROUNDING) | column.isna()
-            for number, run in zip(column[~inside], values[~inside].itertuples(), strict=True):
+            if not inside.all():
+                run = values[~inside].iloc[0]
+                keys = (
+                    f"{run['baseline']}, {run['study']}, {run['binding']}, sample {run['sample']}"
+                )
                 raise DiagvibError(
-                    f"{location}: {name} is {number:g} ({run.baseline}, {run.study}, {run.binding}, sample "
-                    f"{run.sample}), which is not between {minimum:g} and {maximum:g}; list its least "
-                    "and greatest possible values in `bounds`"
+                    f"{location}: {name} is {run[name]:g} ({keys}), which is not between {minimum:g} and "
+                    f"{maximum:g}; list its least and greatest possible values in `bounds`"
                 )
 
     def of_predictions(self, path: Path, target: str) -> dict[str, float]:
