@@ -16,9 +16,10 @@ from conftest import BIN, refused
 from diagvib.foundation.files import file_sha256
 from diagvib.foundation.slots import FOLDER, Device, slot_devices
 from diagvib.settings.jobs import stage_settings
+from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
 from diagvib.workflow.gpu_shares import gpu_shares
-from diagvib.workflow.machines import STORE, Store
+from diagvib.workflow.machines import STORE, Store, run_on
 from toy import (
     call,
     command,
@@ -140,6 +141,21 @@ def test_who_stops_a_job_stops_it_elsewhere_and_its_next_try_continues_it(
     process, training = started()
     process.kill()
     assert not psutil.wait_procs(training, timeout=120)[1]
+
+
+def test_a_machine_may_end_before_it_reads_its_job(tmp_path, monkeypatch):
+    class EndsFirst(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.wait()
+
+    write(tmp_path, {"toy.yaml": CONFIG, "job.json": ""})
+    job = stage_settings(load_config(tmp_path / "toy.yaml"), "train", "zgo", "small_cnn")
+    names = {"baseline": "small_cnn", "study": "zgo", "binding": "hue-shape"}
+    monkeypatch.setattr(subprocess, "Popen", EndsFirst)
+    monkeypatch.setenv(STORE, str(tmp_path / "store"))
+    with refused(r"true nothing: the job did not run there to its end \(code 0\)"):
+        run_on("true nothing", Layout(tmp_path), job, names, tmp_path / "job.json", ["train"])
 
 
 def test_a_store_says_which_file_is_damaged_and_completes_what_was_stopped(tmp_path):

@@ -69,7 +69,7 @@ def _gaps(folder: Path) -> tuple[pd.DataFrame, dict[str, dict]]:
 def _replaced(path: Path, rows: pd.DataFrame, keys: list[str], columns: list[str]) -> str:
     """A table's text with these columns of other rows, which have the same keys."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    names = map(tuple, rows[keys].fillna("").astype(str).to_numpy())
+    names = map(tuple, rows[keys].astype(object).fillna("").astype(str).to_numpy())
     values = rows[columns].astype(object).map(_text).to_numpy()
     replacements = dict(zip(names, values, strict=True))
     table[columns] = [replacements[tuple(row)] for row in table[keys].to_numpy()]

@@ -188,11 +188,12 @@ def _told(command: list[str], message: str) -> int:
     environment = {
         key: value for key, value in os.environ.items() if key not in (SLOT, WORKFLOW, "TMPDIR")
     }
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment) as process:
-        with suppress(BrokenPipeError):  # what it ended with says why
-            process.stdin.write(message + "\n")
-            process.stdin.flush()
-        return process.wait()
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
+    with suppress(BrokenPipeError), process:  # one that did not read says why, or its code does
+        process.stdin.write(message + "\n")
+        process.stdin.flush()
+        process.wait()
+    return process.returncode
 
 
 def _bring(store: Store, outputs: dict[str, str], files: JobFiles, finished: bool) -> None:
