@@ -283,8 +283,8 @@ class _FewSteps(Trainer):
         self.steps, self.graphs = 0, set()
         check_results(method)
 
-    def _plan(self, offered: Sequence[str]) -> Sequence[Phase]:
-        self.planned = super()._plan(offered)
+    def _plan(self, selection_rules: Sequence[str]) -> Sequence[Phase]:
+        self.planned = super()._plan(selection_rules)
         return [replace(phase, max_epochs=1) for phase in self.planned]
 
     def learn(self, sampling: Sampling, seed: int) -> tuple[float, float | None]:

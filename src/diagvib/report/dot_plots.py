@@ -101,24 +101,24 @@ def _errors(point: dict) -> dict:
 
 def _panels(
     points: list[dict],
-    words: list[str],
+    row_names: list[str],
     labels: dict[str, str],
     title: str,
     groups: Sequence[int] = (),
 ) -> Drawing:
-    """points: records of a tidy table, with the number of a row and a colour; words: names of the
-    rows; groups: rows above which there is a line."""
+    """points: records of a tidy table, with the number of a row and a colour; row_names: from
+    the first row on; groups: rows above which there is a line."""
     baselines = list(dict.fromkeys(point["baseline"] for point in points))
     # With too few samples for an interval, the mean alone.
     least = np.nanmin([0, *(point[key] for point in points for key in ("low", "mean"))])
-    wide = 0.08 * max(map(len, words)) + 0.3
-    figure, panels = new_panels(len(baselines), 2, (3.6, 0.24 * len(words) + 0.6), (wide, 0.8))
+    wide = 0.08 * max(map(len, row_names)) + 0.3
+    figure, panels = new_panels(len(baselines), 2, (3.6, 0.24 * len(row_names) + 0.6), (wide, 0.8))
     for axes, baseline in zip(panels, baselines, strict=True):
         for point in (point for point in points if point["baseline"] == baseline):
             _draw_point(axes, point)
         axes.set_title(f"{title}, {baseline}")
-        axes.set_yticks(range(len(words)), words)
-        axes.set(xlim=(least - 0.02, 1.02), ylim=(len(words) - 0.5, -0.5))
+        axes.set_yticks(range(len(row_names)), row_names)
+        axes.set(xlim=(least - 0.02, 1.02), ylim=(len(row_names) - 0.5, -0.5))
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
         axes.tick_params(axis="y", length=0)
         axes.hlines([row - 0.5 for row in groups], *axes.get_xlim(), color=RULE, linewidth=0.8)

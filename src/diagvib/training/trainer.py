@@ -131,10 +131,10 @@ class Trainer:
         self.callback, self.tracker = callback or Callback(), tracker
         self.checkpoint = checkpoint
         with within(self.run.name), deterministic(self.device, self.protocol.threads):
-            offered, self._given = self._check(), self._versions()
+            selection_rules, self._given = self._check(), self._versions()
             seed_generators(self._phase_seed)
             self.method.setup(self.data)
-            self.phases = self._plan(offered)
+            self.phases = self._plan(selection_rules)
             self._plain = plain_state(self.method)
             restored, place = self._restore(), (device_name(self.device), machine())
             if self.progress.places[-1:] != [place]:
@@ -153,8 +153,8 @@ class Trainer:
     def phase(self) -> Phase:
         return self.phases[self.progress.phase]
 
-    def _plan(self, offered: Sequence[str]) -> Sequence[Phase]:
-        """The method's phases. offered: the rules of selection that there are."""
+    def _plan(self, selection_rules: Sequence[str]) -> Sequence[Phase]:
+        """The method's phases. selection_rules: those that the images allow."""
         phases, name = self.method.phases(self.data), self.method.name
         listed = isinstance(phases, Sequence) and len(phases) > 0
         if not listed or not all(isinstance(phase, Phase) for phase in phases):
@@ -165,10 +165,10 @@ class Trainer:
         for phase in phases:
             max_epochs, selection = phase.max_epochs, phase.selection
             valid = max_epochs is None or (isinstance(max_epochs, int) and max_epochs > 0)
-            if not valid or selection not in (None, *offered):
+            if not valid or selection not in (None, *selection_rules):
                 raise DiagvibError(
                     f"method: {phase} of {name}: max_epochs must be None or an integer from 1 up, and "
-                    f"selection None or one of {', '.join(offered)}"
+                    f"selection None or one of {', '.join(selection_rules)}"
                 )
         return phases
 
@@ -437,16 +437,16 @@ class Trainer:
                 f"training images; lower the batch_size of {self.run.baseline}, or raise counts.train"
             )
         groups = self._group_accuracies(self.val.labels)
-        offered = ["val_loss", "val_accuracy", "last", *groups]
+        selection_rules = ["val_loss", "val_accuracy", "last", *groups]
         if self.method.groups_validation:
-            offered.append(INFERRED)
-        if self.selection not in offered:
+            selection_rules.append(INFERRED)
+        if self.selection not in selection_rules:
             raise DiagvibError(
                 f"selection: {self.selection} of {self.run.baseline} needs cues or environments that "
                 f"the study lacks, or groups that {self.method.name} does not infer; choose one of "
-                f"{', '.join(offered)}"
+                f"{', '.join(selection_rules)}"
             )
-        return offered
+        return selection_rules
 
     def _check_losses(self, row: dict) -> None:
         bf16 = self.protocol.on(self.device) != "fp32"

@@ -110,29 +110,29 @@ def reference_of(
     return best, f"{best} differs in {' and '.join(unlike(best))}" if unlike(best) else ""
 
 
-def judge_gap(four: np.ndarray) -> dict:
+def judge_gap(accuracies: np.ndarray) -> dict:
     """A method's gap compared with ERM's, paired by sample.
 
-    four: float[4, samples], NaN where a run is missing: the method's accuracy where the cue
+    accuracies: float[4, samples], NaN where a run is missing: the method's accuracy where the cue
     misleads and in distribution, then ERM's. difference = mean gap - mean reference gap, with its
     `sample_interval`. worse: the interval lies below zero, and so does that of the gap itself
     (where no accuracy is lost, no shortcut is taken); better: the interval lies above zero. How
     often these contain the true value: `python benchmarks/simulated_statistics.py`.
     """
-    four = four[:, ~np.isnan(four).any(axis=0)]
-    n = four.shape[1]
-    misled, inside, its_misled, its_inside = four
-    gap, its_gap = estimate(misled - inside).mean, estimate(its_misled - its_inside).mean
-    low, high = sample_interval([misled, its_inside], [inside, its_misled])
+    accuracies = accuracies[:, ~np.isnan(accuracies).any(axis=0)]
+    sample_count = accuracies.shape[1]
+    misled, inside, erm_misled, erm_inside = accuracies
+    gap, erm_gap = estimate(misled - inside).mean, estimate(erm_misled - erm_inside).mean
+    low, high = sample_interval([misled, erm_inside], [inside, erm_misled])
     loses = sample_interval(misled, inside)[1] < 0
-    shortage = f"fewer than {FEWEST} samples" if n else "no sample has runs of both"
+    shortage = f"fewer than {FEWEST} samples" if sample_count else "no sample has runs of both"
     return {
         "gap": gap,
-        "reference_gap": its_gap,
-        "difference": gap - its_gap,
+        "reference_gap": erm_gap,
+        "difference": gap - erm_gap,
         "low": low,
         "high": high,
-        "n": n,
+        "n": sample_count,
         "verdict": "worse" if high < 0 and loses else "better" if low > 0 else "cannot tell",
-        "reason": "" if n >= FEWEST else shortage,
+        "reason": "" if sample_count >= FEWEST else shortage,
     }
