@@ -23,6 +23,7 @@ from diagvib.commands.view import FileHandler
 from diagvib.settings.jobs import stage_settings
 from diagvib.settings.layout import Layout
 from diagvib.settings.resolve import load_config
+from diagvib.workflow.ledger import check_complete
 
 COMMANDS = [
     "fetch",
@@ -299,9 +300,12 @@ def test_sigterm_reaches_the_workflow(tmp_path, monkeypatch):
 
 
 def test_a_home_that_cannot_be_written_to_does_not_stop_the_workflow(tmp_path, monkeypatch):
-    """Snakemake keeps a cache there; 3 stands for its exit status."""
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$XDG_CACHE_HOME" > cache\nexit 3\n')
+    """Nor the check whether it has finished. Snakemake keeps a cache there; 3 stands for its exit
+    status."""
+    python, config = tmp_path / "python", load_config()
+    python.write_text(
+        '#!/bin/sh\necho "$XDG_CACHE_HOME" > cache\necho a profile >&2\necho no memory\nexit 3\n'
+    )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.chdir(tmp_path)
@@ -309,4 +313,8 @@ def test_a_home_that_cannot_be_written_to_does_not_stop_the_workflow(tmp_path, m
     for home, cache in ((tmp_path, ""), (python, str(tmp_path / ".snakemake/cache"))):
         monkeypatch.setenv("HOME", str(home))
         assert run_workflow("demo", []) == 3
+        assert Path("cache").read_text() == f"{cache}\n"
+        Path("cache").unlink()
+        with refused("`snakemake -n` fails: no memory"):
+            check_complete(config)
         assert Path("cache").read_text() == f"{cache}\n"

@@ -367,10 +367,12 @@ def test_what_was_not_pulled_is_to_be_pulled_not_made(tmp_path, monkeypatch):
 
 
 def test_another_version_is_named_only_where_all_is_as_published(monkeypatch):
-    files = {"modified": [], "deleted": [], "anew": []}
+    files, folders = {"modified": [], "deleted": [], "anew": []}, [None]
 
     def incomplete(config):
         raise DiagvibError("4 jobs are left")
+
+    monkeypatch.setattr(published, "changed_metrics", lambda root: folders[-1])
 
     monkeypatch.setattr(published, "check_complete", incomplete)
     monkeypatch.setattr(published, "_changed_files", lambda root: files)
@@ -378,6 +380,9 @@ def test_another_version_is_named_only_where_all_is_as_published(monkeypatch):
     assert "made by another version of the code or of its packages: 4" in published.jobs_left(
         config
     )
+    folders.append(Path(COPY, "results/metrics"))  # deleted or edited
+    message = f"not all is as it was published: `git checkout -- {folders[-1]}` restores"
+    assert message in published.jobs_left(config)
     files["anew"].append("a")
     assert "not all is as it was published: 4 jobs are left" in published.jobs_left(config)
 

@@ -29,7 +29,7 @@ from diagvib.workflow.dvc import (
     stages_of,
     why_no_ledger,
 )
-from diagvib.workflow.ledger import changed_files, check_complete, record
+from diagvib.workflow.ledger import changed_files, changed_metrics, check_complete, record
 from diagvib.workflow.records import copy_records, is_noted, unpack
 from diagvib.workflow.root_stages import code_files, config_of
 
@@ -197,6 +197,9 @@ def jobs_left(config: ResolvedConfiguration) -> str:
     """For a user who has pulled a root: whether this version of the code would make any of it
     again."""
     root, file = config.root, config_of(config.root)
+    folder = changed_metrics(root)
+    if folder and not any(_changed_files(root).values()):  # those no pull brings
+        return f"{root}: not all is as it was published: `git checkout -- {quote(str(folder))}` restores the metrics"
     try:
         check_complete(config)
     except DiagvibError as error:

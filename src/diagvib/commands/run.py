@@ -2,7 +2,6 @@
 with the package."""
 
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml, shipped_path
+from diagvib.workflow.records import snakemake_environment
 
 
 def run_workflow(config: str, options: Iterable[str]) -> int:
@@ -40,21 +40,13 @@ def run_workflow(config: str, options: Iterable[str]) -> int:
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         snakemake = [sys.executable, "-m", "snakemake"]
-        processes.append(subprocess.Popen([*snakemake, *command, *options], env=_environment()))
+        processes.append(
+            subprocess.Popen([*snakemake, *command, *options], env=snakemake_environment())
+        )
         return processes[0].wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _environment() -> dict[str, str]:
-    """That of this process. Where the home directory cannot be written to, with another folder for
-    caches, without which Snakemake does not start."""
-    cache = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"), "snakemake")
-    nearest = next(path for path in (cache, *cache.parents) if os.path.exists(path))
-    if nearest.is_dir() and os.access(nearest, os.W_OK):
-        return {**os.environ}
-    return {**os.environ, "XDG_CACHE_HOME": str(Path(".snakemake/cache").absolute())}
 
 
 def configuration_file(name: str) -> Path:

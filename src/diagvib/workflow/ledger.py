@@ -38,7 +38,7 @@ from diagvib.workflow.dvc import (
     why_no_ledger,
     why_not_checked,
 )
-from diagvib.workflow.records import RECORDS, made_here, pack
+from diagvib.workflow.records import RECORDS, made_here, pack, snakemake_environment
 from diagvib.workflow.root_stages import (
     config_of,
     configuration_text,
@@ -194,14 +194,14 @@ def verify(root: str = ".") -> dict[str, list[str]]:
     since = lock.stat().st_mtime
     with tempfile.TemporaryDirectory() as fresh:
         files = changed_files(root, since, DVC_SITE_CACHE_DIR=fresh)
-    if folder := _changed_metrics(root):
+    if folder := changed_metrics(root):
         made_anew = any(made_here(path, files["deleted"], since) for path in folder.rglob("*.json"))
         kind = "deleted" if not folder.exists() else "anew" if made_anew else "modified"
         files[kind].append(f"{folder}/")
     return files
 
 
-def _changed_metrics(root: str) -> Path | None:
+def changed_metrics(root: str) -> Path | None:
     """The folder of metrics that are in git instead of DVC's cache, if it is not the recorded one;
     DVC does not compare it."""
     outs = {*map(str, outs_of(root))}
@@ -282,8 +282,9 @@ def check_complete(config: Configuration) -> None:
             capture_output=True,
             text=True,
             check=False,
+            env=snakemake_environment(),
         )
-    output = process.stdout + process.stderr
+    output = process.stderr + process.stdout  # which ends with an exception
     if process.returncode < 0:
         raise DiagvibError("the check whether all is complete was stopped; run `diagvib record`")
     if process.returncode:

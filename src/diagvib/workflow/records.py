@@ -11,6 +11,7 @@ keeps, and unpacked after `dvc pull`: with them, a clone has nothing to run agai
 
 import base64
 import json
+import os
 import re
 from collections.abc import Container, Iterator
 from contextlib import suppress
@@ -29,6 +30,16 @@ _MARK = ".snakemake_timestamp"
 _DIGEST_FILES = DIGESTS_FILE, FEATURES_FILE
 # Snakemake divides longer names.
 _LONGEST_NAME = 254
+
+
+def snakemake_environment() -> dict[str, str]:
+    """That of this process. Where the home directory cannot be written to, with another folder for
+    caches, without which Snakemake does not start."""
+    cache = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"), "snakemake")
+    nearest = next(path for path in (cache, *cache.parents) if os.path.exists(path))
+    if nearest.is_dir() and os.access(nearest, os.W_OK):
+        return {**os.environ}
+    return {**os.environ, "XDG_CACHE_HOME": str((RECORDS / "cache").absolute())}
 
 
 def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
