@@ -1,5 +1,13 @@
 # From sources to the report, in the order of the data flow. `snakemake --cores all` runs the paper's protocol;
 # `--configfile config/demo.yaml` (or a file of yours) runs another one; `--config key=value` overrides a key.
+import os
+import sys
+
+# The code beside this file, also in a copy such as `dvc exp run --temp` makes, whose environment has the original's.
+if os.path.isdir(os.path.join(CODE := os.path.join(str(workflow.current_basedir), "src"), "diagvib")):
+    sys.path.insert(0, CODE)
+    os.environ["PYTHONPATH"] = os.pathsep.join([CODE, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+
 from diagvib.workflow.hooks import after_failure, after_success, before_the_first_job, prepare_snakemake
 from snakemake.utils import min_version
 

@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.foundation.files import read_json, write_json
 from diagvib.provenance.expected import ExpectedJobs
 from diagvib.provenance.rerun_reasons import reasons
 from diagvib.settings.resolve import load_config
 from test_workflow import planned
-from toy import BASELINES, MODELS, RUN, TOY, count, hashes, toy, write
+from toy import BASELINES, MODELS, RUN, TOY, call, command, count, hashes, toy, write
 
 EDITED = MODELS.replace("width=4):", "width=4):\n    print('edited')")
 TINY, FOCAL, CNN = (RUN.format(name) for name in ("tiny", "focal", "small_cnn"))
@@ -154,3 +155,12 @@ def test_the_empty_folder_of_a_fresh_clone_is_no_result(tmp_path):
     assert why() == []
     write(tmp_path, {"results/metrics/tiny.zgo.json": "{}"})
     assert why() == ["no record of what made it"]
+
+
+def test_a_copy_of_the_repository_runs_its_own_code(finished):
+    """Such as the one of `dvc exp run --temp`, whose environment has the code of the original."""
+    network = finished / "src/diagvib/models/small_cnn.py"
+    network.write_text(network.read_text().replace("convolution(3, 32", "convolution(3, 33"))
+    original = {"PYTHONPATH": str(REPOSITORY / "src")}
+    runs = command("--configfile=toy.yaml", "runs")
+    assert "33 channels" in call(finished, *runs, fails=True, **original)
