@@ -310,7 +310,8 @@ def test_a_home_that_cannot_be_written_to_does_not_stop_the_workflow(tmp_path, m
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    for home, cache in ((tmp_path, ""), (python, str(tmp_path / ".snakemake/cache"))):
+    replacement = str(tmp_path / ".snakemake/cache")
+    for home, cache in ((tmp_path, ""), (python, replacement), ("/proc/nowhere", replacement)):
         monkeypatch.setenv("HOME", str(home))
         assert run_workflow("demo", []) == 3
         assert Path("cache").read_text() == f"{cache}\n"

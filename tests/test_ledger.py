@@ -505,6 +505,16 @@ def test_what_a_full_disk_does_not_keep_is_not_recorded(tmp_path, own_disk, monk
     assert "md5" in Path("dvc.lock").read_text() and [*Path(".dvc/cache").rglob("*")]
 
 
+def test_a_folder_for_indexes_is_asked_for_where_dvc_cannot_write_its_own(monkeypatch):
+    message = (
+        "ERROR: unexpected error - unable to open database file\n\nHaving any troubles? Hit us"
+    )
+    process = SimpleNamespace(returncode=255, stdout="", stderr=message)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **options: process)
+    with refused("failed: ERROR: unexpected error - unable to open database file; set DVC_SITE"):
+        ledger.dvc("data", "status")
+
+
 def test_another_dvc_process_is_waited_for(tmp_path, monkeypatch):
     """As that of a second workflow, on another root."""
     monkeypatch.chdir(tmp_path)

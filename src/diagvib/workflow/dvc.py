@@ -33,6 +33,10 @@ _LOCKED = "Unable to acquire lock"
 # Of a file that was not copied, as to a full disk, after which `dvc commit` writes dvc.lock and
 # exits with 0.
 _LOST = "ERROR: failed to transfer"
+# Where DVC keeps its indexes, in /var/tmp if nothing else is set, cannot be written to.
+_NO_INDEX = "unable to open database file"
+# What follows an error that DVC did not expect.
+_SUPPORT = "Having any troubles?"
 # A root's .gitignore before its first dvc.lock is written.
 _HIDDEN = "# Until these results are recorded.\n*\n"
 
@@ -116,8 +120,11 @@ def dvc(*arguments: str | Path, **environment: str) -> str:
         say("another DVC process is at work in this repository; this one waits")
         process = run([*command, "--wait-for-lock", *arguments])
     if process.returncode or _LOST in process.stderr:
-        message = f"`dvc {' '.join(map(str, arguments[:2]))}` failed: {one_line(process.stderr)}"
-        raise DiagvibError(message)
+        reason = one_line(process.stderr.partition(_SUPPORT)[0])
+        remedy = "; set DVC_SITE_CACHE_DIR to a folder that can be written to"
+        raise DiagvibError(
+            f"`dvc {' '.join(map(str, arguments[:2]))}` failed: {reason}{remedy * (_NO_INDEX in reason)}"
+        )
     return process.stdout
 
 

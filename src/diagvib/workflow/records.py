@@ -36,8 +36,9 @@ def snakemake_environment() -> dict[str, str]:
     """That of this process. Where the home directory cannot be written to, with another folder for
     caches, without which Snakemake does not start."""
     cache = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"), "snakemake")
-    nearest = next(path for path in (cache, *cache.parents) if os.path.exists(path))
-    if nearest.is_dir() and os.access(nearest, os.W_OK):
+    with suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+    if os.access(cache, os.W_OK):
         return {**os.environ}
     return {**os.environ, "XDG_CACHE_HOME": str((RECORDS / "cache").absolute())}
 
