@@ -224,6 +224,18 @@ def test_the_tables_of_runs_on_other_machines_are_made_by_hand(rule, monkeypatch
     assert messages[1] == f"tables and page of the other runs: {tables}"
 
 
+@pytest.mark.parametrize(
+    ("crash", "message"),
+    [(None, "error: interrupted; the same command goes on"), (OSError(), "error: a job failed")],
+)
+def test_ctrl_c_is_not_called_a_failed_job(crash, message, monkeypatch):
+    scheduler = SimpleNamespace(failed=set(), running={"train"}, _executor_error=crash)
+    messages = []
+    monkeypatch.setattr("atexit.register", lambda _, message, file: messages.append(message))
+    after_failure(SimpleNamespace(scheduler=scheduler))
+    assert len(messages) == 1 and messages[0].startswith(message)
+
+
 def test_a_root_that_cannot_be_there_is_one_line(repository):
     code, output = ended(repository, "--dry-run", "--config", f"root={'x' * 300}")
     assert code == 1 and "Traceback" not in output

@@ -199,12 +199,16 @@ def after_success(workflow, config: Configuration) -> None:
 def after_failure(workflow) -> None:
     """At exit, say what failed, since Snakemake goes on to print where its own log is and that
     something failed; and make the tables and the page of the runs that are finished."""
-    message = what_failed(workflow.scheduler.failed)
+    scheduler = workflow.scheduler
+    message = what_failed(scheduler.failed)
+    # Ctrl-C leaves jobs that are running.
+    interrupted = scheduler.running and not scheduler._executor_error
     if _STOPPED.is_set():
         message = "error: stopped by SIGTERM; the same command goes on from there"
+    elif interrupted and not scheduler.failed:
+        message = "error: interrupted; the same command goes on from there"
     atexit.register(print, message, file=sys.stderr)
-    # Ctrl-C leaves jobs that are running.
-    stopped = _STOPPED.is_set() or workflow.scheduler.running
+    stopped = _STOPPED.is_set() or scheduler.running
     if not stopped and (line := _report_finished_runs(workflow)):
         atexit.register(print, line, file=sys.stderr)  # is printed before
 
