@@ -168,6 +168,10 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
     config = load("config", *overrides, "baselines=[kept]")
     with refused(says):
         with_baseline(config, "tune", "last")
+    with refused(
+        "baselines: config/baselines, .*mine.yaml: unknown baseline 'kepd'; did you mean kept"
+    ):
+        load("config", *overrides[:2], "baselines=[kepd]")
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,8 @@ def load_settings(name: str, more_files: Sequence[str | Path] = ()) -> dict:
     name, and for anything wrong in its entry."""
     baselines = _known(more_files)
     if name not in baselines:
-        raise unknown_name("baseline", name, baselines, "config/baselines")
+        files = ", ".join(map(str, ["config/baselines", *more_files]))
+        raise unknown_name("baseline", name, baselines, files)
     path, entry = baselines[name]
     return complete(entry, name, str(path))
 
