@@ -311,3 +311,4 @@ def test_bad_definitions(tmp_path, monkeypatch, change, message):
     assert isinstance(result.exception, DiagvibError), result.exception
     with refused(message):
         raise result.exception
+    assert not Path("photos").exists(), "a record would refuse the corrected definition"

@@ -22,8 +22,10 @@ def generate(
 
     generation = read_valid(photos.Generation, file)
     settings = generation.text_to_image, generation.captioner
+    # Before the record, so that a model that cannot be loaded leaves no folder that refuses another.
+    models = load_models(*settings, resolve_device(device))
     photos.check_record(generation, Path(generation.folder), versions(*settings))
-    table = photos.generate(generation, load_models(*settings, resolve_device(device)))
+    table = photos.generate(generation, models)
     total = len(generation.cells) * generation.photos
     print(f"{generation.folder}: {table['accepted'].sum():,} of {total:,} photos")
     for reason, count in table.loc[~table["accepted"], "reason"].value_counts().items():
