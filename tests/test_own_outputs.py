@@ -427,6 +427,8 @@ def test_a_table_that_is_none_is_refused(tmp_path, text, says):
     (tmp_path / "p.csv").write_text(text)
     with refused(says):
         read_predictions(tmp_path / "p.csv")
+    with pytest.raises(FileNotFoundError):  # of which the command says only this
+        read_predictions(tmp_path / "q.csv")
 
 
 FILES = [f"{row:06}.png" for row in range(54)]  # of one dataset: enough of a name

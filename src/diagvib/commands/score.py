@@ -77,10 +77,10 @@ def score(
 
 def read_predictions(path: Path) -> pd.DataFrame:
     """The columns file, prediction, and confidence if there is one. DiagvibError for a table without
-    the first two, with empty cells, or with a file twice."""
+    the first two, with empty cells, or with a file twice; OSError if it cannot be opened."""
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise DiagvibError(f"{path}: no table of predictions ({error})") from None
     if lost := [name for name in (FILE, PREDICTION) if name not in table]:
         raise DiagvibError(
