@@ -84,7 +84,7 @@ class _Scope:
 
 
 @dataclass
-class _Writer:
+class _Writer(ast.NodeVisitor):
     """Writes a syntax tree to `parts`."""
 
     of_ours: bool
@@ -95,15 +95,7 @@ class _Writer:
     parameters: list[str] = field(default_factory=list)
     scopes: list[_Scope] = field(default_factory=list)
 
-    def node(self, node: ast.AST) -> None:
-        kind = type(node)
-        write = _WRITERS.get(kind)
-        if write:
-            write(self, node)
-        else:
-            self.plain(node)
-
-    def plain(self, node: ast.AST, *left_out: str) -> None:
+    def generic_visit(self, node: ast.AST, *left_out: str) -> None:
         """A node as it is, without these fields. What is empty does not count, since some versions
         of Python have more fields than others."""
         self.parts.append(f"{type(node).__name__}(")
@@ -117,7 +109,7 @@ class _Writer:
 
     def value(self, value: object) -> None:
         if isinstance(value, ast.AST):
-            self.node(value)
+            self.visit(value)
         elif isinstance(value, list) and isinstance(value[0], ast.stmt):
             self.body(value)
         elif isinstance(value, list):
@@ -141,7 +133,7 @@ class _Writer:
                 continue
             self._imports(neighbours)
             neighbours = []
-            self.node(statement)
+            self.visit(statement)
         self._imports(neighbours)
         self.parts.append("]")
 
@@ -157,7 +149,7 @@ class _Writer:
             self.imports += [module, f"{module}.{name}"]
         for node in statements:
             if not (isinstance(node, ast.ImportFrom) and _is_ours(node)):
-                self.plain(node)
+                self.generic_visit(node)
                 self.imports += named_by(node)
 
     def name(self, name: str) -> str:
@@ -183,20 +175,22 @@ class _Writer:
         yield
         self.scopes.pop()
 
-    def named(self, node: ast.Name) -> None:
+    def visit_Name(self, node: ast.Name) -> None:
         self.parts.append(f"Name {self.name(node.id)}")
 
-    def binding(self, node: ast.AST) -> None:
+    def visit_ExceptHandler(self, node: ast.AST) -> None:
         """Nodes that bind a name that is no node itself."""
         key = "rest" if isinstance(node, ast.MatchMapping) else "name"
         bound = getattr(node, key)
         self.parts.append(f"binds {self.name(bound) if bound else None}")
-        self.plain(node, key)
+        self.generic_visit(node, key)
 
-    def nonlocals(self, node: ast.Nonlocal) -> None:
+    visit_MatchAs = visit_MatchStar = visit_MatchMapping = visit_ExceptHandler
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
         self.parts.append(f"nonlocal {[self.name(name) for name in node.names]}")
 
-    def function(self, node: _FUNCTIONS) -> None:
+    def visit_FunctionDef(self, node: _FUNCTIONS) -> None:
         arguments = node.args
         self.parts.append(f"{type(node).__name__} {getattr(node, 'name', '')}")
         for outer in (getattr(node, "decorator_list", []), arguments.defaults):
@@ -221,6 +215,8 @@ class _Writer:
                 self.parameters += [arg.arg for arg in free if arg not in starred]
             self.value(node.body)
 
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef
+
     def _free(self, arguments: ast.arguments) -> list[ast.arg]:
         """The parameters of a function of ours that may have other names, unless a keyword or a
         text says one (`Program.parameters`): those that a setting may name have a default."""
@@ -235,13 +231,13 @@ class _Writer:
             if node is None:
                 self.parts.append("-")
             else:
-                self.node(node)
+                self.visit(node)
         self.parts.append("]")
 
-    def comprehension(self, node: _COMPREHENSIONS) -> None:
+    def visit_ListComp(self, node: _COMPREHENSIONS) -> None:
         self.parts.append(type(node).__name__)
         outermost, *inner = node.generators
-        self.node(outermost.iter)  # of the scope around
+        self.visit(outermost.iter)  # of the scope around
         names = {
             part.id
             for generator in node.generators
@@ -249,12 +245,14 @@ class _Writer:
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
         }
         with self.scope(names, set()):
-            self.plain(outermost, "iter")
+            self.generic_visit(outermost, "iter")
             for generator in inner:
-                self.plain(generator)
-            self.plain(node, "generators")
+                self.generic_visit(generator)
+            self.generic_visit(node, "generators")
 
-    def klass(self, node: ast.ClassDef) -> None:
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.parts.append(f"class {node.name}")
         for outer in (node.decorator_list, node.bases, node.keywords):
             self.body_of(outer)
@@ -263,11 +261,11 @@ class _Writer:
             self.body_of(getattr(node, "type_params", []))
             self.body(node.body)
 
-    def assign(self, node: ast.Assign) -> None:
+    def visit_Assign(self, node: ast.Assign) -> None:
         """A method's options have descriptions for readers."""
         options = isinstance(node.targets[0], ast.Name) and node.targets[0].id == "options"
         if not (options and self.scopes and self.scopes[-1].of_class):
-            return self.plain(node)
+            return self.generic_visit(node)
         described = ast.walk(node.value)
         for part in described:
             if isinstance(part, ast.Dict):
@@ -275,36 +273,36 @@ class _Writer:
                     ast.Constant("") if _is_description(key) and _is_text(value) else value
                     for key, value in zip(part.keys, part.values, strict=True)
                 ]
-        return self.plain(node)
+        return self.generic_visit(node)
 
-    def annotated(self, node: ast.AnnAssign) -> None:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """Annotations of variables are not evaluated in functions; those in classes may say what a
         class is made of."""
         inside = self.scopes and not self.scopes[-1].of_class
         if inside or (self.of_ours and not self.scopes):
             if node.value is not None:
-                self.plain(ast.Assign([node.target], node.value))
+                self.generic_visit(ast.Assign([node.target], node.value))
             else:
-                self.plain(node, "annotation")
+                self.generic_visit(node, "annotation")
         else:
-            self.plain(node)
+            self.generic_visit(node)
 
-    def asserted(self, node: ast.Assert) -> None:
-        self.plain(node, "msg")
+    def visit_Assert(self, node: ast.Assert) -> None:
+        self.generic_visit(node, "msg")
 
-    def raised(self, node: ast.Raise) -> None:
+    def visit_Raise(self, node: ast.Raise) -> None:
         if not isinstance(node.exc, ast.Call):
-            return self.plain(node)
+            return self.generic_visit(node)
         self._call(node.exc, calls=False)
-        return self.plain(node, "exc")
+        return self.generic_visit(node, "exc")
 
-    def call(self, node: ast.Call) -> None:
+    def visit_Call(self, node: ast.Call) -> None:
         if _called(node) in ("track", "add_task"):
             self._call(node, keyword="description")
         elif self._shows(node):
             self._call(node)
         else:
-            self.plain(node)
+            self.generic_visit(node)
 
     def _shows(self, node: ast.Call) -> bool:
         """Whether a call shows its texts to a reader."""
@@ -319,7 +317,7 @@ class _Writer:
     def _call(self, node: ast.Call, keyword: str | None = None, calls: bool = True) -> None:
         """A call without its texts, or that of one keyword. calls: whether what they call counts."""
         self.parts.append("Call")
-        self.node(node.func)
+        self.visit(node.func)
         for name, value in [
             *(("", value) for value in node.args),
             *((word.arg or "**", word.value) for word in node.keywords),
@@ -330,35 +328,15 @@ class _Writer:
                 if calls:
                     self._calls_in(value)
             else:
-                self.node(value)
+                self.visit(value)
         self.parts.append(")")
 
     def _calls_in(self, value: ast.AST) -> None:
         for part in ast.iter_child_nodes(value):
             if isinstance(part, _ACTIVE):
-                self.node(part)
+                self.visit(part)
             else:
                 self._calls_in(part)
-
-
-_WRITERS = {
-    ast.Name: _Writer.named,
-    ast.ExceptHandler: _Writer.binding,
-    ast.MatchAs: _Writer.binding,
-    ast.MatchStar: _Writer.binding,
-    ast.MatchMapping: _Writer.binding,
-    ast.Nonlocal: _Writer.nonlocals,
-    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda), _Writer.function),
-    **dict.fromkeys(
-        (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), _Writer.comprehension
-    ),
-    ast.ClassDef: _Writer.klass,
-    ast.Assign: _Writer.assign,
-    ast.AnnAssign: _Writer.annotated,
-    ast.Assert: _Writer.asserted,
-    ast.Raise: _Writer.raised,
-    ast.Call: _Writer.call,
-}
 
 
 def _bound(body: list[ast.AST]) -> tuple[set[str], set[str]]:
