@@ -38,6 +38,7 @@ from diagvib.studies.study import Study, parse_study
 
 # Of a baseline, for readers; rewording them does not affect results.
 _TEXTS = ("origin", "title")
+_STUDY_TEXTS = {"name", "title", "meaning", "opportunity"}
 
 
 class JobSettings(Strict):
@@ -199,7 +200,9 @@ def stage_settings(
     if stage in ("encode", "train", "tune"):
         values["baseline"] = _baseline_settings(config, stage, baseline)
     if stage == "encode":
-        values["encoder"] = _encoder(values["baseline"], baseline)
+        values["encoder"] = encoder_settings(values["baseline"])
+        if values["encoder"] is None:
+            raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
     if stage == "tune":
         study = config.tuning.study
         method = values["baseline"]["method"]["name"]
@@ -207,27 +210,12 @@ def stage_settings(
     if study is not None:
         values["scene"] = config.study(study).scene
     if stage == "draw":
-        values |= _drawing(config.study(study), values["samples"])
+        scene = load_scene(values["scene"])
+        values["study"] = config.study(study).model_dump(mode="json", exclude=_STUDY_TEXTS)
+        values["dataset_samples"] = [dataset_sample(n, scene) for n in range(values["samples"])]
     job = validated(kind, {key: values[key] for key in kind.model_fields}, "configuration")
     # With the keys in the order in which a command gets them.
     return validated(kind, job.plain(), "configuration")
-
-
-def _encoder(settings: dict, baseline: str) -> dict:
-    """The settings of a baseline's frozen network."""
-    encoder = encoder_settings(settings)
-    if encoder is None:
-        raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
-    return encoder
-
-
-def _drawing(study: Study, samples: int) -> dict:
-    """A study's definition, and its dataset samples."""
-    scene, texts = load_scene(study.scene), {"name", "title", "meaning", "opportunity"}
-    return {
-        "study": study.model_dump(mode="json", exclude=texts),
-        "dataset_samples": [dataset_sample(number, scene) for number in range(samples)],
-    }
 
 
 def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:

@@ -157,17 +157,14 @@ def search_space(settings: dict, ranges: Ranges, location: str, baseline: str) -
     space = {
         key: value_range for name in sections for key, value_range in ranges.get(name, {}).items()
     }
-    for key, value_range in space.items():
-        if key.startswith("model.") and is_frozen(settings):
+    of_model = {key: value_range for key, value_range in space.items() if key.startswith("model.")}
+    for key, value_range in of_model.items():
+        if is_frozen(settings):
             raise DiagvibError(
                 f"{location}: {key}: the network of {baseline} is frozen, and all trials have the same "
                 "features; leave out this key"
             )
-        if (
-            key.startswith("model.")
-            and value_range.choice is None
-            and present(settings, key) is None
-        ):
+        if value_range.choice is None and present(settings, key) is None:
             raise DiagvibError(
                 f"{location}: {key}: {baseline} does not say whether it is an integer; give {baseline} "
                 "a value for it, or write `choice`"

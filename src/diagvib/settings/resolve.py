@@ -61,8 +61,7 @@ def command_for(root: str | Path, command: str) -> str:
     folders = Path(root), Path("config"), Path(), *sorted(Path("config").glob("photos/*"))
     for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         with suppress(DiagvibError):
-            config = read_yaml(file)
-            configured_root = config.get("root") if isinstance(config, dict) else None
+            configured_root = read_valid(dict, file).get("root")
             if (
                 isinstance(configured_root, str)
                 and Path(configured_root).resolve() == Path(root).resolve()
@@ -111,13 +110,14 @@ def with_paths(config: dict, path: Path) -> dict:
         path = Path(os.path.relpath(path))
     file_lists = {key: config[key] for key in _FILES if isinstance(config.get(key), list)}
     return config | {
-        key: [_named_in(path, name) if isinstance(name, str) else name for name in names]
+        key: [
+            named_in(path, name, Path.exists)
+            if isinstance(name, str) and name not in PUBLISHED_TEXTURES
+            else name
+            for name in names
+        ]
         for key, names in file_lists.items()
     }
-
-
-def _named_in(path: Path, name: str) -> str:
-    return name if name in PUBLISHED_TEXTURES else named_in(path, name, Path.exists)
 
 
 def _override(override: str) -> dict:
