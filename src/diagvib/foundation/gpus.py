@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
 from diagvib.foundation.devices import VISIBLE, likely_gpu, names_gpu
@@ -29,13 +29,8 @@ def visible_gpus() -> list[str]:
     driver_list, selection = _driver_list(), os.environ.get(VISIBLE)
     if selection is None:
         return ["0"] * likely_gpu("auto") if driver_list is None else [*chain(*driver_list)]
-    gpus: list[str] = []
-    for entry in selection.split(","):
-        gpu = _address(entry.strip(), driver_list)
-        if gpu is None:  # CUDA, too, ignores what follows
-            break
-        gpus.append(gpu)
-    return [*dict.fromkeys(gpus)]
+    gpus = (_address(entry.strip(), driver_list) for entry in selection.split(","))
+    return [*dict.fromkeys(takewhile(bool, gpus))]  # CUDA, too, ignores what follows
 
 
 def _address(entry: str, driver_list: list[list[str]] | None) -> str | None:

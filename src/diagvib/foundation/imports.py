@@ -254,12 +254,10 @@ def _version_of_reader() -> tuple:
 def _content_digest(path: Path, unused: Iterable[str] = ()) -> str:
     """sha256, as hex, of a file; of YAML, of its keys other than those that are unused, without
     comments."""
-    if path.suffix not in (".yaml", ".yml"):
-        return file_sha256(path)
-    try:
-        content = parse_yaml(path.read_text(encoding="utf-8"), str(path))
-    except (DiagvibError, ValueError):
-        return file_sha256(path)
+    content = None
+    if path.suffix in (".yaml", ".yml"):
+        with suppress(DiagvibError, ValueError):
+            content = parse_yaml(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(content, dict):
         return file_sha256(path)
     return text_sha256(repr({key: value for key, value in content.items() if key not in unused}))

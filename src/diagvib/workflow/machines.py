@@ -60,6 +60,13 @@ class Store:
             self.files.put_file(str(path), temporary)
             self.files.mv(temporary, target)
 
+    def put_all(self, paths: Iterable[Path]) -> dict[str, str]:
+        """Copy the files that are at or below these paths here; returns the sha256 of each."""
+        digests = {str(path): file_sha256(path) for path in _files(paths)}
+        for path, digest in digests.items():
+            self.put(Path(path), digest)
+        return digests
+
     def get(self, digest: str, path: Path) -> None:
         """Copy a file from here to `path`, unless it is there. DiagvibError for a damaged one."""
         if path.is_file() and file_sha256(path) == digest:
@@ -101,34 +108,29 @@ class JobFiles:
     continues; and the files that say it is finished."""
 
     def __init__(self, layout: Layout, job: Job, names: dict[str, str]):
-        model = job.settings["model"]
-        network = job.network if isinstance(job, (Train, Tune)) else None
-        self.reads = [layout.prepared(job.scene), layout.tuning]
-        if weights := published_weights(model):
-            self.reads.append(layout.weights(*weights).parent)
-        for study, binding in _datasets(job, names):
-            self.reads.append(layout.recipes(study, binding))
-            if job.images == "parquet":
-                self.reads.append(layout.images(study, binding))
-            if network:
-                self.reads.append(layout.features(network, study, binding))
+        network, baseline = job.network, names.get("baseline")
         if isinstance(job, Tune):
-            baseline = names["baseline"]
+            datasets = [(job.tuning.study, binding) for binding in job.tuning.bindings]
             self.folders = [layout.tuned(baseline)]
             self.finished = [layout.tuning / f"{baseline}.{kind}" for kind in ("csv", "yaml")]
-        elif isinstance(job, Train):
-            of_job = names["baseline"], names["study"], names["binding"]
-            self.folders = [layout.runs(*of_job), layout.checkpoints(*of_job)]
-            self.finished = [self.folders[0] / DIGESTS_FILE]
         else:
-            self.folders = [layout.features(job.network, names["study"], names["binding"])]
-            self.finished = [self.folders[0] / FEATURES_FILE]
-
-
-def _datasets(job: Job, names: dict[str, str]) -> list[tuple[str, str]]:
-    if isinstance(job, Tune):
-        return [(job.tuning.study, binding) for binding in job.tuning.bindings]
-    return [(names["study"], names["binding"])]
+            datasets = [(names["study"], names["binding"])]
+            if isinstance(job, Train):
+                of_job = baseline, *datasets[0]
+                self.folders = [layout.runs(*of_job), layout.checkpoints(*of_job)]
+                self.finished = [self.folders[0] / DIGESTS_FILE]
+            else:
+                self.folders = [layout.features(network, *datasets[0])]
+                self.finished = [self.folders[0] / FEATURES_FILE]
+        self.reads = [layout.prepared(job.scene), layout.tuning]
+        if weights := published_weights(job.settings["model"]):
+            self.reads.append(layout.weights(*weights).parent)
+        for dataset in datasets:
+            self.reads.append(layout.recipes(*dataset))
+            if job.images == "parquet":
+                self.reads.append(layout.images(*dataset))
+            if baseline and network:
+                self.reads.append(layout.features(network, *dataset))
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
@@ -151,11 +153,7 @@ def run_on(
             "s3://bucket/folder (profiles/README.md)"
         )
     store, files = Store(os.environ[STORE]), JobFiles(layout, job, names)
-    sent = {
-        str(path): file_sha256(path) for path in _files([settings, *files.reads, *files.folders])
-    }
-    for path, digest in sent.items():
-        store.put(Path(path), digest)
+    sent = store.put_all([settings, *files.reads, *files.folders])
     message = {
         "line": line,
         "settings": str(settings),
@@ -241,11 +239,6 @@ def receive(address: str) -> int:
 
     threading.Thread(target=stop_with_sender, daemon=True).start()
     code = process.wait()
-    outputs = {
-        str(path): file_sha256(path)
-        for path in _files(map(Path, message["folders"] + message["finished"]))
-    }
-    for path, digest in outputs.items():
-        store.put(Path(path), digest)
+    outputs = store.put_all(map(Path, message["folders"] + message["finished"]))
     store.answer(message["answer"], outputs)
     return code

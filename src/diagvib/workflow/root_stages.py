@@ -87,7 +87,11 @@ def write_root_stages(root: str, config: Configuration) -> None:
         "# and options of outs, such as `push: false`.\n"
     )
     # The curves of a route only where the root has its studies.
-    plots = [plot for plot in main_file["plots"] if Path(root, *_plotted(plot)).exists()]
+    plots = [
+        plot
+        for plot in main_file["plots"]
+        if Path(root, plot if isinstance(plot, str) else next(iter(plot))).exists()
+    ]
     content = {"stages": {"all": stage}, **({"plots": plots} if plots else {})}
     write_text(stages_of(root), comment + _yaml(content))
 
@@ -114,11 +118,15 @@ def _with_options(stage: dict, predecessor: dict) -> dict:
 def code_files(config: Configuration) -> set[str]:
     """The files below the current folder with the code of a configuration's runs and figures, as
     relative paths; without those of installed packages."""
-    pairs = ((study, baseline.name) for study in config.studies for baseline in config.baselines)
-    codes = [stage_code(config, "train", study=study, baseline=name) for study, name in pairs]
-    for study, name in product(config.studies, config.networks.values()):
-        codes.append(stage_code(config, "encode", study=study, baseline=name))
-    files = {path for code in [*codes, stage_code(config, "plot")] for path in code.files.values()}
+    baselines = {
+        "train": [baseline.name for baseline in config.baselines],
+        "encode": config.networks.values(),
+    }
+    codes = [stage_code(config, "plot")]
+    for stage, names in baselines.items():
+        for study, name in product(config.studies, names):
+            codes.append(stage_code(config, stage, study=study, baseline=name))
+    files = {path for code in codes for path in code.files.values()}
     below = {os.path.relpath(path) for path in files if path.absolute().is_relative_to(Path.cwd())}
     return {path for path in below if not {*Path(path).parts} & {".venv", "site-packages"}}
 
@@ -153,11 +161,6 @@ def write_ignored(root: str) -> None:
     metrics."""
     results = "/results/*\n!/results/metrics/" if is_published(root) else "/results/"
     write_text(Path(root) / ".gitignore", f"/data/\n{results}\n/logs/\n/{PROVENANCE}\n")
-
-
-def _plotted(plot: str | dict) -> list[str]:
-    """The path of an entry under `plots`."""
-    return [plot] if isinstance(plot, str) else [*plot]
 
 
 def _yaml(value: object) -> str:
