@@ -125,16 +125,14 @@ def _repeats(reference_runs: Collected, other_runs: Collected, letters: tuple[st
 def _changes(reference_runs: Collected, other_runs: Collected) -> list[list[str]]:
     """Differences in how the runs were made: baselines, key, its values in each folder. Settings,
     training protocol, versions, device, and digests of code and images."""
-    values = [_made_with(collected) for collected in (reference_runs, other_runs)]
+    reference_values, other_values = map(_made_with, (reference_runs, other_runs))
     differing: dict[tuple, list[str]] = {}
-    for baseline in values[0]:
-        values_of_both = [values_of_baseline.get(baseline, {}) for values_of_baseline in values]
-        for key in sorted({*values_of_both[0], *values_of_both[1]}) if values_of_both[1] else ():
-            value_pair = [
-                sorted(values_of_baseline.get(key, ["-"])) for values_of_baseline in values_of_both
-            ]
-            if value_pair[0] != value_pair[1]:
-                texts = (", ".join(v) if len(v) < 3 else f"{len(v)} values" for v in value_pair)
+    for baseline in [name for name in reference_values if name in other_values]:
+        pair = reference_values[baseline], other_values[baseline]
+        for key in sorted({*pair[0], *pair[1]}):
+            values = [sorted(values_by_key.get(key, ["-"])) for values_by_key in pair]
+            if values[0] != values[1]:
+                texts = (", ".join(v) if len(v) < 3 else f"{len(v)} values" for v in values)
                 differing.setdefault((key, *texts), []).append(baseline)
     return [[", ".join(names), *pair] for pair, names in differing.items()]
 

@@ -17,12 +17,7 @@ from diagvib.foundation.version import RELEASE_DATE, __version__
 
 CROISSANT = "croissant.json"
 _CONTEXT = Path(__file__).with_suffix(".json")  # the names of the vocabularies
-_TYPES = {
-    "Image": "sc:ImageObject",
-    "string": "sc:Text",
-    "float": "sc:Float",
-    "double": "sc:Float",
-}
+_TYPES = {"Image": "sc:ImageObject", "string": "sc:Text", "float": "sc:Float", "double": "sc:Float"}
 
 
 def write_croissant(
@@ -37,18 +32,20 @@ def write_croissant(
     for dataset in exported:
         for split in dataset.images:
             path, name = f"{dataset.folder}/{split}.parquet", f"{dataset.name}/{split}"
-            file_object = {"@id": path, "@type": "cr:FileObject", "name": path, "contentUrl": path}
-            file_object |= {
-                "encodingFormat": "application/x-parquet",
-                "sha256": file_sha256(out / path),
-            }
-            files.append(file_object)
+            files.append(
+                {
+                    "@id": path,
+                    "@type": "cr:FileObject",
+                    "name": path,
+                    "contentUrl": path,
+                    "encodingFormat": "application/x-parquet",
+                    "sha256": file_sha256(out / path),
+                }
+            )
             fields = [*_fields(name, path, out)]
             records.append({"@id": name, "@type": "cr:RecordSet", "name": name, "field": fields})
     description = {
-        "name": "-".join(
-            ["diagvib", *dict.fromkeys(exported_dataset.study for exported_dataset in exported)]
-        ),
+        "name": "-".join(["diagvib", *dict.fromkeys(dataset.study for dataset in exported)]),
         "description": facts["dataBiases"],
         "version": __version__,
         # Of this version, not the day of the export: exported again, the file is the same.

@@ -39,11 +39,14 @@ def pooled(components: pd.DataFrame) -> pd.DataFrame:
     what is subtracted, `base`."""
     seeds, run = components["sd_seeds"] ** 2, components["sd_run"] ** 2
     # Unlike the square of sd_samples, this difference may be below 0, and its mean is unbiased.
-    variances = components[_KIND].assign(samples=run - seeds, seeds=seeds)
-    variances["low"], variances["high"] = (
-        components[f"sd_run_{end}"] ** 2 for end in ("low", "high")
+    variances = components[_KIND].assign(
+        samples=run - seeds,
+        seeds=seeds,
+        low=components["sd_run_low"] ** 2,
+        high=components["sd_run_high"] ** 2,
+        base=components["mean"],
     )
-    means = variances.assign(base=components["mean"]).groupby(_KIND, sort=False).mean()
+    means = variances.groupby(_KIND, sort=False).mean()
     subtracted = [
         (protocol, number.split(" - ")[-1], study) for protocol, number, study in means.index
     ]

@@ -24,7 +24,7 @@ from diagvib.commands.hook_checks import check_facts, check_loss, check_results,
 from diagvib.commands.rates import BaselineRates, PhaseRate
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.plug_ins import out_of_memory, reason
+from diagvib.foundation.plug_ins import out_of_memory, package_of, reason
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.images.features import FeatureFiles
 from diagvib.methods.method import Method, Phase, Sampling, Unlabelled
@@ -167,13 +167,10 @@ def _failures(problems: list[str]) -> Iterator[None]:
 def _place(error: Exception) -> str:
     """Where an exception comes from: the user's own code, or else ours."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames]
-    of_user = [number for number, name in enumerate(packages) if name not in _LIBRARIES]
-    ours = [number for number, name in enumerate(packages) if name == "diagvib"]
-    code, line = next(
-        (frames[number].f_code, frames[number].f_lineno) for number in [*of_user[-1:], ours[-1]]
-    )
-    return f"{code.co_qualname} ({code.co_filename}, line {line})"
+    of_user = [frame for frame in frames if package_of(frame) not in _LIBRARIES]
+    ours = [frame for frame in frames if package_of(frame) == "diagvib"]
+    frame = (of_user or ours)[-1]
+    return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}, line {frame.f_lineno})"
 
 
 def _prepared(config: ResolvedConfiguration, name: str, problems: list[str]) -> Path:

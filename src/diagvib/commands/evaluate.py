@@ -4,6 +4,7 @@ user could have written, runs the workflow with it, and prints the tables."""
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError
@@ -28,6 +29,12 @@ OWN_OUTPUTS = {**_TRAINED, "batch_size": 8, "max_epochs": 1}
 _LONGEST = 118
 # Prefixes of the names of baselines that `evaluate` and `score` write.
 _KINDS = ("frozen_", "fitted_", "zero_shot_", "scored_")
+# Family of networks -> what gives the name of published weights, and their `input`.
+_INPUTS = {
+    "torchvision": "diagvib.models.torchvision_models:torchvision_input",
+    "timm": "diagvib.models.timm_models:timm_input",
+    "clip": "diagvib.models.clip:clip_input",
+}
 
 
 def frozen_baseline(model: str, weights: str | None = None, size: int | None = None) -> dict:
@@ -198,21 +205,10 @@ def published_input(model: str, weights: str | None) -> tuple[str | None, dict |
     `input` with which they were trained; a package's have the input of timm's default. The `input`
     is None for other networks."""
     kind, network_weights = family(model), weights_of(weights)
-    tag_name = network_weights if isinstance(network_weights, str) else None
-    if kind == "torchvision":
-        from diagvib.models.torchvision_models import torchvision_input
-
-        tag, input_settings = torchvision_input(model, tag_name)
-    elif kind == "timm":
-        from diagvib.models.timm_models import timm_input
-
-        tag, input_settings = timm_input(model, tag_name)
-    elif kind == "clip":
-        from diagvib.models.clip import clip_input
-
-        tag, input_settings = clip_input(model, tag_name)
-    else:
+    if kind not in _INPUTS:
         return weights, None
+    tag_name = network_weights if isinstance(network_weights, str) else None
+    tag, input_settings = resolve_name(_INPUTS[kind])(model, tag_name)
     return weights or tag, input_settings
 
 

@@ -1,7 +1,5 @@
 """`diagvib evaluate --head own`: a classifier that was fitted elsewhere, with its own outputs."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from pathlib import Path
@@ -72,17 +70,16 @@ def _named(model: str) -> tuple[str, list[str]]:
 def _scaling(name: str, weights: str | None, size: int | None) -> dict:
     """The options of the method that say how images are prepared."""
     kind, is_file = family(name), isinstance(weights_of(weights), dict)
-    keys = ("mean", "std", *(() if is_file else ("size", "interpolation")))
     if kind == "transformers":
         from diagvib.models.fitted import transformers_input
 
         values = transformers_input(Path(name.removeprefix("transformers/")))
-        keys = tuple(values)
     elif kind in ("torchvision", "timm"):
         values = published_input(name, None if is_file else weights)[1]
+        keys = ("mean", "std", *(() if is_file else ("size", "interpolation")))
+        values = {key: values[key] for key in keys if key in values}
     else:
         values = _PLAIN if kind == "own" else {}
-    values = {key: values[key] for key in keys if key in values}
     return values | ({"size": size} if size else {})
 
 

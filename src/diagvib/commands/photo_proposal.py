@@ -181,19 +181,15 @@ def cells_text(proposal: Proposal) -> str:
             "value for each of train, val and test"
         )
     target, cue, *_ = proposal.classes
-    if untrained := _untrained(proposal, target):
+    classes = proposal.photos.groupby("split")[target].unique()
+    # Of a published split.
+    if untrained := sorted({*classes.get("test", ())} - {*classes.get("train", ())}):
         lines.append(
             f"{target} {some_names(untrained)}: has test photos, but none to train with, so that no answer "
             "can be right; leave it out, or add photos"
         )
     counts_table = cells.unstack(cue) if len(cells) <= _MOST_CELLS else cells.describe()
     return "\n".join([*lines, counts_table.to_string(), *_usage(proposal)])
-
-
-def _untrained(proposal: Proposal, target: str) -> list[str]:
-    """The classes that a published split tests without training them."""
-    classes = proposal.photos.groupby("split")[target].unique()
-    return sorted({*classes.get("test", ())} - {*classes.get("train", ())})
 
 
 def _usage(proposal: Proposal) -> list[str]:

@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.commands.plan_sizes import disk_space, image_count, split_sizes
-from diagvib.commands.plan_speeds import (
-    MEASURED_SIZE,
-    baseline_speeds,
-    dry_runs,
-    pixel_ratio,
-)
+from diagvib.commands.plan_speeds import MEASURED_SIZE, baseline_speeds, dry_runs, pixel_ratio
 from diagvib.commands.plan_times import longest_job, render_seconds, train_seconds
 from diagvib.commands.rates import BaselineRates, newest_files, read_rates
 from diagvib.foundation.devices import likely_gpu
@@ -90,7 +85,7 @@ def _counts(config: ResolvedConfiguration, sizes: Mapping) -> dict:
     return {
         "jobs": of_stages | ({"encode": encoded} if encoded else {}) | {"train": len(jobs)},
         "datasets": config.dataset_count * len(pairs),
-        "images": image_count(config, sizes, pairs),
+        "images": image_count(config, sizes, [study for study, _ in pairs]),
         "runs": runs.total(),
         "runs_per_baseline": dict(runs),
     }

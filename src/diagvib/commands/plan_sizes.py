@@ -1,6 +1,6 @@
 """How much a configuration will make: images, and bytes on disk."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from diagvib.commands.multiply_adds import weights_bytes
 from diagvib.scenes import load_scene
@@ -40,9 +40,9 @@ def _photos(config: Configuration, study: Study) -> dict[str, int]:
     return {split: len(draw.published(split)) for split in SPLITS}
 
 
-def image_count(config: Configuration, sizes: Mapping, datasets: Iterable[Sequence[str]]) -> int:
-    """Images of all dataset samples of these pairs of study and binding."""
-    return config.dataset_count * sum(sum(sizes[study].values()) for study, _ in datasets)
+def image_count(config: Configuration, sizes: Mapping, studies: Iterable[str]) -> int:
+    """Images of all dataset samples of these studies, each in one binding."""
+    return config.dataset_count * sum(sum(sizes[study].values()) for study in studies)
 
 
 def disk_space(config: Configuration, sizes: Mapping, runs: Mapping[str, int]) -> dict:
@@ -68,9 +68,9 @@ def _dataset_bytes(config: Configuration, sizes: Mapping) -> dict[str, int]:
     size, images, pixels = config.image_size, 0, 0.0
     downloaded = any(load_scene(name).sources for name in config.scenes)
     sources = SOURCE_BYTES[config.sources] if downloaded else 0
-    for study, binding in config.datasets:
+    for study, _ in config.datasets:
         scene = load_scene(config.study(study).scene)
-        count = image_count(config, sizes, [(study, binding)])
+        count = image_count(config, sizes, [study])
         # Scenes of photos say what theirs need, which is more.
         of_one = scene.bytes_per_pixel
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)

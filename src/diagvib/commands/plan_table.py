@@ -127,24 +127,19 @@ def _unknown(plan: dict, config: Configuration, stage: str) -> str:
 
 
 def _measurements(plan: dict) -> dict[str, str]:
-    """What the times follow from."""
-    setups = _measured_with(plan)
-    sources = ", ".join(plan["rates_from"]) or (
-        "nothing measured yet: run `python benchmarks/render.py` and `python benchmarks/train.py "
-        f"--device {plan['device']}`, or name a result file of theirs with --rates"
-    )
-    return ({"measured with": setups} if setups else {}) | {"rates from": sources}
-
-
-def _measured_with(plan: dict) -> str:
-    """The setups of the rates, each with its stages."""
-    stages = {}
+    """What the times follow from: the setups of the rates, each with its stages, and their files."""
+    stages: dict[str, list[str]] = {}
     for stage, setup in plan["setups"].items():
         if setup and plan["seconds"][stage]:
             stages.setdefault(setup, []).append(stage.removeprefix("train "))
     if plan["device"] == "cuda" and plan["seconds"]["render"]:
         stages |= {"a CPU": ["render"]}
-    return "; ".join(f"{setup}: {', '.join(names)}" for setup, names in stages.items())
+    setups = "; ".join(f"{setup}: {', '.join(names)}" for setup, names in stages.items())
+    sources = ", ".join(plan["rates_from"]) or (
+        "nothing measured yet: run `python benchmarks/render.py` and `python benchmarks/train.py "
+        f"--device {plan['device']}`, or name a result file of theirs with --rates"
+    )
+    return ({"measured with": setups} if setups else {}) | {"rates from": sources}
 
 
 def _listed(counts: dict[str, int], form: Callable = "{:,}".format) -> str:

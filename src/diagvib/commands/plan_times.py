@@ -33,7 +33,7 @@ def train_seconds(
         scale = 1 / parallel if baseline.name in timed else _scale(config, baseline)
         encoding = {(baseline.network, *dataset) for dataset in datasets} - encoded_before
         encoded_before |= encoding
-        images_encoded = image_count(config, sizes, [dataset for _, *dataset in encoding])
+        images_encoded = image_count(config, sizes, [study for _, study, _ in encoding])
         of_studies = [sizes[study] for study, _ in datasets]
         trained = _seconds(config, speeds[baseline.name], of_studies, images_encoded)
         seconds[f"train {baseline.name}"] = trained and scale * trained
@@ -54,8 +54,8 @@ def longest_job(
     return max(
         (
             scales[name] * (_seconds(config, speeds[name], [sizes[study]], encoded) or 0)
-            for name, study, binding in config.train_jobs
-            for encoded in [image_count(config, sizes, [(study, binding)])]
+            for name, study, _ in config.train_jobs
+            for encoded in [image_count(config, sizes, [study])]
         ),
         default=0.0,
     )

@@ -66,7 +66,8 @@ def publish(config: ResolvedConfiguration) -> str:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     record(copy, published)
     dvc("push", stages_of(copy))
-    unused = _unused_objects()
+    used = {path for name in published_roots() for path in _objects(name)}
+    unused = [path for path in STORE.glob("files/md5/*/*") if path not in used]
     for path in unused:
         path.unlink()
     count, size = git_size(Path(PUBLISHED))
@@ -108,12 +109,6 @@ def why_no_clone(config: ResolvedConfiguration) -> str | None:
         if path not in tracked and not Path(path).is_dir():
             return f"{label}{path} is not in git; `git add` and `git commit` it first"
     return None
-
-
-def _unused_objects() -> list[Path]:
-    """The files in STORE that no published root has."""
-    used = {path for root in published_roots() for path in _objects(root)}
-    return [path for path in STORE.glob("files/md5/*/*") if path not in used]
 
 
 def _objects(root: str) -> set[Path]:

@@ -1,7 +1,5 @@
 """`diagvib table`: one table for a paper, methods by studies, from a root's runs."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isclose
@@ -26,13 +24,7 @@ from diagvib.results.metric_sets.metric_set import (
 from diagvib.results.metric_sets.registry import METRIC_SETS
 from diagvib.results.read_runs import run_folder
 from diagvib.results.reader_tables import Table, interval, latex, markdown, narrowed, percent
-from diagvib.results.tidy_tables import (
-    bare,
-    baseline_settings,
-    marked,
-    read_tables,
-    with_seeds,
-)
+from diagvib.results.tidy_tables import bare, baseline_settings, marked, read_tables, with_seeds
 from diagvib.studies.known_studies import known_studies
 
 AVERAGE = "average"
@@ -206,12 +198,11 @@ def write_table(root: Path, choices: Choices, out: Path) -> Table:
         raise DiagvibError(f"{out}: the extension must be one of {', '.join(FORMATS)}")
     table = methods_table(root, choices)
     if out.suffix == ".csv":
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows([table.heads, *table.rows])
-        write_text(out, buffer.getvalue())
-    elif out.suffix == ".md":
-        write_text(out, "\n".join(markdown(table)) + "\n")
+        frame = pd.DataFrame(table.rows, columns=table.heads)
+        text = frame.to_csv(index=False, lineterminator="\n")
     else:
-        lines = ["% needs \\usepackage{booktabs}", *latex(table, "")]
-        write_text(out, "\n".join(lines) + "\n")
+        needed = "% needs \\usepackage{booktabs}"
+        lines = markdown(table) if out.suffix == ".md" else [needed, *latex(table, "")]
+        text = "\n".join(lines) + "\n"
+    write_text(out, text)
     return table

@@ -49,11 +49,10 @@ def print_trial(config: ResolvedConfiguration, dataset: tuple[str, str], dry: Dr
     facts = {"given": _given(baseline, dataset), "settings": _settings(config, baseline)}
     title = f"Tried: {baseline.name} on {study} {binding}"
     print_facts(title, facts | _speeds(config, dry))
-    for line in (
-        *(f"would fail: {problem}" for problem in dry.problems),
-        *(f"would be doubtful: {doubt}" for doubt in dry.doubts),
-    ):
-        print(line)
+    for problem in dry.problems:
+        print(f"would fail: {problem}")
+    for doubt in dry.doubts:
+        print(f"would be doubtful: {doubt}")
     if not dry.problems:
         print("every hook was called, and nothing failed")
 

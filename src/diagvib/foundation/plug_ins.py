@@ -67,7 +67,7 @@ def exits_refused() -> Iterator[None]:
         error = _interrupt(error) or error
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         pressed = isinstance(error, KeyboardInterrupt) and not _is_raised(error.__traceback__)
-        if pressed or _package(frames[-1]) in _ENDING:
+        if pressed or package_of(frames[-1]) in _ENDING:
             raise
         foreign = _foreign(error)
         frame = foreign[-1][0] if foreign else frames[-1]
@@ -103,10 +103,11 @@ def _foreign(error: BaseException) -> list[tuple[FrameType, int]]:
     """Where an exception passed through code that is not of Python or ours, with the lines; the
     innermost comes last."""
     trace = traceback.walk_tb(error.__traceback__)
-    return [(frame, line) for frame, line in trace if _package(frame) not in _PROVIDED]
+    return [(frame, line) for frame, line in trace if package_of(frame) not in _PROVIDED]
 
 
-def _package(frame: FrameType) -> str:
+def package_of(frame: FrameType) -> str:
+    """The topmost package whose code a frame runs."""
     return frame.f_globals.get("__name__", "").partition(".")[0]
 
 
