@@ -1,8 +1,6 @@
 """The command `diagvib imagenet-w`: measure networks on folders of photos at once, without a
 configuration. Scene, answers and metrics are those of `config/imagenet_w.yaml`."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """A study and a binding that `diagvib.load` is asked for by their names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images that a workflow has made in its root, and the studies of its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,14 +64,15 @@ class FinishedRoot:
         if not (recipes.is_file() and digests.is_file()):
             return
         image_size = _configuration(layout.root).get("image_size")
-        rendered_size = read_json(digests).get("image_size")
+        recorded = read_json(digests)
+        rendered_size = recorded.get("image_size")
         if image_size and rendered_size and image_size != rendered_size:
             raise DiagvibError(
                 f"{digests.parent}: its images have {rendered_size} pixels per side, but "
                 f"{layout.root / 'config.yaml'} has image_size: {image_size}; render them again with "
                 "`snakemake images --cores all` and `images: parquet`, or leave out `root`"
             )
-        rendered_from = read_json(digests).get("recipes")
+        rendered_from = recorded.get("recipes")
         if rendered_from and rendered_from != made_from(read_metadata(recipes), 0)["recipes"]:
             raise DiagvibError(
                 f"{digests.parent}: its images are of earlier recipes than those in {recipes}; render "

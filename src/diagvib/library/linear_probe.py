@@ -1,7 +1,5 @@
 """`diagvib.probe`: a linear layer trained on features of your own network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Unpack
 

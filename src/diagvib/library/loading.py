@@ -1,7 +1,5 @@
 """`diagvib.load`: images of a workflow's root, or drawn and rendered now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
@@ -166,12 +164,5 @@ def load(
     bound.check_sample(sample)
     bound, images = source.images(bound, sample, SPLITS if split == "all" else (split,))
     return StudyDataset(
-        bound,
-        split,
-        sample,
-        images,
-        transform,
-        dtype,
-        metadata == "tensor",
-        classes == "sample",
+        bound, split, sample, images, transform, dtype, metadata == "tensor", classes == "sample"
     )

@@ -1,7 +1,5 @@
 """Images that `diagvib.load` draws and renders now, without a workflow's root."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`diagvib.score`: a fitted classifier, measured with its own outputs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

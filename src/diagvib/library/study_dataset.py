@@ -1,7 +1,5 @@
 """One split of a study's dataset, or all, as a PyTorch dataset that knows its metrics."""
 
-from __future__ import annotations
-
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -164,7 +162,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
 
     def get_subset(
         self, split: str, frac: float = 1.0, transform: Callable[[Image], Any] | None = None
-    ) -> StudyDataset[Any, Metadata]:
+    ) -> "StudyDataset[Any, Metadata]":
         """One split of `all`, or a random share of it, from 0 to 1. transform: applied after this
         dataset's."""
         if not 0 <= frac <= 1:
@@ -209,8 +207,7 @@ class StudyDataset(Dataset[tuple[Image, int, Metadata]], Generic[Image, Metadata
         right, columns = predicted == truth, dict(zip(fields, rows.T, strict=True))
         names = {field: np.array(self.metadata_map[field])[columns[field]] for field in fields}
         frame = pd.DataFrame({**names, "is right": right})  # no name of a factor
-        by = [*reversed([*self.cue_classes, "y"])]
-        cells = frame.groupby(by)["is right"].agg(["mean", "size"])
+        cells = frame.groupby(["y", *reversed(self.cue_classes)])["is right"].agg(["mean", "size"])
         metrics = {"acc_avg": float(right.mean())}
         for cell, (accuracy, count) in cells.iterrows():
             labels = cell if isinstance(cell, tuple) else (cell,)
