@@ -20,22 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from diagvib.foundation.devices import (
-    core_count,
-    device_name,
-    likely_gpu,
-    machine,
-    resolve_device,
-)
+from diagvib.foundation.devices import core_count, device_name, likely_gpu, machine, resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import (
-    DIGESTS_FILE,
-    alone,
-    forget,
-    read_json,
-    write_digests,
-    writing,
-)
+from diagvib.foundation.files import DIGESTS_FILE, alone, forget, read_json, write_digests, writing
 from diagvib.foundation.messages import say
 from diagvib.foundation.parallel import in_turn, side_by_side
 from diagvib.foundation.progress import counting

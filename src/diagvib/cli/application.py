@@ -59,6 +59,6 @@ Root = Annotated[str | None, option("Folder for data/ and results/; default: the
 Classes = Annotated[
     str | None,
     option(
-        "Which output or prediction means which class: OUTPUT=CLASS,..., or a .yaml or .csv file.",
+        "Which output or prediction means which class: OUTPUT=CLASS,..., or a .yaml or .csv file."
     ),
 ]

@@ -44,7 +44,7 @@ def new_photos(
         str | None,
         option(
             "A table in the folder, with a row for each photo: CSV, TSV, JSON lines or Parquet; by "
-            "default the only one there. Without one, the folders' names are the labels.",
+            "default the only one there. Without one, the folders' names are the labels."
         ),
     ] = None,
     file: Annotated[str | None, option("The column with the photos' paths in the folder.")] = None,
@@ -52,8 +52,7 @@ def new_photos(
         str | None, option("Names of the levels of folders, from the top, such as place,animal.")
     ] = None,
     target: Annotated[
-        str | None,
-        option("The column or level to predict; NAME=COLUMN gives it another name."),
+        str | None, option("The column or level to predict; NAME=COLUMN gives it another name.")
     ] = None,
     cue: Annotated[
         list[str] | None,
@@ -66,7 +65,7 @@ def new_photos(
         str | None,
         option(
             "The column that says which person, animal or place a photo shows; all photos of one "
-            "are in one split.",
+            "are in one split."
         ),
     ] = None,
     name: Annotated[str | None, option("A name for all files; default: the folder's.")] = None,

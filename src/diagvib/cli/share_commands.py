@@ -31,8 +31,7 @@ def table(
         str | None, option("A column of the study's metrics; default: the main one.")
     ] = None,
     spread: Annotated[
-        Literal["stderr", "interval", "none"],
-        option("Standard error, 95 % interval, or none."),
+        Literal["stderr", "interval", "none"], option("Standard error, 95 % interval, or none.")
     ] = "stderr",
     average: Annotated[bool, option("With a column for the mean over studies.")] = True,
     label: Annotated[str, option("LaTeX's label.")] = "tab:results",
@@ -55,10 +54,7 @@ def submit(
     out: Annotated[Path, option("The folder to write to.")] = Path("leaderboard"),
     form: Annotated[
         Literal["leaderboard", "every-eval-ever", "model-index"],
-        option(
-            "Entries, records of Every Eval Ever, or model cards' results.",
-            "--format",
-        ),
+        option("Entries, records of Every Eval Ever, or model cards' results.", "--format"),
     ] = "leaderboard",
 ) -> None:
     """Write entries of the leaderboard, one for each baseline and study of a complete run."""
@@ -164,10 +160,7 @@ def _ledger(config: Path | None, root: str | None) -> tuple[str, keys.Configurat
 def prune(
     config: Annotated[
         list[Path] | None,
-        option(
-            "Configuration whose files are kept; repeatable. Default: the paper's.",
-            "--config",
-        ),
+        option("Configuration whose files are kept; repeatable. Default: the paper's.", "--config"),
     ] = None,
     yes: Annotated[bool, option("Delete without asking.", "--yes")] = False,
     dry_run: Annotated[bool, option("List only; delete nothing.", "--dry-run")] = False,

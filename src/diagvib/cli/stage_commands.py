@@ -32,9 +32,7 @@ Settings = Annotated[
 GpuShare = Annotated[
     int | None,
     option(
-        "Percent of the least used device to take, once they are free; 0: none.",
-        min=0,
-        max=100,
+        "Percent of the least used device to take, once they are free; 0: none.", min=0, max=100
     ),
 ]
 Devices = Annotated[
@@ -43,11 +41,7 @@ Devices = Annotated[
 ]
 SceneName = Annotated[
     str | None,
-    argument(
-        "Default: all scenes of the configuration's studies.",
-        "[SCENE]",
-        show_default=False,
-    ),
+    argument("Default: all scenes of the configuration's studies.", "[SCENE]", show_default=False),
 ]
 BaselineNames = Annotated[
     list[str],
@@ -110,11 +104,7 @@ def _stage(stage: str, example: str, **several: object) -> None:
 
 
 def _take_slot(
-    share: int,
-    devices: str | None,
-    config: keys.Configuration | None,
-    device: str,
-    stage: str,
+    share: int, devices: str | None, config: keys.Configuration | None, device: str, stage: str
 ) -> Device | None:
     """Before anything loads torch, which sees this device alone; of no GPU for the device cpu, and of
     no other machine for images, which are drawn here."""

@@ -16,11 +16,11 @@ from diagvib.settings.keys import Root
 from diagvib.settings.resolve import load_config
 from diagvib.stages import argument, option
 
+Cores = Annotated[int | None, option("CPU cores; default: all.", min=1)]
+
 
 @register(
-    TRY,
-    "run demo",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    TRY, "run demo", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def run(
     context: typer.Context,
@@ -64,7 +64,7 @@ def evaluate(
         str | None,
         option(
             "The name of published weights, a file, or an installed package; default: random, and "
-            "with --head own the published ones.",
+            "with --head own the published ones."
         ),
     ] = None,
     input_size: Annotated[
@@ -79,10 +79,10 @@ def evaluate(
     root: Annotated[
         str | None,
         option(
-            "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS-SIZE.",
+            "Folder for data/ and results/; default: --config's, or outputs/evaluate/MODEL-WEIGHTS-SIZE."
         ),
     ] = None,
-    cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
+    cores: Cores = None,
 ) -> None:
     """Train linear layers on the features of a frozen network, in every binding of some studies. Or,
     with `--head own`, measure a fitted classifier as it is. Writes a configuration to the root, runs
@@ -104,8 +104,7 @@ def evaluate(
 @register(TRY, "score predictions.csv --config mine.yaml")
 def score(
     predictions: Annotated[
-        Path,
-        argument("CSV with the columns file and prediction, and perhaps confidence.", "CSV"),
+        Path, argument("CSV with the columns file and prediction, and perhaps confidence.", "CSV")
     ],
     config: Annotated[Path, option("Configuration of the images that were predicted.", "--config")],
     study: Annotated[
@@ -116,7 +115,7 @@ def score(
     root: Annotated[
         str | None, option("Folder for data/ and results/; default: outputs/score/NAME.")
     ] = None,
-    cores: Annotated[int | None, option("CPU cores; default: all.", min=1)] = None,
+    cores: Cores = None,
 ) -> None:
     """Measure predictions that were made elsewhere. They name test images of `diagvib export --png` or
     photos by their files. Runs the workflow and prints the tables."""
@@ -169,9 +168,7 @@ def plan(
     gpus: Annotated[int, option("Estimate for this many GPUs together.", min=1)] = 1,
     rates: Annotated[
         list[Path] | None,
-        option(
-            "Result file of benchmarks/render.py or train.py from another machine; repeatable.",
-        ),
+        option("Result file of benchmarks/render.py or train.py from another machine; repeatable."),
     ] = None,
     time: Annotated[
         bool,
@@ -222,20 +219,20 @@ def imagenet_w(
         Path,
         argument(
             "ImageNet's validation photos: a folder for each class, named by its synset; or a "
-            "folder of any photos, for which only P(carton) is measured.",
+            "folder of any photos, for which only P(carton) is measured."
         ),
     ],
     model: Annotated[
         list[str],
         option(
-            "A torchvision name, timm/NAME, clip/NAME-TAG, small_cnn, or package.module:function; repeatable.",
+            "A torchvision name, timm/NAME, clip/NAME-TAG, small_cnn, or package.module:function; repeatable."
         ),
     ],
     weights: Annotated[
         list[str] | None,
         option(
             "For each --model, in order: a published name, an installed package with weights, or "
-            "a .pt or .pth file of yours.",
+            "a .pt or .pth file of yours."
         ),
     ] = None,
     weights_folder: Annotated[

@@ -15,14 +15,7 @@ from torch import Tensor
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.hooks import hooks_of
 from diagvib.foundation.plug_ins import reason
-from diagvib.methods.method import (
-    Batch,
-    Method,
-    Optimiser,
-    Sampling,
-    StepOutput,
-    Visualisation,
-)
+from diagvib.methods.method import Batch, Method, Optimiser, Sampling, StepOutput, Visualisation
 from diagvib.training.optimisers import make_optimiser
 
 # Whether a value is what a hook must give to the trainer. Arguments: the method, the value, and what

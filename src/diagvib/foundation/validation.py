@@ -107,12 +107,7 @@ class InvalidField(ValueError):
 class Strict(BaseModel):
     """A record that accepts no unknown keys, no text for numbers and no NaN, and is immutable."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

@@ -183,11 +183,7 @@ def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | Non
 
 
 def expected_images(
-    layout: Layout,
-    job: Train | Encode,
-    study: str,
-    binding: str,
-    dataset: int,
+    layout: Layout, job: Train | Encode, study: str, binding: str, dataset: int
 ) -> dict[str, str] | None:
     """By split, `digest_of_images` of a dataset that a job reads; None if there is nothing to compare
     with, {} if images have another size."""

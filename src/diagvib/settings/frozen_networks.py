@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from diagvib.foundation.files import text_sha256
-from diagvib.foundation.validation import (
-    Sparse,
-)
+from diagvib.foundation.validation import Sparse
 from diagvib.settings.model_settings import ModelSettings
 
 

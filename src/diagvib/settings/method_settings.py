@@ -6,20 +6,10 @@ from contextlib import suppress
 from functools import cache
 from typing import Annotated
 
-from pydantic import (
-    ConfigDict,
-    JsonValue,
-    model_validator,
-)
+from pydantic import ConfigDict, JsonValue, model_validator
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.validation import (
-    InvalidField,
-    Strict,
-    TextLike,
-    exponent_hint,
-    misplaced,
-)
+from diagvib.foundation.validation import InvalidField, Strict, TextLike, exponent_hint, misplaced
 from diagvib.methods.registry import METHODS, PREDICTIONS, declaration
 from diagvib.settings.model_settings import OWN_CLASS
 

@@ -4,20 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    JsonValue,
-    model_validator,
-)
+from pydantic import Field, JsonValue, model_validator
 
 from diagvib.foundation.files import file_sha256
-from diagvib.foundation.validation import (
-    InvalidField,
-    Sparse,
-    Strict,
-    TextLike,
-    Unique,
-)
+from diagvib.foundation.validation import InvalidField, Sparse, Strict, TextLike, Unique
 from diagvib.models.registry import PACKAGES, family
 from diagvib.scenes.scene import MARK, TWINS
 

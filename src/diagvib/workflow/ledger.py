@@ -171,12 +171,7 @@ def changed_files(root: str, since: float = 0.0, **environment: str) -> dict[str
     changed = [path for path in changed if path[-1] != "/"]
     remade = {path for path in changed if made_here(Path(path), deleted, since)}
     modified = [path for path in changed if path not in remade]
-    return {
-        "modified": modified,
-        "deleted": deleted,
-        "anew": sorted(remade),
-        "unknown": unknown,
-    }
+    return {"modified": modified, "deleted": deleted, "anew": sorted(remade), "unknown": unknown}
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
