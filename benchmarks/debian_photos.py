@@ -7,6 +7,7 @@ photos`:
 """
 
 import re
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -263,4 +264,7 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except DiagvibError as error:
+        sys.exit(f"error: {error}")

@@ -28,7 +28,8 @@ def write_new(kind: str, name: str) -> list[Path]:
     is there, or if the name is taken."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or iskeyword(name):
         raise DiagvibError(
-            f"{name}: a name for a file, such as my_{kind}, is needed: small letters, digits and '_'"
+            f"{name}: a name for a file, such as my_{kind}, is needed: small letters, digits and '_', "
+            "no keyword of Python"
         )
     files = new_files(kind, name)
     check_free(files, "name")
