@@ -74,6 +74,11 @@ GPU 2: NVIDIA H200 (UUID: GPU-eeee-5)
 MEMORY = "GPU-aaaa-1, 40960\nGPU-bbbb-2, 40960\nGPU-eeee-5, 143771\n"
 
 
+def waits(job: subprocess.Popen) -> bool:
+    """Whether a job names no device within two seconds."""
+    return not select.select([job.stdout], [], [], 2)[0]
+
+
 def test_jobs_take_the_least_used_device_and_wait_where_none_has_room(holder):
     jobs = [holder(60).stdout.readline() for _ in range(2)]
     assert jobs == ["cpu:0\n", "cpu:1\n"]
@@ -81,8 +86,7 @@ def test_jobs_take_the_least_used_device_and_wait_where_none_has_room(holder):
     assert smaller.stdout.readline() == "cpu:0\n"
     assert holder(40).stdout.readline() == "cpu:1\n"
     waiting = holder(30)
-    readable, _, _ = select.select([waiting.stdout], [], [], 2)
-    assert not readable
+    assert waits(waiting)
     smaller.kill()  # the kernel frees what it had
     assert waiting.stdout.readline() == "cpu:0\n"
 
@@ -104,8 +108,7 @@ def test_none_that_may_use_other_devices_overtakes_one_that_waits(holder):
     assert "waits until 100 % of cpu:0" in whole.stderr.readline()
     assert holder(30).stdout.readline() == "cpu:1\n"
     waiting = holder(30)
-    readable, _, _ = select.select([waiting.stdout], [], [], 2)
-    assert not readable
+    assert waits(waiting)
     for job in jobs:
         job.kill()
     assert whole.stdout.readline() == "cpu:0\n"
@@ -118,8 +121,7 @@ def test_a_device_that_has_failed_gets_no_job_while_there_are_others(holder, tmp
     full = holder(70)
     assert full.stdout.readline() == "cpu:1\n"
     waiting = holder(30)
-    readable, _, _ = select.select([waiting.stdout], [], [], 2)
-    assert not readable
+    assert waits(waiting)
     assert holder(30, "cpu").stdout.readline() == "cpu:0\n"  # has no other
     long_ago = time.time() - 601
     os.utime(tmp_path / "slots/cpu-0.failed", (long_ago, long_ago))
@@ -166,6 +168,12 @@ def test_locks_that_nobody_may_write(holder, tmp_path, monkeypatch):
     assert f"set {FOLDER} to a folder of your own" in job.communicate()[1]
 
 
+def list_gpus(monkeypatch, lists: str = LISTS, memory: str = MEMORY) -> None:
+    """Have the driver list these GPUs, all of which are visible."""
+    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: lists if "-L" in words else memory)
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+
+
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
@@ -181,8 +189,7 @@ def test_locks_that_nobody_may_write(holder, tmp_path, monkeypatch):
     ],
 )
 def test_gpus_are_those_that_cuda_would_see_and_each_slice_is_one(visible, expected, monkeypatch):
-    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: LISTS if "-L" in words else MEMORY)
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    list_gpus(monkeypatch)
     if visible is not None:
         monkeypatch.setenv(gpus.VISIBLE, visible)
     assert gpus.visible_gpus() == expected
@@ -209,8 +216,7 @@ def test_where_the_driver_lists_nothing_numbers_are_addresses(monkeypatch, tmp_p
     ],
 )
 def test_as_many_jobs_share_a_gpu_as_fill_it(devices, changes, share, monkeypatch):
-    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: LISTS if "-L" in words else MEMORY)
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    list_gpus(monkeypatch)
     monkeypatch.setattr("diagvib.workflow.gpu_shares.likely_gpu", lambda name: True)
     config = load_config(None, [f"devices={devices}", "studies=[zso]", *changes])
     assert gpu_shares(config).train == share
@@ -230,8 +236,7 @@ def test_a_job_reserves_no_more_than_a_gpus_part_of_the_cores(mib, cores, expect
     names = [f"GPU-aaaa-{number}" for number in range(8)]
     lists = "".join(f"GPU {n}: Any (UUID: {name})\n" for n, name in enumerate(names))
     memory = "".join(f"{name}, {mib}\n" for name in names)
-    monkeypatch.setattr(gpus, "_nvidia_smi", lambda *words: lists if "-L" in words else memory)
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    list_gpus(monkeypatch, lists, memory)
     config = load_config(None, ["device=cuda", "studies=[zso]"])
     assert gpu_shares(config, cores)[1:] == expected
 
