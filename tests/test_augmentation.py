@@ -35,21 +35,20 @@ def changed(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
     return (before != after).flatten(1).any(1)
 
 
-def test_every_other_image_is_mirrored(pixels):
+@pytest.mark.parametrize(
+    ("change", "plain", "share", "within"),
+    [
+        (flip, F.horizontal_flip, 0.5, 0.1),
+        (grey, lambda images: F.rgb_to_grayscale(images, 3), 0.1, 0.05),
+    ],
+)
+def test_every_other_image_is_mirrored_and_one_in_ten_is_grey(pixels, change, plain, share, within):
     torch.manual_seed(1)
-    after = flip(pixels)
+    after = change(pixels)
     position = changed(pixels, after)
-    assert torch.equal(after[position], pixels[position].flip(2))
-    assert abs(position.float().mean() - 0.5) < 0.1
-
-
-def test_one_image_in_ten_is_grey(pixels):
-    torch.manual_seed(1)
-    after = grey(pixels)
-    position = changed(pixels, after)
-    plain = F.rgb_to_grayscale(pixels.permute(0, 3, 1, 2), 3).permute(0, 2, 3, 1)
-    assert torch.equal(after[position], plain[position])
-    assert abs(position.float().mean() - 0.1) < 0.05
+    expected = plain(pixels.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    assert torch.equal(after[position], expected[position])
+    assert abs(position.float().mean() - share) < within
 
 
 def one_by_one(image: torch.Tensor, factors: list[float], order: tuple[int, ...]) -> torch.Tensor:

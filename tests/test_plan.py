@@ -196,16 +196,18 @@ def test_a_frozen_network_encodes_in_one_process_a_gpu(shared):
     assert estimate(frozen, "cuda", 1, shared)["setups"] == {"train resnet50_in": "one process"}
 
 
-def test_tests_after_every_epoch_count(measured):
-    config = small_config("training.track_test=true")
+@pytest.mark.parametrize(
+    ("override", "additional"),
+    [
+        ("training.track_test=true", 4 * 60 / 20),
+        ("baselines=[{name: small_cnn, max_epochs: 6}]", 2 * (100 / 10 + 20 / 20)),
+    ],
+)
+def test_tests_after_every_epoch_and_a_baselines_own_epochs_count(measured, override, additional):
+    """additional: seconds of a run."""
+    config = small_config(override)
     result = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
-    assert result == pytest.approx(2 * (JOB + 2 * 4 * 60 / 20))
-
-
-def test_a_baselines_own_epochs_count(measured):
-    config = small_config("baselines=[{name: small_cnn, max_epochs: 6}]")
-    result = estimate(config, "cuda", rate_files=[measured])["seconds"]["train small_cnn"]
-    assert result == pytest.approx(2 * (JOB + 2 * 2 * (100 / 10 + 20 / 20)))
+    assert result == pytest.approx(2 * (JOB + 2 * additional))
 
 
 def test_every_phase_counts(tmp_path):

@@ -178,6 +178,13 @@ PUBLISHED = {
 }
 
 
+def judged(name: str, *settings: dict) -> tuple[list[str], list[str]]:
+    """What differs from the paper, and what is mentioned, of a baseline with these settings."""
+    frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": "hue"}])
+    baselines = [{"name": name, "settings": item} for item in settings]
+    return judge_runs(frame, [None], {"baselines": baselines})[name, "zgo", "hue"]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -195,11 +202,8 @@ PUBLISHED = {
     ],
 )
 def test_published_settings_are_compared_with_the_configured_ones(change, reason):
-    frame = pd.DataFrame([{"baseline": "resnet18", "study": "zgo", "target": "hue"}])
     for settings, reasons in ((PUBLISHED | change, [reason]), (PUBLISHED, [])):
-        configured = {"baselines": [{"name": "resnet18", "settings": settings}]}
-        judgement = judge_runs(frame, [None], configured)
-        assert judgement["resnet18", "zgo", "hue"] == (reasons, [])
+        assert judged("resnet18", settings) == (reasons, [])
 
 
 @pytest.mark.parametrize(
@@ -231,16 +235,13 @@ def test_published_settings_are_compared_with_the_configured_ones(change, reason
     ],
 )
 def test_what_the_paper_says_of_a_baseline_is_compared(name, change, reason):
-    frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": "hue"}])
     settings = load_settings(name) | change
-    configured = {"baselines": [{"name": name, "settings": settings}]}
-    assert judge_runs(frame, [None], configured)[name, "zgo", "hue"][0] == [reason]
+    assert judged(name, settings)[0] == [reason]
 
 
 def test_every_shipped_baseline_of_the_paper_has_its_protocol():
     for name in read_paper_tables()["baseline"].unique():
-        frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": "hue"}])
-        assert judge_runs(frame, [None], {})[name, "zgo", "hue"][0] == []
+        assert judged(name)[0] == []
 
 
 def test_precision_seed_and_untuned_settings_are_mentioned_and_compared(papers_own):
