@@ -115,6 +115,8 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (f"{DRAWN}: lle", "ablation: augmix, detach: false", "detach: lle does not use it with"),
         (f"{DRAWN}: afr", "images: validation, held_out: 0.5", "held_out: afr does not use it"),
         (f"{DRAWN}: dfr", "head: sgd, c: 0.1", "mine.method.c: dfr does not use it with head: sgd"),
+        (f"{DRAWN}: dfr", "retrain_epochs: 2", "epochs: dfr does not use it with head: logistic"),
+        (f"{DRAWN}: dfr", "head: sgd, images: validation", "images: dfr does not use it with head"),
         (
             RESNET50,
             "frozen: true, head: published, layer: layer3",

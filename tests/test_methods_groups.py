@@ -160,13 +160,6 @@ def test_dfr_cannot_choose_on_groups_of_one_image():
     assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
 
 
-def test_an_option_of_the_other_head_of_dfr_is_refused():
-    with refused("method.retrain_epochs: dfr does not use it with head: logistic; leave"):
-        made("dfr", retrain_epochs=2)
-    with refused("method.images: dfr does not use it with head: sgd; leave"):
-        made("dfr", head="sgd", c=None, resamples=10, images="validation")
-
-
 def test_retraining_by_gradient_moves_the_head_alone(data, tmp_path):
     """Batch norm learns in the first phase only, also where the second is resumed."""
     options = {"head": "sgd", "retrain_epochs": 2, "c": None, "resamples": 10}
