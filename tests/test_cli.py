@@ -288,26 +288,29 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
 
 
-def test_sigterm_reaches_the_workflow(tmp_path, monkeypatch):
-    """Which ends it, and says how: 7 stands for its exit status."""
-    python = tmp_path / "python"
-    python.write_text(
-        "#!/bin/sh\ntrap 'exit 7' TERM\nsleep 0.3\nkill -TERM $PPID\nsleep 9 & wait\n"
-    )
+def stand_in(monkeypatch, folder: Path, script: str) -> Path:
+    """A shell script in place of the Python that runs Snakemake."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
+    return python
+
+
+def test_sigterm_reaches_the_workflow(tmp_path, monkeypatch):
+    """Which ends it, and says how: 7 stands for its exit status."""
+    stand_in(
+        monkeypatch, tmp_path, "trap 'exit 7' TERM\nsleep 0.3\nkill -TERM $PPID\nsleep 9 & wait"
+    )
     assert run_workflow("demo", []) == 7
 
 
 def test_a_home_that_cannot_be_written_to_does_not_stop_the_workflow(tmp_path, monkeypatch):
     """Nor the check whether it has finished. Snakemake keeps a cache there; 3 stands for its exit
     status."""
-    python, config = tmp_path / "python", load_config()
-    python.write_text(
-        '#!/bin/sh\necho "$XDG_CACHE_HOME" > cache\necho a profile >&2\necho no memory\nexit 3\n'
-    )
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
+    config = load_config()
+    script = 'echo "$XDG_CACHE_HOME" > cache\necho a profile >&2\necho no memory\nexit 3'
+    python = stand_in(monkeypatch, tmp_path, script)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     replacement = str(tmp_path / ".snakemake/cache")

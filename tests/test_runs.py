@@ -361,10 +361,9 @@ def test_combinations_that_a_split_lacks_are_named(present, missing):
     assert [*absent_combinations([("a", "x"), ("b", "y")], split)] == missing
 
 
-def test_environments_are_numbered_by_name_and_others_are_none(tmp_path):
+def test_environments_are_numbered_by_name_and_others_are_none(root):
     """Those of validation as in training."""
-    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
-    images = ImageFiles(tmp_path / "images")
+    images = ImageFiles(root / "images")
 
     def load(sample, split):
         dataset = images.load(sample, split)
@@ -380,10 +379,8 @@ def test_environments_are_numbered_by_name_and_others_are_none(tmp_path):
     assert val.environment[:4].tolist() == [-1, 1, -1, 1]
 
 
-def test_all_splits_are_scaled_as_the_training_images(tmp_path):
-    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
-    images = ImageFiles(tmp_path / "images")
-    job = Job(SETTINGS, Protocol(**TRAINING), torch.device("cpu"), images)
+def test_all_splits_are_scaled_as_the_training_images(root):
+    job = Job(SETTINGS, Protocol(**TRAINING), torch.device("cpu"), ImageFiles(root / "images"))
     run = Run("net", "zgo", "hue-shape", 0)
     data = load(job, run)
     _, tested = load_test(job, run, data.train.scaling)
