@@ -18,6 +18,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.scenes.cars import archives
 from diagvib.scenes.cars.archives import LEFT_OUT, Builder, is_complete
+from toy import contents
 
 SUV, SEDAN = 1, 2  # of Stanford Cars' 196 models, the first is an SUV
 FIELDS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
@@ -116,13 +117,8 @@ def pack(top: Path) -> Path:
     return top
 
 
-def contents(mirror: Path) -> dict[str, bytes]:
-    folder = mirror / "cars"
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*.*")
-        if path.suffix in (".png", ".jpg")
-    }
+def photos_of(mirror: Path) -> dict[str, bytes]:
+    return contents(mirror / "cars", ".png", ".jpg")
 
 
 EXPECTED = {
@@ -147,7 +143,7 @@ def packed(tmp_path_factory) -> Path:
 def test_folders_are_made_and_what_is_left_out_is_named(packed, tmp_path, capsys):
     mirror = shutil.copytree(packed, tmp_path / "mirror")
     Builder(mirror).build()
-    photos = contents(mirror)
+    photos = photos_of(mirror)
     assert {*photos} == EXPECTED and is_complete(mirror)
     cow = Image.open(mirror / "cars/objects/country/cow-1.png")
     assert cow.mode == "RGBA" and cow.size == (73, 73) and cow.getextrema()[3] == (0, 255)
@@ -175,7 +171,7 @@ def test_unpacked_folders_give_the_same(packed, tmp_path):
     Builder(mirror).build()
     packed_mirror = shutil.copytree(packed, tmp_path / "packed")
     Builder(packed_mirror).build()
-    assert contents(mirror) == contents(packed_mirror)
+    assert photos_of(mirror) == photos_of(packed_mirror)
 
 
 def test_a_killed_build_goes_on(packed, tmp_path, monkeypatch):
@@ -195,9 +191,9 @@ def test_a_killed_build_goes_on(packed, tmp_path, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 Builder(killed).build()
         assert not is_complete(killed)
-    assert len(contents(killed)) == 5
+    assert len(photos_of(killed)) == 5
     Builder(killed).build()
-    assert contents(killed) == contents(uncut)
+    assert photos_of(killed) == photos_of(uncut)
     assert (killed / LEFT_OUT).read_text() == (uncut / LEFT_OUT).read_text()
 
 
@@ -217,7 +213,7 @@ def test_the_authors_lists_and_masks_are_used(packed, tmp_path):
     Image.fromarray(mask).save(mirror / "mask/cars_train/00001_mask.png")
     Builder(mirror).build()
     without = {"cars/urban/train-00002.png", "backgrounds/urban/train-alley-00000000.jpg"}
-    assert {*contents(mirror)} == EXPECTED - without
+    assert {*photos_of(mirror)} == EXPECTED - without
     car = Image.open(mirror / "cars/cars/country/train-00001.png")
     assert car.mode == "RGBA" and car.size == (52, 32)
     reasons = pd.read_csv(mirror / LEFT_OUT)["reason"].tolist()

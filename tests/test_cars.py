@@ -38,7 +38,11 @@ def mirror(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def prepared(mirror, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("official")
+    return prepared_of(mirror, tmp_path_factory.mktemp("official"))
+
+
+def prepared_of(mirror: Path, folder: Path) -> Path:
+    """What is prepared, in a folder, of the photos of a mirror."""
     CARS.fetch(folder / "raw", mirror)
     CARS.prepare(folder / "raw", folder / "prepared", "official")
     return folder / "prepared"
@@ -211,9 +215,8 @@ def test_a_photo_less_is_another_state_and_digest(mirror, prepared, tmp_path):
     assert CARS.state(subject) != state
     with refused(r"objects/country/002.png: No such file.* run `diagvib fetch` again"):
         CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
-    CARS.fetch(tmp_path / "raw", subject)
-    CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
-    assert CARS.catalogue(tmp_path / "prepared").digest != CARS.catalogue(prepared).digest
+    again = prepared_of(subject, tmp_path)
+    assert CARS.catalogue(again).digest != CARS.catalogue(prepared).digest
 
 
 def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):
@@ -262,11 +265,10 @@ def test_a_photo_of_another_class_is_another_digest(mirror, prepared, tmp_path):
     subject = copied(mirror, tmp_path)
     places = subject / "cars" / "backgrounds"
     max((places / "country").iterdir()).rename(places / "urban" / "-.jpg")
-    CARS.fetch(tmp_path / "raw", subject)
-    CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
-    packs = [folder / "background.npy" for folder in (prepared, tmp_path / "prepared")]
+    again = prepared_of(subject, tmp_path)
+    packs = [folder / "background.npy" for folder in (prepared, again)]
     assert packs[0].read_bytes() == packs[1].read_bytes()
-    assert CARS.catalogue(tmp_path / "prepared").digest != CARS.catalogue(prepared).digest
+    assert CARS.catalogue(again).digest != CARS.catalogue(prepared).digest
 
 
 def test_an_object_begins_at_half_of_full_opacity():

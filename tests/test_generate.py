@@ -36,6 +36,7 @@ from diagvib.scenes.photos.generation import (
 )
 from diagvib.settings.resolve import load_config
 from tiny_models import WORDS, save_captioner, save_pipeline
+from toy import contents
 
 PAPER = read_valid(Generation, definition_path("photos/spawrious/generation.yaml"))
 SMALL = {
@@ -176,12 +177,6 @@ def run(folder: Path, limit: int = 0) -> subprocess.CompletedProcess:
     return process
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.[pc][ns][gv]")
-    }
-
-
 def check_killed_twice(top: Path, settings: dict, files: dict[str, str]) -> pd.DataFrame:
     """A folder that is made at once, and one whose process is killed twice, are equal; the table."""
     for name in ("whole", "killed"):
@@ -194,8 +189,10 @@ def check_killed_twice(top: Path, settings: dict, files: dict[str, str]) -> pd.D
     run(top / "killed", 15)
     count = len(list((top / "killed").rglob("*.png")))
     assert 15 < count < 30 and "30 of 30 photos" in run(top / "killed").stdout
-    photos = contents(top / "whole/photos")
-    assert len(photos) == 31 and contents(top / "killed/photos") == photos
+    photos, again = (
+        contents(top / name / "photos", ".png", ".csv") for name in ("whole", "killed")
+    )
+    assert len(photos) == 31 and again == photos
     assert len({data for name, data in photos.items() if name.endswith("png")}) == 30
     table = pd.read_csv(top / "killed/photos/pets.csv", keep_default_na=False)
     assert table["accepted"].sum() == 30 < len(table)
