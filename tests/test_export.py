@@ -29,7 +29,7 @@ from diagvib.studies.study import SPLITS, load_study
 from killing import killed_at_each_change
 from synthetic_studies import changed_study
 from test_photo_sets import COUNTS as PHOTO_COUNTS
-from test_photo_sets import STUDIES, made, rows
+from test_photo_sets import with_birds
 from toy import contents, images_here
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
@@ -234,16 +234,20 @@ def test_a_picture_that_cannot_be_written_is_not_taken_for_a_damaged_file(
         export(config, folder, png=True)
 
 
+def turn_hues(monkeypatch) -> None:
+    turned = tuple(reversed(Digits.factors["hue"]))
+    monkeypatch.setattr(Digits, "factors", Digits.factors | {"hue": turned})
+
+
 def test_classes_in_another_order_are_exported_again(config, exported, tmp_path, monkeypatch):
     """Image files hold names, exported ones numbers."""
     folder, datasets = exported
     shutil.copytree(folder, tmp_path / "out")
-    turned = tuple(reversed(Digits.factors["hue"]))
-    monkeypatch.setattr(Digits, "factors", Digits.factors | {"hue": turned})
+    turn_hues(monkeypatch)
     export(config, tmp_path / "out")
     path = f"{datasets[0].folder}/test.parquet"
     before, after = (pd.read_parquet(base / path)["hue"] for base in (folder, tmp_path / "out"))
-    assert (after == len(turned) - 1 - before).all()
+    assert (after == len(Digits.factors["hue"]) - 1 - before).all()
 
 
 DOGS = "dogs-o2o-easy", "breed-background"
@@ -273,6 +277,7 @@ def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, mon
         ({"images": "render"}, "images: .*makes no image files; set `images: parquet`"),
         ({"studies": ["zgo"], "samples": 3}, "zgo/shape-hue/2/train.parquet: no such file"),
         ({"sources": "official"}, "was made with sources embedded, but the configuration has off"),
+        ({"image_size": 96}, "was made with image_size 64, but the configuration has 96"),
     ],
 )
 def test_a_card_says_nothing_that_is_not_so(config, tmp_path, change, says):
@@ -334,16 +339,6 @@ def test_png_files_have_their_size_and_the_licences_of_all_sources(exported):
     assert "E. Alpaydin" in content["citation"] and "textures computed" in content["citation"]
 
 
-def test_images_of_another_size_or_study_are_not_exported(config, tmp_path, monkeypatch):
-    subject = config.model_copy(update={"studies": ["zgo"]})
-    with refused("made with image_size 64, but the configuration has 96"):
-        export(subject.model_copy(update={"image_size": 96}), tmp_path)
-    now = load_study("zgo").model_copy(update={"spread": {"cue": 0.5}})
-    monkeypatch.setattr(Configuration, "study", lambda *_: now)
-    with refused("drawn from an earlier definition of study zgo"):
-        export(subject, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("counts", "says"),
     [
@@ -375,10 +370,8 @@ def test_the_card_of_stand_ins_for_photos_says_so(config, tmp_path):
 
 
 def test_photos_of_which_some_are_left_out_are_exported(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made(tmp_path, rows())
+    monkeypatch.chdir(with_birds(tmp_path))
     (tmp_path / "photos/0/000.jpg").write_bytes(b"")
-    Path("birds_studies.yaml").write_text(STUDIES)
     config = load_config(
         overrides=[
             "studies=[birds]",
@@ -412,8 +405,7 @@ def test_a_killed_export_leaves_nothing_that_describes_or_shows_other_images(
     out, expected, dataset = tmp_path / "out", tmp_path / "expected", "zgo/shape-hue/0"
     export(single, out, png=True)
     (out / dataset / "png/train/999999.png").write_bytes(b"of an earlier export")
-    turned = tuple(reversed(Digits.factors["hue"]))
-    monkeypatch.setattr(Digits, "factors", Digits.factors | {"hue": turned})
+    turn_hues(monkeypatch)
     export(single, expected, png=True)
     before, after = contents(out), contents(expected)
 

@@ -92,6 +92,13 @@ def made(folder: Path, labels: pd.DataFrame, **changes) -> Path:
     return path
 
 
+def with_birds(folder: Path, **changes) -> Path:
+    """A folder with all of the photos, their definition and the study of them."""
+    made(folder, rows(), **changes)
+    (folder / "birds_studies.yaml").write_text(STUDIES)
+    return folder
+
+
 def listed(path: Path, raw: Path) -> pd.DataFrame:
     scene = load_scene(str(path))
     scene.fetch(raw, None)
@@ -108,9 +115,7 @@ def drawn(scene: Photos, prepared: Path) -> pd.DataFrame:
 
 
 def test_a_table_becomes_a_dataset_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made(tmp_path, rows())
-    Path("birds_studies.yaml").write_text(STUDIES)
+    monkeypatch.chdir(with_birds(tmp_path))
     options = {"counts": COUNTS, "image_size": 64, "studies_from": ["birds_studies.yaml"]}
     data = diagvib.load("birds", "bird-place", "all", **options)
     assert len(data) == 50 and data.classes == ("land", "water")
@@ -340,9 +345,7 @@ def test_a_photo_that_changes_is_noticed(tmp_path):
 
 
 def test_the_workflow_prepares_it_and_notices_another_photo(tmp_path):
-    folder = copy_of_the_repository(tmp_path)
-    made(folder, rows(), split={})
-    (folder / "birds_studies.yaml").write_text(STUDIES)
+    folder = with_birds(copy_of_the_repository(tmp_path), split={})
     (folder / "mine.yaml").write_text(
         "root: out\nstudies: [birds]\nstudies_from: [birds_studies.yaml]\n"
         f"bindings: [bird-place]\nsamples: 1\nimage_size: 64\ncounts: {COUNTS}\n"
@@ -582,9 +585,7 @@ def test_a_groups_number_stands_for_its_first_class(tmp_path):
 
 
 def test_predictions_name_the_photos(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made(tmp_path, rows())
-    Path("birds_studies.yaml").write_text(STUDIES)
+    monkeypatch.chdir(with_birds(tmp_path))
     Path("mine.yaml").write_text(
         "root: out\nstudies: [birds]\nstudies_from: [birds_studies.yaml]\nbindings: [bird-place]\n"
         f"samples: 1\nimage_size: 64\nimages: render\ncounts: {COUNTS}\n"
