@@ -230,10 +230,7 @@ def test_it_asks_where_a_guess_is_not_safe(tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n")
     with refused(r"has the tables labels.csv, other.csv; choose one"):
         look(tmp_path, None, Columns())
-    proposal = proposed(tmp_path, "mine", "labels.csv")
-    write(proposal, tmp_path)["scene"].write_text("mine")
-    with refused(r"mine.yaml: already exists"):
-        write(proposal, tmp_path)
+    proposed(tmp_path, table="labels.csv")
     for text, message in (
         (b"animal;ground;path\n", "has no rows"),
         (
