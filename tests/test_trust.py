@@ -116,7 +116,7 @@ def test_features_and_sources_of_other_settings_are_made_again(finished):
     assert count(toy(finished, "-n", "--", "runs")) == {"encode": 1, "train": 1, "runs": 1}
     output = record.with_name("0") / "train.npy"
     before = output.stat().st_mtime_ns
-    toy(finished, "--forcerun", "encode", "--", "runs")
+    toy(finished, "--forcerun", "encode", "--", str(record.relative_to(finished)))
     assert output.stat().st_mtime_ns != before, "not only looked at"
     (described,) = (finished / "toy/data/prepared").glob("digits/sources.json")
     write_json(described, read_json(described) | {"sources": "official"})
