@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.files import write_table
@@ -58,6 +59,11 @@ def drawn_in(root: Path) -> set[str]:
         f"{name}.{kind}" for name in names for kind in ("png", "svg")
     }
     return names
+
+
+def band_of(axes) -> np.ndarray:
+    """The heights of the corners of a panel's first band."""
+    return axes.collections[0].get_paths()[0].vertices[:, 1]
 
 
 def matrix_of(page: str) -> dict:

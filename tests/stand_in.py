@@ -1,12 +1,11 @@
 """The real Snakefile and rules in a copy of the repository; only the command that their jobs call
 is a stand-in."""
 
-import subprocess
 from pathlib import Path
 
 from full_workflow import environment_with_stand_in
 
-from toy import copy_of_the_repository, environment
+from toy import call, copy_of_the_repository
 
 
 def repository_with_stand_in(top: Path, config: str, before_training: str = "") -> Path:
@@ -41,14 +40,4 @@ def command(repository: Path, *arguments: str, cores: int = 1, code: str = "") -
 
 def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
     """Run `toy.yaml`; returns Snakemake's output."""
-    process = subprocess.run(
-        command(repository, *arguments, cores=cores),
-        cwd=repository,
-        env=environment(repository),
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.returncode == 0, process.stdout
-    return process.stdout
+    return call(repository, *command(repository, *arguments, cores=cores))

@@ -149,6 +149,7 @@ def write_cells(
 PHOTOS = {"studies_from": [str(REPOSITORY / "config/photos/waterbirds/studies.yaml")]}
 GROUND = {("landbird", "land"): 3498, ("landbird", "water"): 184}
 GROUND |= {("waterbird", "land"): 56, ("waterbird", "water"): 1057}
+TRAINED = {"-".join(cell): count for cell, count in GROUND.items()}
 
 
 def photo_run(baseline: str, seed: int = 0) -> dict:
@@ -167,8 +168,7 @@ def write_photos(
         for (bird, place), hits in right.items()
         for position in range(images)
     ]
-    trained = {"-".join(cell): count for cell, count in GROUND.items()}
-    return write_predicted(runs, run, rows, trained=trained, doubts=doubts)
+    return write_predicted(runs, run, rows, trained=TRAINED, doubts=doubts)
 
 
 def write_predicted(

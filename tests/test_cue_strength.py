@@ -24,7 +24,7 @@ from diagvib.settings.jobs import stage_settings
 from diagvib.settings.resolve import load_config
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.study import Study, load_studies, load_study
-from reports import drawn_in, make_report
+from reports import band_of, drawn_in, make_report
 from synthetic_runs import expected_runs, tabulated, write_run
 from synthetic_studies import changed_study, own_study
 
@@ -262,7 +262,7 @@ def test_a_curve_is_drawn_with_its_interval_reference_and_half_way_strength(fram
     assert curve.get_xydata().tolist() == subject[["counter_examples", "mean"]].to_numpy().tolist()
     assert without.get_ydata()[0] == pytest.approx(subject["without"].iloc[0])
     assert half.get_xdata()[0] == pytest.approx(subject["half_way"].iloc[0])
-    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    band = band_of(axes)
     assert (band.min(), band.max()) == pytest.approx((subject["low"].min(), subject["high"].max()))
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "5", "10", "20"]
 

@@ -22,7 +22,7 @@ from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.studies.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.metric_needs import GAP_GROUPS
-from reports import drawn_in, make_report, write_images
+from reports import band_of, drawn_in, make_report, write_images
 from synthetic_runs import configured, settings, tabulated
 from synthetic_studies import changed_study
 from test_gaps import BINDING, LATER, expected, losing, write
@@ -207,7 +207,7 @@ def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
     assert lines["target: shape"] == pytest.approx([0.12, 0.22, 0.32, 0.42])
     assert lines["cue 1: hue"] == pytest.approx([0.68, 0.58, 0.48, 0.38])
     assert lines["cue 2: texture"] == pytest.approx([0.58, 0.48, 0.38, 0.28])
-    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    band = band_of(axes)
     assert band.max() - 0.42 == pytest.approx(0.02 / 3**0.5), "a standard error of 0, 0.02 and 0.04"
 
 

@@ -15,8 +15,8 @@ from diagvib.results.tidy_tables import read_tables
 from diagvib.studies.known_studies import SHIPPED, known_studies
 from reports import make_report, report_data_of
 from synthetic_runs import (
-    GROUND,
     PHOTOS,
+    TRAINED,
     photo_run,
     run_of,
     tabulated,
@@ -178,8 +178,7 @@ def test_the_largest_loss_is_called_so_only_if_no_other_is_larger(tmp_path, imag
                 {"group": "all", "bird": birds[bird], "place": place, "prediction": predicted}
             )
     run = photo_run("erm")
-    trained = {"-".join(cell): count for cell, count in GROUND.items()}
-    write_predicted(tmp_path / "runs", run, rows, trained=trained)
+    write_predicted(tmp_path / "runs", run, rows, trained=TRAINED)
     tabulated(tmp_path, [run], NAMED_ROOT)
     text = headline(report_data_of(tmp_path, NAMED_ROOT))
     assert words in text

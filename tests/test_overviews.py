@@ -25,6 +25,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.studies.known_studies import SHIPPED
+from reports import band_of
 from test_gap_figures import STUDY
 
 
@@ -181,8 +182,7 @@ def test_points_of_fewer_samples_are_hollow_and_missing_ones_crosses():
     hollow, cross = ([item.tolist() for item in line.get_xydata()] for line in dots)
     assert (hollow, cross) == ([[1, 0.7]], [[2, 0]])
     assert dots[0].get_markerfacecolor() == "white" and dots[1].get_marker() == "x"
-    band = axes.collections[0].get_paths()[0].vertices
-    assert band[:, 1].max() == pytest.approx(0.8), "one standard error"
+    assert band_of(axes).max() == pytest.approx(0.8), "one standard error"
 
 
 def test_the_median_is_of_the_epochs_that_half_of_the_runs_reached():
@@ -209,7 +209,7 @@ def test_cue_preference_has_the_error_of_samples_and_nothing_where_cues_cannot_b
         epoch=1, study=STUDY, baseline="m", seed=0, val_follows_cue_1=0.5, val_follows_cue_2=0.5
     )
     axes = preference_curves(rows, STUDY, SHIPPED).axes[0]
-    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    band = band_of(axes)
     assert (band.min(), band.max()) == pytest.approx((0.3, 0.5))
     equal = {f"val_follows_cue_{position}": rows["val_accuracy"] for position in (1, 2)}
     assert preference_curves(rows.assign(**equal), STUDY, SHIPPED) is None

@@ -30,7 +30,7 @@ from diagvib.settings.resolve import PROVENANCE, PUBLISHED, load_config
 from diagvib.workflow.ledger import commit, print_verified, verify
 from diagvib.workflow.records import record_of
 from test_texture_sets import photos
-from toy import ROOT, count, diagvib, dvc, environment, git, snakemake, write
+from toy import ROOT, contents, count, diagvib, dvc, environment, git, snakemake, write
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -61,13 +61,10 @@ def clone_of(repository: Path, folder: Path) -> Path:
     return shutil.copytree(repository / "src", folder / "clone/src", dirs_exist_ok=True).parent
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Of what training computes. The other two files of a run say when and where."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("run.json", "sha256.json")
-    }
+def computed(folder: Path) -> dict[str, bytes]:
+    """What training computes. The other two files of a run say when and where."""
+    files = contents(folder).items()
+    return {path: data for path, data in files if not path.endswith(("run.json", "sha256.json"))}
 
 
 def test_what_is_published_is_without_images_and_names_no_folder_of_the_machine(repository):
@@ -207,12 +204,12 @@ def test_a_clone_pulls_parts_or_all_from_a_web_server_and_has_nothing_to_do(repo
     assert "Nothing to be done" in snakemake(clone, "-n", *configuration)
     assert "didn't change, skipping" in dvc(clone, "repro", f"{COPY}/dvc.yaml")
     job = results / "runs/tiny/zgo/hue-shape"
-    before = contents(job)
+    before = computed(job)
     shutil.rmtree(job)
     steps = {"train": 1, "tabulate": 1, "plot": 1, "all": 1}
     assert count(snakemake(clone, "-n", *configuration)) == steps
     snakemake(clone, *configuration, "--", f"{job.relative_to(clone)}/sha256.json")
-    assert contents(job) == before
+    assert computed(job) == before
     dvc(clone, "checkout", "--force", "-R", COPY)
     assert CLEAN in diagvib(clone, "verify", "--root", COPY)
     page = clone / "src/diagvib/report/page.py"
@@ -431,7 +428,7 @@ def test_deleted_runs_of_the_demo_are_made_again_the_same(clone):
     """The same to the byte on the same kind of processor, with the same packages; elsewhere the
     same each time, and close (docs/data.md)."""
     runs = clone / "published/demo/results/runs/small_cnn"
-    recorded, provenance = contents(runs), read_json(runs / "zgo/shape-hue/0/run.json")
+    recorded, provenance = computed(runs), read_json(runs / "zgo/shape-hue/0/run.json")
     jobs = {"train": 3, "tabulate": 1, "plot": 1, "all": 1}
     options = ("--configfile", "published/demo/config.yaml")
 
@@ -440,7 +437,7 @@ def test_deleted_runs_of_the_demo_are_made_again_the_same(clone):
             shutil.rmtree(runs / study)
         assert count(snakemake(clone, "-n", *options)) == jobs
         snakemake(clone, *options)
-        return contents(runs)
+        return computed(runs)
 
     again = made_again()
     anew = read_json(runs / "zgo/shape-hue/0/run.json")
