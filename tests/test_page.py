@@ -11,6 +11,7 @@ from PIL import Image
 
 from browser import in_chromium
 from diagvib.report.matrix import matrix_data
+from diagvib.report.report_data import ReportData
 from diagvib.report.sheets import example_pictures, shown_classes
 from diagvib.scenes import load_scene
 from diagvib.scenes.cache import cached
@@ -155,13 +156,18 @@ studies:
 """
 
 
+def with_five(root: Path) -> ReportData:
+    """Of tables of ZGO and the larger study, without runs."""
+    (root / "five.yaml").write_text(FIVE)
+    # Where `report_data_of` has it.
+    shutil.copytree(cached(load_scene("digits"), "embedded", None), root / "prepared")
+    settings = {"studies_from": [str(root / "five.yaml")]}
+    tabulated(root, [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")], settings)
+    return report_data_of(root, settings)
+
+
 def test_pictures_of_combinations_are_few_and_in_the_matrix(tmp_path, monkeypatch):
-    (tmp_path / "five.yaml").write_text(FIVE)
-    shutil.copytree(cached(load_scene("digits"), "embedded", None), tmp_path / "prepared")
-    settings = {"studies_from": [str(tmp_path / "five.yaml")]}
-    expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
-    tabulated(tmp_path, expected, settings)
-    report_data = report_data_of(tmp_path, settings)
+    report_data = with_five(tmp_path)
     assert [*example_pictures(report_data)] == [
         "digits-position-hue-3x3",
         "digits-position-hue-5x4",
@@ -175,14 +181,8 @@ def test_pictures_of_combinations_are_few_and_in_the_matrix(tmp_path, monkeypatc
 
 def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path):
     """Each picture looks most like the example of the cell that its label names."""
-    (tmp_path / "five.yaml").write_text(FIVE)
     digits, binding = load_scene("digits"), ["position", "hue"]
-    prepared = tmp_path / "prepared"  # as `report_data_of` has it
-    shutil.copytree(cached(digits, "embedded", None), prepared)
-    settings = {"studies_from": [str(tmp_path / "five.yaml")]}
-    expected = [run_of("x", study, "position-hue", 0) for study in ("zgo", "five")]
-    tabulated(tmp_path, expected, settings)
-    report_data = report_data_of(tmp_path, settings)
+    report_data = with_five(tmp_path)
     data, names = matrix_data(report_data), report_data.known_studies
     package = Path(matrix_data.__code__.co_filename).parent
     (tmp_path / "page.html").write_text(
@@ -200,7 +200,9 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     screen = Image.open(tmp_path / "page.png").convert("RGB")
     (_, targets), (_, cues) = shown_classes("five", binding, names)
     cells = [{"position": target, "hue": cue} for target in targets for cue in cues]
-    examples = [like(Image.fromarray(image)) for image in digits.examples(prepared, cells)]
+    examples = [
+        like(Image.fromarray(image)) for image in digits.examples(tmp_path / "prepared", cells)
+    ]
     assert len(display) == len(cells) == 20 and chromium.errors == []
     for words, label, *box in display:
         result = like(screen.crop(tuple(map(round, box))))
