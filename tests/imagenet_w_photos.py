@@ -87,7 +87,7 @@ def only_by_watermark(n_classes: int, image_size: int) -> Network:
 
 
 class Bright(nn.Module):
-    """A map of the three channels, and its mean."""
+    """A map of the three channels, above zero even where a thin watermark is grey, and its mean."""
 
     def __init__(self):
         super().__init__()
@@ -95,7 +95,7 @@ class Bright(nn.Module):
         nn.init.dirac_(self.channels.weight)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return (self.channels(inputs) + 3).mean((2, 3))
+        return self.channels(inputs + 2.0).mean((2, 3))
 
 
 def bright(n_classes: int, image_size: int) -> Network:
