@@ -4,7 +4,8 @@ import os
 import sys
 
 # The code beside this file, also in a copy such as `dvc exp run --temp` makes, whose environment has the original's.
-if os.path.isdir(os.path.join(CODE := os.path.join(str(workflow.current_basedir), "src"), "diagvib")):
+CODE = os.path.join(str(workflow.current_basedir), "src")
+if os.path.isdir(os.path.join(CODE, "diagvib")):
     sys.path.insert(0, CODE)
     os.environ["PYTHONPATH"] = os.pathsep.join([CODE, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 

@@ -177,6 +177,15 @@ def test_digests_do_not_vouch_for_images_of_which_some_are_drawn_anew(layout, tm
     assert not Layout(tmp_path).digests("zgo", "shape-hue").exists()
 
 
+def test_images_without_their_digests_are_not_read(layout, tmp_path):
+    """They may be half of those that are asked for."""
+    folder = shutil.copytree(layout.images("zgo", "shape-hue"), tmp_path / "images")
+    assert len(ImageFiles(folder).together(load_study("zgo"), 0, ["val", "test"])[1].pixels) == 27
+    (folder / "sha256.json").unlink()
+    with refused("images: its images are being rendered, or are left"):
+        ImageFiles(folder).together(load_study("zgo"), 0, ["val"])
+
+
 def test_each_sample_notes_what_its_own_cue_points_to(layout, tmp_path):
     """The same rows under another number, of other classes."""
     digits, zgo, path = load_scene("digits"), load_study("zgo"), tmp_path / "a.parquet"

@@ -33,8 +33,9 @@ def test_probed_colours_follow_hue():
     hue = diagvib.probe(colours, "zgo", "hue-shape", **SMALL)
     shape = diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
     assert hue["ood_accuracy"] > 0.6 > 0.2 > shape["ood_accuracy"]
+    assert shape == diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
     assert shape != diagvib.probe(colours, "zgo", "shape-hue", **SMALL, seed=1)
-    with torch.inference_mode():  # the same again, there as well
+    with torch.inference_mode():
         assert shape == diagvib.probe(colours, "zgo", "shape-hue", **SMALL)
     subset = {**SMALL, "counts": {**COUNTS, "train": 45}}
     assert diagvib.probe(colours, "zgo", "hue-shape", **subset)["ood_accuracy"] > 0.5

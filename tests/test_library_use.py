@@ -243,7 +243,7 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
     assert (
         metrics["confusion"] == 1 and metrics["id_accuracy"] == 1 and metrics["ood_accuracy"] == 0
     )
-    with refused("train.parquet: was drawn from an earlier definition"):
+    with refused("train.parquet: was drawn from an earlier definition of study mine"):
         export(config, tmp_path / "export")
     with refused("unknown study 'mine'"):
         diagvib.load(*names, "test", root=tmp_path / "other")

@@ -98,7 +98,7 @@ def test_more_samples_and_weights_leave_what_is_there(output, finished):
     assert len(weights) == 3
     weights[0].unlink()
     fewer = [value for value in additions if value != "keep_weights=true"]
-    assert "Nothing to be done" in toy(finished, "-n", *fewer), "no longer asking for them"
+    assert "Nothing to be done" in toy(finished, *fewer), "no longer asking for them"
     assert count(toy(finished, "-n", *additions)) == {"train": 1, "runs": 1}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from diagvib.commands.evaluate import OWN_OUTPUTS, baseline_name, write_files
 from diagvib.commands.fitted_classifier import read_classes
@@ -148,14 +149,16 @@ def datasets(config: ResolvedConfiguration) -> Iterator[Dataset]:
                 rows = select_recipes(recipes, sample, split, path)
                 labels |= set(rows[target].to_pylist())
                 image = {"study": study, "binding": binding, "sample": sample, "split": split}
-                plain_names = [image_name(image, row) for row in range(len(rows))]
-                files = scene.source_files(rows, prepared)
-                name_columns = (plain_names, files) if files else (plain_names,)
-                names[split] = [*zip(*name_columns, strict=True)]
+                names[split] = _names(image, rows, scene.source_files(rows, prepared))
             present = [name for name in scene.factors[target] if name in labels]
             digest = metadata["digests"][f"{sample}/test"]
             title = f"{study} {binding} {sample}"
             yield Dataset(title, names, scene.factors[target], present, digest, photos, values)
+
+
+def _names(image: dict, rows: pa.Table, files: Sequence[str] | None) -> list[tuple[str, ...]]:
+    names = [image_name(image, row) for row in range(len(rows))]
+    return [*zip(names, files, strict=True)] if files else [(name,) for name in names]
 
 
 def scored_images(

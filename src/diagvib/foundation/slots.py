@@ -138,6 +138,12 @@ def end_with_workflow() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def share_taken() -> float | None:
+    """The part of its device that this process has taken; None without a slot."""
+    slot = os.environ.get(SLOT)
+    return slot and int(slot.partition(" ")[0]) / _WHOLE
+
+
 def slot_record() -> dict[str, str]:
     """The slot, for the record of a run; empty without one."""
     return {"slot": os.environ[SLOT]} if SLOT in os.environ else {}
@@ -158,8 +164,7 @@ def runs_at_once(count: int, image_bytes: int, threads: int) -> int:
     if not memory:
         return 1
     free, total = memory
-    percent = int((os.environ.get(SLOT) or f"{_WHOLE} %").partition(" ")[0])  # taken
-    free = min(free, total * (percent / _WHOLE))
+    free = min(free, total * (share_taken() or 1))
     need = image_bytes + BESIDE_IMAGES
     processes = max(1, min(count, MOST_PROCESSES, int(free // need), _cores() // threads))
     say(

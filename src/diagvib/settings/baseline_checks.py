@@ -63,14 +63,9 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
 def _check_study(settings: dict, config: Configuration, study: Study) -> None:
     """DiagvibError if a baseline cannot be trained on a study."""
     method, model = settings["method"], settings.get("model") or {}
-    declared, environments = declaration(method["name"]), len(study.environments)
-    check_supervision(method, len(study.cues), environments)
+    check_supervision(method, len(study.cues), len(study.environments))
     _check_groups(method, study, config)
-    if method["supervision"] == "environments":
-        check_batch(method, declared.environment_images, environments, settings["batch_size"])
-    grouped = declared.every_group and method["supervision"].startswith("cue")
-    if "held_out" in declared.options and not study.as_published and not grouped:
-        check_held_out(method, config.counts["train"])
+    _check_images(settings, study, config)
     check_scene(method, study.scene)
     scene = load_scene(study.scene)
     if prepared_input(model) and "crop" not in signature(scene.renderer).parameters:
@@ -161,3 +156,14 @@ def _lacking(study: Study, split: str, groups: list[tuple]) -> str:
         return f"of the photos {', '.join(names[:3])}{' and others have' if names[3:] else ' has'}"
     counts = "" if study.as_published else f" and counts.{split}"
     return f"by the study's rows{counts} some have"
+
+
+def _check_images(settings: dict, study: Study, config: Configuration) -> None:
+    """DiagvibError if batches or held-out parts do not fit a method."""
+    method = settings["method"]
+    declared, environments = declaration(method["name"]), len(study.environments)
+    if method["supervision"] == "environments":
+        check_batch(method, declared.environment_images, environments, settings["batch_size"])
+    grouped = declared.every_group and method["supervision"].startswith("cue")
+    if "held_out" in declared.options and not study.as_published and not grouped:
+        check_held_out(method, config.counts["train"])

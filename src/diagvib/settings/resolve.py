@@ -110,14 +110,13 @@ def with_paths(config: dict, path: Path) -> dict:
         path = Path(os.path.relpath(path))
     file_lists = {key: config[key] for key in _FILES if isinstance(config.get(key), list)}
     return config | {
-        key: [
-            named_in(path, name, Path.exists)
-            if isinstance(name, str) and name not in PUBLISHED_TEXTURES
-            else name
-            for name in names
-        ]
+        key: [_named_in(path, name) if isinstance(name, str) else name for name in names]
         for key, names in file_lists.items()
     }
+
+
+def _named_in(path: Path, name: str) -> str:
+    return name if name in PUBLISHED_TEXTURES else named_in(path, name, Path.exists)
 
 
 def _override(override: str) -> dict:

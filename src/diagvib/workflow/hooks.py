@@ -201,11 +201,10 @@ def after_failure(workflow) -> None:
     something failed; and make the tables and the page of the runs that are finished."""
     scheduler = workflow.scheduler
     message = what_failed(scheduler.failed)
-    # Ctrl-C leaves jobs that are running.
-    interrupted = scheduler.running and not scheduler._executor_error
     if _STOPPED.is_set():
         message = "error: stopped by SIGTERM; the same command goes on from there"
-    elif interrupted and not scheduler.failed:
+    # Ctrl-C leaves jobs that are running.
+    elif scheduler.running and not (scheduler.failed or scheduler._executor_error):
         message = "error: interrupted; the same command goes on from there"
     atexit.register(print, message, file=sys.stderr)
     stopped = _STOPPED.is_set() or scheduler.running

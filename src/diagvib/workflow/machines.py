@@ -108,29 +108,34 @@ class JobFiles:
     continues; and the files that say it is finished."""
 
     def __init__(self, layout: Layout, job: Job, names: dict[str, str]):
-        network, baseline = job.network, names.get("baseline")
+        model = job.settings["model"]
+        network = job.network if isinstance(job, (Train, Tune)) else None
+        self.reads = [layout.prepared(job.scene), layout.tuning]
+        if weights := published_weights(model):
+            self.reads.append(layout.weights(*weights).parent)
+        for study, binding in _datasets(job, names):
+            self.reads.append(layout.recipes(study, binding))
+            if job.images == "parquet":
+                self.reads.append(layout.images(study, binding))
+            if network:
+                self.reads.append(layout.features(network, study, binding))
         if isinstance(job, Tune):
-            datasets = [(job.tuning.study, binding) for binding in job.tuning.bindings]
+            baseline = names["baseline"]
             self.folders = [layout.tuned(baseline)]
             self.finished = [layout.tuning / f"{baseline}.{kind}" for kind in ("csv", "yaml")]
+        elif isinstance(job, Train):
+            of_job = names["baseline"], names["study"], names["binding"]
+            self.folders = [layout.runs(*of_job), layout.checkpoints(*of_job)]
+            self.finished = [self.folders[0] / DIGESTS_FILE]
         else:
-            datasets = [(names["study"], names["binding"])]
-            if isinstance(job, Train):
-                of_job = baseline, *datasets[0]
-                self.folders = [layout.runs(*of_job), layout.checkpoints(*of_job)]
-                self.finished = [self.folders[0] / DIGESTS_FILE]
-            else:
-                self.folders = [layout.features(network, *datasets[0])]
-                self.finished = [self.folders[0] / FEATURES_FILE]
-        self.reads = [layout.prepared(job.scene), layout.tuning]
-        if weights := published_weights(job.settings["model"]):
-            self.reads.append(layout.weights(*weights).parent)
-        for dataset in datasets:
-            self.reads.append(layout.recipes(*dataset))
-            if job.images == "parquet":
-                self.reads.append(layout.images(*dataset))
-            if baseline and network:
-                self.reads.append(layout.features(network, *dataset))
+            self.folders = [layout.features(job.network, names["study"], names["binding"])]
+            self.finished = [self.folders[0] / FEATURES_FILE]
+
+
+def _datasets(job: Job, names: dict[str, str]) -> list[tuple[str, str]]:
+    if isinstance(job, Tune):
+        return [(job.tuning.study, binding) for binding in job.tuning.bindings]
+    return [(names["study"], names["binding"])]
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
